@@ -1,0 +1,18 @@
+"""oomscope: which change made the run go out of GPU memory, and is it fragmentation or capacity.
+
+Importing this package is cheap: no torch, numpy or pandas is loaded until a command needs it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Context", "Target", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Resolve the public names of the harness API lazily (PEP 562)."""
+    if name in {"Target", "Context"}:
+        from oomscope.probe import target
+
+        return getattr(target, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""What a probe is asked to measure: schema, files and overrides, validation rules, presets."""

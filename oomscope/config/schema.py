@@ -1,0 +1,333 @@
+"""The configuration: one model a section, keys named as Megatron-Core names them.
+
+Every field states its meaning, unit and source under its declaration; ``oomscope config schema`` prints them
+as JSON Schema. A model here only says what a key *is*. What may be combined with what is in ``rules.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from oomscope.units import parse_size
+
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
+"""Bytes; text such as ``80GiB`` is accepted."""
+
+RecomputeModule = Literal["core_attn", "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj"]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values are checked on assignment too."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+
+class ModelConfig(Section):
+    """The transformer (Megatron-Core ``TransformerConfig`` and ``GPTModel``)."""
+
+    num_layers: int = Field(ge=1)
+    """Transformer layers of the whole model, over all pipeline stages."""
+    hidden_size: int = Field(ge=1)
+    """Width of the residual stream."""
+    num_attention_heads: int = Field(ge=1)
+    """Query heads."""
+    num_query_groups: int | None = Field(default=None, ge=1)
+    """Key/value heads (GQA); null means as many as query heads (MHA)."""
+    kv_channels: int | None = Field(default=None, ge=1)
+    """Width of one head; null means hidden_size / num_attention_heads."""
+    ffn_hidden_size: int | None = Field(default=None, ge=1)
+    """Width of the MLP (of each half, when gated); null means 4 * hidden_size."""
+    vocab_size: int = Field(default=50257, ge=1)
+    """Tokens of the vocabulary, before padding."""
+    make_vocab_size_divisible_by: int = Field(default=128, ge=1)
+    """The vocabulary is padded to a multiple of this times tensor_model_parallel_size."""
+    max_position_embeddings: int | None = Field(default=None, ge=1)
+    """Rows of the learned position table; null means data.seq_length."""
+    position_embedding_type: Literal["learned_absolute", "rope", "none"] = "learned_absolute"
+    """How positions enter."""
+    rotary_base: int = Field(default=10000, ge=1)
+    """Base of the rotary frequencies."""
+    normalization: Literal["LayerNorm", "RMSNorm"] = "LayerNorm"
+    """Norm of both sub-layers and of the final norm."""
+    layernorm_epsilon: float = Field(default=1e-5, gt=0)
+    """Epsilon of the norms."""
+    qk_layernorm: bool = False
+    """Normalise each query and key head before the rotary embedding (Qwen3)."""
+    activation_func: Literal["gelu", "silu", "relu"] = "gelu"
+    """Non-linearity of the MLP."""
+    gated_linear_unit: bool = False
+    """Gate the MLP (with silu: SwiGLU): fc1 is twice as wide."""
+    add_bias_linear: bool = True
+    """Biases in all linear layers."""
+    add_qkv_bias: bool = False
+    """Bias in the QKV projection even where add_bias_linear is false."""
+    share_embeddings_and_output_weights: bool = True
+    """Tie the output layer to the word embedding (Megatron-LM: unless --untie-embeddings-and-output-weights)."""
+    hidden_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on the residual branches and on the embedding output."""
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout on the attention probabilities."""
+    attention_backend: Literal["auto", "flash", "unfused"] = "auto"
+    """Core attention; auto means flash in bf16/fp16 and unfused in fp32."""
+    transformer_impl: Literal["local", "transformer_engine"] = "transformer_engine"
+    """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
+    recompute of layernorm has nothing to act on in a dense model)."""
+    num_moe_experts: int | None = Field(default=None, ge=1)
+    """Routed experts of each MoE layer; null means a dense model."""
+    moe_router_topk: int = Field(default=2, ge=1)
+    """Experts a token is sent to."""
+    moe_ffn_hidden_size: int | None = Field(default=None, ge=1)
+    """Width of one expert; null means ffn_hidden_size."""
+
+
+class ParallelConfig(Section):
+    """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
+
+    tensor_model_parallel_size: int = Field(default=1, ge=1)
+    """Ranks that share each matrix (TP)."""
+    sequence_parallel: bool = False
+    """Split norms, dropouts and the residual stream along the sequence over the TP group (SP)."""
+    pipeline_model_parallel_size: int = Field(default=1, ge=1)
+    """Pipeline stages (PP)."""
+    virtual_pipeline_model_parallel_size: int | None = Field(default=None, ge=1)
+    """Model chunks a pipeline rank holds (VPP); null means one."""
+    context_parallel_size: int = Field(default=1, ge=1)
+    """Ranks that share each sequence (CP)."""
+    expert_model_parallel_size: int = Field(default=1, ge=1)
+    """Ranks that share the experts of a layer (EP)."""
+    expert_tensor_parallel_size: int | None = Field(default=None, ge=1)
+    """TP inside an expert; null means tensor_model_parallel_size."""
+    data_parallel_size: int = Field(default=1, ge=1)
+    """Replicas (DP). The world has TP * PP * CP * DP ranks."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return (
+            self.tensor_model_parallel_size
+            * self.pipeline_model_parallel_size
+            * self.context_parallel_size
+            * self.data_parallel_size
+        )
+
+
+class RecomputeConfig(Section):
+    """Activation recomputation (Megatron-Core ``recompute_*``)."""
+
+    recompute_granularity: Literal["full", "selective"] | None = None
+    """full: whole layers; selective: the modules named in recompute_modules; null: none."""
+    recompute_method: Literal["uniform", "block"] | None = None
+    """With full: uniform checkpoints groups of recompute_num_layers layers, block the first recompute_num_layers."""
+    recompute_num_layers: int | None = None
+    """Layers of a group (uniform) or layers recomputed (block), per pipeline stage (per virtual stage with VPP)."""
+    recompute_modules: tuple[RecomputeModule, ...] | None = None
+    """With selective: what is recomputed; null means [core_attn]; an empty list recomputes nothing."""
+    distribute_saved_activations: bool = False
+    """With full: each TP rank keeps 1/TP of every checkpointed hidden state."""
+
+
+class OffloadConfig(Section):
+    """Offload to host memory (Megatron-Core ``cpu_offloading*``, fine-grained offload)."""
+
+    cpu_offloading: bool = False
+    """Offload the saved activations of the first cpu_offloading_num_layers layers."""
+    cpu_offloading_num_layers: int = Field(default=0)
+    """Layers whose activations go to the host."""
+    cpu_offloading_activations: bool = True
+    """Offload activations."""
+    cpu_offloading_weights: bool = False
+    """Accepted and without effect in Transformer Engine v2."""
+    cpu_offloading_double_buffering: bool = False
+    """Accepted and without effect in Transformer Engine v2."""
+    fine_grained_activation_offloading: bool = False
+    """Offload the saved activations of offload_modules."""
+    offload_modules: tuple[str, ...] = ()
+    """Modules whose saved activations are offloaded."""
+    min_offloaded_tensor_size: int = Field(default=1024 * 1024, ge=0)
+    """Tensors with fewer elements stay on the device."""
+    activation_offload_fraction: float = Field(default=1.0, ge=0, le=1)
+    """Share of the groups that is offloaded."""
+
+
+class OptimizerConfig(Section):
+    """The optimizer (Megatron-Core ``OptimizerConfig`` and ``DistributedDataParallelConfig``)."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Adam (decoupled weight decay) or SGD with momentum."""
+    lr: float = Field(default=1e-4, gt=0)
+    """Learning rate."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Decoupled weight decay."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the second moment."""
+    adam_eps: float = Field(default=1e-8, gt=0)
+    """Epsilon of Adam."""
+    sgd_momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    clip_grad: float = Field(default=1.0, ge=0)
+    """Clip the gradient's global norm to this; 0 turns clipping off."""
+    use_distributed_optimizer: bool = False
+    """Shard master weights and optimizer states over the data-parallel ranks."""
+    overlap_grad_reduce: bool = False
+    """Reduce gradients bucket by bucket during backward."""
+    overlap_param_gather: bool = False
+    """Gather updated parameters bucket by bucket during forward."""
+    optimizer_cpu_offload: bool = False
+    """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
+    optimizer_offload_fraction: float = 0.0
+    """Share of parameters whose optimizer states live on the host."""
+    overlap_cpu_optimizer_d2h_h2d: bool = False
+    """Overlap the copies of the offloaded optimizer."""
+    use_torch_optimizer_for_cpu_offload: bool = False
+    """Accepted and without effect upstream."""
+
+
+class PrecisionConfig(Section):
+    """Number formats. Neither bf16 nor fp16 means fp32."""
+
+    bf16: bool = True
+    """Parameters and activations in bfloat16, with fp32 master weights."""
+    fp16: bool = False
+    """Parameters and activations in float16, with fp32 master weights and loss scaling."""
+    grad_reduce_in_fp32: bool = True
+    """Accumulate and reduce gradients in fp32 main-gradient buffers."""
+    gradient_accumulation_fusion: bool = False
+    """Weight gradients are written straight into the main-gradient buffer, with no temporary of the weight's size."""
+
+
+class DataConfig(Section):
+    """The batch."""
+
+    seq_length: int = Field(default=1024, ge=1)
+    """Tokens of a sequence."""
+    micro_batch_size: int = Field(default=1, ge=1)
+    """Sequences of a microbatch."""
+    num_microbatches: int | None = Field(default=None, ge=1)
+    """Microbatches of a step on each pipeline; null: from global_batch_size, else 1."""
+    global_batch_size: int | None = Field(default=None, ge=1)
+    """Sequences of a step over all replicas."""
+
+
+class AllocatorConfig(Section):
+    """The CUDA caching allocator."""
+
+    conf: str = ""
+    """PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:128``."""
+    torch_version: str | None = None
+    """Whose allocator rules the simulated device follows; null means the installed torch's."""
+
+
+class DeviceConfig(Section):
+    """The GPU, as far as memory goes."""
+
+    gpu: str | None = None
+    """A card by name, such as ``h100-80gb``; null means h100-80gb on sim and the card found on cuda."""
+    limit: Size | None = None
+    """A card with this many bytes in all, instead of the card's real total."""
+    non_torch_bytes: Size = 1024**3
+    """On sim: bytes of the card outside the allocator (CUDA context, NCCL, cuBLAS handles). On cuda it is measured."""
+    other_process_bytes: Size = 0
+    """On sim: bytes of the card that other processes hold."""
+    cublas_workspace_config: str | None = None
+    """CUBLAS_WORKSPACE_CONFIG, such as ``:4096:8``; null means torch's default for the architecture."""
+    op_temporaries: bool = True
+    """On sim: allocate the known temporaries inside CUDA kernels and the cuBLAS workspaces."""
+    stream_lag: int = Field(default=0, ge=0)
+    """On sim: an event recorded on a side stream completes after this many further allocations (or when the
+    stream is synchronised)."""
+
+
+class ProbeConfig(Section):
+    """How the measurement is made."""
+
+    backend: Literal["auto", "sim", "cuda"] = "auto"
+    """Where to measure; auto takes cuda where there is one."""
+    rank: int | Literal["first", "last", "worst"] = "first"
+    """Which rank of the world this process plays; worst probes one rank of every distinct pipeline stage."""
+    iterations: int = Field(default=2, ge=1)
+    """Training steps."""
+    seed: int = Field(default=1234, ge=0)
+    """Seed of weights, data and dropout."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds after which the probe is ended."""
+    max_entries: int = Field(default=1_000_000, ge=1)
+    """On cuda: size of the recorded event ring."""
+    max_frames: int = Field(default=40, ge=1)
+    """Python frames kept of each stack."""
+
+
+class Config(Section):
+    """A whole configuration."""
+
+    model: ModelConfig
+    parallel: ParallelConfig = ParallelConfig()
+    recompute: RecomputeConfig = RecomputeConfig()
+    offload: OffloadConfig = OffloadConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    precision: PrecisionConfig = PrecisionConfig()
+    data: DataConfig = DataConfig()
+    allocator: AllocatorConfig = AllocatorConfig()
+    device: DeviceConfig = DeviceConfig()
+    probe: ProbeConfig = ProbeConfig()
+
+    # Derived quantities, each with Megatron's own definition -------------------------------------------------
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.model.kv_channels or self.model.hidden_size // self.model.num_attention_heads
+
+    @property
+    def query_groups(self) -> int:
+        """Key/value heads."""
+        return self.model.num_query_groups or self.model.num_attention_heads
+
+    @property
+    def ffn_size(self) -> int:
+        """Width of the dense MLP (of each half when gated)."""
+        return self.model.ffn_hidden_size or 4 * self.model.hidden_size
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Vocabulary padded to a multiple of make_vocab_size_divisible_by * TP."""
+        multiple = self.model.make_vocab_size_divisible_by * self.parallel.tensor_model_parallel_size
+        return -(-self.model.vocab_size // multiple) * multiple
+
+    @property
+    def num_microbatches(self) -> int:
+        """Microbatches of a step on each pipeline."""
+        if self.data.num_microbatches is not None:
+            return self.data.num_microbatches
+        if self.data.global_batch_size is not None:
+            return self.data.global_batch_size // (self.data.micro_batch_size * self.parallel.data_parallel_size)
+        return 1
+
+    @property
+    def attention_backend(self) -> Literal["flash", "unfused"]:
+        """The core attention that ``auto`` stands for here."""
+        if self.model.attention_backend == "auto":
+            return "flash" if self.precision.bf16 or self.precision.fp16 else "unfused"
+        return self.model.attention_backend
+
+    @property
+    def recompute_modules(self) -> tuple[str, ...]:
+        """The modules that selective recompute acts on (null promoted to core_attn, as upstream); else none."""
+        if self.recompute.recompute_granularity != "selective":
+            return ()
+        modules = self.recompute.recompute_modules
+        return ("core_attn",) if modules is None else modules
+
+    def flat(self) -> dict[str, Any]:
+        """Return dotted keys and JSON values of every field, in declaration order."""
+        document = self.model_dump(mode="json")
+        return {f"{section}.{key}": value for section, values in document.items() for key, value in values.items()}

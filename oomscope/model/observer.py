@@ -1,0 +1,40 @@
+"""How the trainer tells an onlooker where in a step it is; the model knows nothing else of measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+Phase = Literal["init", "forward", "loss", "backward", "optimizer"]
+Role = Literal["parameter", "gradient", "main_gradient", "optimizer_state", "workspace", "communication", "input"]
+
+
+class Observer(Protocol):
+    """Receives phases and the roles of persistent tensors."""
+
+    def phase(
+        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
+    ) -> AbstractContextManager[object]:
+        """Mark what runs inside as ``phase``; nests, the innermost wins; None keeps the enclosing value."""
+        ...
+
+    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of ``tensors`` are for."""
+        ...
+
+
+class Silent:
+    """The observer of a run that nobody measures."""
+
+    def phase(
+        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
+    ) -> AbstractContextManager[object]:
+        """Do nothing."""
+        return nullcontext()
+
+    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
+        """Do nothing."""

@@ -1,0 +1,1 @@
+"""One measurement in a fresh process, on the simulated device or on CUDA."""

@@ -1,0 +1,81 @@
+"""What one probe is asked: plain data that crosses the process boundary as JSON and keys the cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Backend = Literal["auto", "sim", "cuda"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledTarget:
+    """The bundled transformer under a validated configuration (``Config.model_dump(mode="json")``)."""
+
+    config: dict[str, Any]
+    kind: Literal["bundled"] = "bundled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessTarget:
+    """A harness file that drives a checkout."""
+
+    harness: str
+    """Absolute path of the harness file."""
+    repo: str
+    """Absolute path of the checkout; first on ``sys.path`` (and its ``src/`` where there is one)."""
+    kind: Literal["harness"] = "harness"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeJob:
+    """One measurement of one rank."""
+
+    target: BundledTarget | HarnessTarget
+    backend: Backend = "auto"
+    rank: int = 0
+    world_size: int = 1
+    iterations: int = 2
+    seed: int = 1234
+    gpu: str | None = None
+    """A card by name; null means the default of the backend."""
+    limit_bytes: int | None = None
+    """A card with this many bytes in all; null means the card's own total."""
+    non_torch_bytes: int = 1024**3
+    other_process_bytes: int = 0
+    allocator_conf: str = ""
+    torch_version: str | None = None
+    cublas_workspace_config: str | None = None
+    op_temporaries: bool = True
+    stream_lag: int = 0
+    timeout_s: float = 600.0
+    max_entries: int = 1_000_000
+    max_frames: int = 40
+    snapshot_path: str | None = None
+    """Where to write the snapshot; null means none is kept."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> ProbeJob:
+        """Read back what :meth:`to_json` wrote."""
+        fields = dict(document)
+        target = dict(fields.pop("target"))
+        kinds: dict[str, type[BundledTarget] | type[HarnessTarget]] = {
+            "bundled": BundledTarget,
+            "harness": HarnessTarget,
+        }
+        return cls(target=kinds[target["kind"]](**target), **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One line of progress from a running probe."""
+
+    stage: str
+    """``import``, ``setup``, ``step``, ``analyse``."""
+    done: int = 0
+    total: int = 0
+    detail: dict[str, Any] = field(default_factory=dict)

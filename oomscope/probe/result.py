@@ -1,0 +1,168 @@
+"""What a probe answers: the document behind ``oomscope probe --json`` and the input of bisect, gate and reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from oomscope.snapshot.verdict_types import Verdict
+
+SCHEMA_VERSION = 1
+Outcome = Literal["fits", "oom", "error"]
+ErrorKind = Literal["import", "setup", "step", "untestable", "crash", "timeout", "killed", "unfit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A line of code that allocates."""
+
+    file: str
+    line: int
+    function: str
+    module: str = ""
+    """Dotted module path where known."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteBytes:
+    """Live requested bytes of one site, by category, at the peak."""
+
+    site: Site
+    bytes: int
+    count: int
+    category: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The largest amount of live requested bytes, and what stood beside it."""
+
+    requested_bytes: int
+    allocated_bytes: int
+    """torch's allocated_bytes.all.peak."""
+    active_bytes: int
+    reserved_bytes: int
+    """torch's reserved_bytes.all.peak."""
+    iteration: int
+    phase: str
+    microbatch: int
+    site: Site | None
+    """The allocation that made the peak."""
+    event: int
+    categories: dict[str, int] = field(default_factory=dict)
+    """Live requested bytes at the peak; sums to requested_bytes."""
+    sites: tuple[SiteBytes, ...] = ()
+    """Live requested bytes at the peak by site; sums to requested_bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseBytes:
+    """The peak inside one phase of one iteration."""
+
+    iteration: int
+    phase: str
+    requested_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oom:
+    """The allocation that failed."""
+
+    requested_bytes: int
+    iteration: int
+    phase: str
+    microbatch: int
+    site: Site | None
+    message: str
+    event: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why there is no measurement."""
+
+    kind: ErrorKind
+    message: str
+    """One line."""
+    detail: str = ""
+    """The target's own traceback or the end of its stderr, for the log file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """One rank's measurement."""
+
+    backend: Literal["sim", "cuda"]
+    outcome: Outcome
+    rank: int = 0
+    world_size: int = 1
+    gpu: str = ""
+    limit_bytes: int = 0
+    """Bytes of the card in all."""
+    non_torch_bytes: int = 0
+    other_process_bytes: int = 0
+    available_bytes: int = 0
+    """D: limit_bytes - non_torch_bytes - other_process_bytes."""
+    peak: Peak | None = None
+    end_requested_bytes: int = 0
+    end_reserved_bytes: int = 0
+    phases: tuple[PhaseBytes, ...] = ()
+    oom: Oom | None = None
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    snapshot: str | None = None
+    events: int = 0
+    truncated: bool = False
+    """The recorded ring wrapped: the beginning is missing."""
+    timeline: tuple[int, ...] = ()
+    """Live requested bytes, maximum in each of up to 120 equal slices of the events."""
+    host_bytes: int = 0
+    """Peak bytes copied to pageable host memory and kept."""
+    pinned_bytes: int = 0
+    """Peak pinned host bytes."""
+    flops: dict[str, int] = field(default_factory=dict)
+    """``model`` and ``recompute`` floating-point operations of an iteration on this rank."""
+    step_time_s: float | None = None
+    tflops_per_s: float | None = None
+    num_alloc_retries: int = 0
+    segments: int = 0
+    allocator_conf: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    wall_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def margin_bytes(self) -> int:
+        """Device bytes left at the peak of reserved memory (negative is impossible; 0 when nothing is known)."""
+        return self.available_bytes - self.peak.reserved_bytes if self.peak else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope probe --json``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> ProbeResult:
+        """Read back what :meth:`to_json` wrote."""
+        fields = dict(document)
+        if fields.get("peak"):
+            peak = dict(fields["peak"])
+            peak["site"] = Site(**peak["site"]) if peak["site"] else None
+            peak["sites"] = tuple(SiteBytes(**{**row, "site": Site(**row["site"])}) for row in peak["sites"])
+            fields["peak"] = Peak(**peak)
+        if fields.get("oom"):
+            oom = dict(fields["oom"])
+            oom["site"] = Site(**oom["site"]) if oom["site"] else None
+            fields["oom"] = Oom(**oom)
+        if fields.get("verdict"):
+            fields["verdict"] = Verdict.from_json(fields["verdict"])
+        if fields.get("failure"):
+            fields["failure"] = Failure(**fields["failure"])
+        fields["phases"] = tuple(PhaseBytes(**row) for row in fields.get("phases", ()))
+        for name in ("timeline", "notes"):
+            fields[name] = tuple(fields.get(name, ()))
+        return cls(**fields)

@@ -1,0 +1,1 @@
+"""Memory traces: read, write, replay, attribute, judge. No torch here."""

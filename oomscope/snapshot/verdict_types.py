@@ -1,0 +1,86 @@
+"""The words of a verdict (DESIGN: the verdict): what kind of OOM, what would have cured it, where the bytes sit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"]
+"""``headroom``: nothing failed; the verdict states what is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixTried:
+    """One allocator setting, tried by replaying the very same allocations."""
+
+    name: str
+    """The setting that was added, such as ``expandable_segments:True``; ``as recorded`` for the baseline row."""
+    conf: str
+    """The whole PYTORCH_ALLOC_CONF replayed."""
+    survives: bool
+    """No allocation failed to the end of the recording."""
+    peak_reserved_bytes: int
+    margin_bytes: int
+    """Device bytes left at the peak of reserved memory; negative when an allocation failed."""
+    retries: int = 0
+    failed_event: int | None = None
+    """Index of the first event that failed."""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Reserved bytes that serve nobody at the failure, by the reason why they could not serve the request."""
+
+    reason: str
+    """``split_remainder``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,
+    ``pending_free``,
+    ``rounding``, ``granularity``, ``free_device``, ``cached_usable``."""
+    bytes: int
+    text: str
+    """The same for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Why the run failed, or what room it has."""
+
+    kind: VerdictKind
+    headline: str
+    """One sentence."""
+    requested_bytes: int
+    """R: the request that failed (0 for headroom)."""
+    live_requested_bytes: int
+    """A: requested bytes of all live blocks at that event."""
+    available_bytes: int
+    """D: what this process may use."""
+    reserved_bytes: int
+    """What the allocator held at that event."""
+    event: int | None = None
+    cured_by: tuple[str, ...] = ()
+    """Settings under which the same allocations pass; expandable_segments first."""
+    uncured: bool = False
+    """Fragmentation that none of the settings tried cures."""
+    tags: tuple[str, ...] = ()
+    """``foreign``, ``leak``, ``spurious``, ``later: capacity``."""
+    gaps: tuple[Gap, ...] = ()
+    """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes."""
+    fixes: tuple[FixTried, ...] = ()
+    packing_lower_bound_bytes: int = 0
+    """Peak of live requested bytes: no packing can reserve less."""
+    categories: dict[str, int] = field(default_factory=dict)
+    """Live requested bytes by category at that event; sums to ``live_requested_bytes``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Verdict:
+        """Read back what :meth:`to_json` wrote."""
+        fields = dict(document)
+        fields["gaps"] = tuple(Gap(**row) for row in fields.get("gaps", ()))
+        fields["fixes"] = tuple(FixTried(**row) for row in fields.get("fixes", ()))
+        for name in ("cured_by", "tags"):
+            fields[name] = tuple(fields.get(name, ()))
+        return cls(**fields)
