@@ -1,0 +1,257 @@
+"""Which rank holds which part of the model: a rank's coordinates, and the process groups along each axis.
+
+Ranks are numbered as Megatron-Core numbers them (``parallel_state.RankGenerator``, order ``tp-cp-ep-dp-pp``):
+tensor parallel is the fastest axis and pipeline the slowest. Dense and expert layers cut the same ranks of a
+stage in two ways, (tp, cp, dp) and (expert tp, ep, expert dp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch.distributed as dist
+
+from oomscope.config.schema import Config
+from oomscope.errors import ConfigError, UsageError
+
+Axis = Literal["tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "embedding"]
+
+
+class RankCoordinates(NamedTuple):
+    """Where a rank stands on every axis."""
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+    expert_tp: int
+    ep: int
+    expert_dp: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelState:
+    """One rank's place in the world. A group is None where its axis has one rank: nothing is sent there.
+
+    The default is a world of one.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    tp_rank: int = 0
+    tp_size: int = 1
+    tp_group: dist.ProcessGroup | None = None
+    cp_rank: int = 0
+    cp_size: int = 1
+    cp_group: dist.ProcessGroup | None = None
+    pp_rank: int = 0
+    pp_size: int = 1
+    pp_group: dist.ProcessGroup | None = None
+    dp_rank: int = 0
+    dp_size: int = 1
+    dp_group: dist.ProcessGroup | None = None
+    dp_cp_rank: int = 0
+    dp_cp_size: int = 1
+    dp_cp_group: dist.ProcessGroup | None = None
+    """Ranks that hold the same dense parameters: gradients are reduced and optimizer states sharded over it."""
+    ep_rank: int = 0
+    ep_size: int = 1
+    ep_group: dist.ProcessGroup | None = None
+    expert_tp_rank: int = 0
+    expert_tp_size: int = 1
+    expert_tp_group: dist.ProcessGroup | None = None
+    expert_dp_rank: int = 0
+    expert_dp_size: int = 1
+    expert_dp_group: dist.ProcessGroup | None = None
+    """Ranks that hold the same routed experts."""
+    embedding_group: dist.ProcessGroup | None = None
+    """First and last stage of this pipeline, where a tied word embedding lives twice."""
+
+    @property
+    def is_first_stage(self) -> bool:
+        """Whether this rank holds the embedding."""
+        return self.pp_rank == 0
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this rank holds the output layer and the loss."""
+        return self.pp_rank == self.pp_size - 1
+
+
+def expert_tensor_parallel_size(config: Config) -> int:
+    """Return TP inside an expert; null in the configuration means that of the dense layers."""
+    return config.parallel.expert_tensor_parallel_size or config.parallel.tensor_model_parallel_size
+
+
+def stage_size(config: Config) -> int:
+    """Return the ranks of one pipeline stage, tp * cp * dp.
+
+    Raises:
+        ConfigError: the experts' axes do not divide it.
+    """
+    parallel = config.parallel
+    ranks = parallel.tensor_model_parallel_size * parallel.context_parallel_size * parallel.data_parallel_size
+    expert_ranks = expert_tensor_parallel_size(config) * parallel.expert_model_parallel_size
+    if ranks % expert_ranks:
+        raise ConfigError(
+            f"a pipeline stage of {ranks} ranks cannot be cut into experts over {expert_ranks} ranks",
+            where="parallel.expert_model_parallel_size",
+            remedy="let TP * CP * DP be a multiple of expert TP * EP",
+        )
+    return ranks
+
+
+def rank_coordinates(config: Config, rank: int) -> RankCoordinates:
+    """Return where ``rank`` stands on every axis.
+
+    Raises:
+        UsageError: the world of ``config`` has no such rank.
+    """
+    world_size = config.parallel.world_size
+    if not 0 <= rank < world_size:
+        raise UsageError(f"a world of {world_size} ranks has no rank {rank}", remedy=f"give 0 to {world_size - 1}")
+    pp, place = divmod(rank, stage_size(config))
+    rest, tp = divmod(place, config.parallel.tensor_model_parallel_size)
+    dp, cp = divmod(rest, config.parallel.context_parallel_size)
+    expert_rest, expert_tp = divmod(place, expert_tensor_parallel_size(config))
+    expert_dp, ep = divmod(expert_rest, config.parallel.expert_model_parallel_size)
+    return RankCoordinates(tp=tp, cp=cp, dp=dp, pp=pp, expert_tp=expert_tp, ep=ep, expert_dp=expert_dp)
+
+
+def groups(config: Config, axis: Axis) -> Iterator[tuple[int, ...]]:
+    """Yield the ranks of every group along ``axis``, each ascending, in an order that is the same on all ranks."""
+    for rank in range(config.parallel.world_size):
+        ranks = group_of(config, rank, axis)
+        if ranks[0] == rank:
+            yield ranks
+
+
+def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
+    """Return the ranks of the group along ``axis`` that ``rank`` belongs to, ascending (itself alone if none)."""
+    parallel, at = config.parallel, rank_coordinates(config, rank)
+    size = stage_size(config)
+    tp, cp, ep = (
+        parallel.tensor_model_parallel_size,
+        parallel.context_parallel_size,
+        parallel.expert_model_parallel_size,
+    )
+    expert_tp = expert_tensor_parallel_size(config)
+    stage, place = at.pp * size, rank % size
+    match axis:
+        case "tp":
+            places = range(place - at.tp, place - at.tp + tp)
+        case "cp":
+            places = range(at.dp * tp * cp + at.tp, (at.dp + 1) * tp * cp, tp)
+        case "dp":
+            places = range(at.cp * tp + at.tp, size, tp * cp)
+        case "dp_cp":
+            places = range(at.tp, size, tp)
+        case "expert_tp":
+            places = range(place - at.expert_tp, place - at.expert_tp + expert_tp)
+        case "ep":
+            places = range(at.expert_dp * expert_tp * ep + at.expert_tp, (at.expert_dp + 1) * expert_tp * ep, expert_tp)
+        case "expert_dp":
+            places = range(at.ep * expert_tp + at.expert_tp, size, expert_tp * ep)
+        case "pp":
+            return tuple(range(place, parallel.world_size, size))
+        case "embedding":
+            ends = dict.fromkeys((place, (parallel.pipeline_model_parallel_size - 1) * size + place))
+            return tuple(ends) if rank in ends else (rank,)
+    return tuple(stage + other for other in places)
+
+
+def stage_representatives(config: Config) -> list[int]:
+    """Return the first rank of every pipeline stage: ranks of one stage hold and do the same."""
+    return list(group_of(config, 0, "pp"))
+
+
+def first_rank(config: Config) -> int:
+    """Return a rank of the first stage, which holds the most microbatches in flight under 1F1B."""
+    return stage_representatives(config)[0]
+
+
+def last_rank(config: Config) -> int:
+    """Return the last rank of the world, which holds the loss; Megatron-LM logs memory there."""
+    return config.parallel.world_size - 1
+
+
+def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) -> ParallelState:
+    """Return ``rank``'s place, with its process groups made on the default process group's backend.
+
+    On the ``fake`` backend only the groups of this rank are made, so that one process plays any rank of a world
+    of thousands; elsewhere all ranks make all groups in the same order, as ``torch.distributed.new_group`` asks.
+    Call it outside any fake-tensor or dispatch mode.
+
+    Raises:
+        UsageError: ``world_size`` is not the configuration's, or ``torch.distributed`` is not initialised for it.
+    """
+    if world_size != config.parallel.world_size:
+        raise UsageError(
+            f"the configuration describes a world of {config.parallel.world_size} ranks, not of {world_size}",
+            where="parallel",
+            remedy="let TP * CP * PP * DP be the number of ranks",
+        )
+    at = rank_coordinates(config, rank)
+    parallel = config.parallel
+    made = _Groups(config, rank, world_size)
+    expert_ranks = expert_tensor_parallel_size(config) * parallel.expert_model_parallel_size
+    return ParallelState(
+        rank=rank,
+        world_size=world_size,
+        tp_rank=at.tp,
+        tp_size=parallel.tensor_model_parallel_size,
+        tp_group=made.along("tp"),
+        cp_rank=at.cp,
+        cp_size=parallel.context_parallel_size,
+        cp_group=made.along("cp"),
+        pp_rank=at.pp,
+        pp_size=parallel.pipeline_model_parallel_size,
+        pp_group=made.along("pp"),
+        dp_rank=at.dp,
+        dp_size=parallel.data_parallel_size,
+        dp_group=made.along("dp"),
+        dp_cp_rank=at.dp * parallel.context_parallel_size + at.cp,
+        dp_cp_size=parallel.data_parallel_size * parallel.context_parallel_size,
+        dp_cp_group=made.along("dp_cp"),
+        ep_rank=at.ep,
+        ep_size=parallel.expert_model_parallel_size,
+        ep_group=made.along("ep"),
+        expert_tp_rank=at.expert_tp,
+        expert_tp_size=expert_tensor_parallel_size(config),
+        expert_tp_group=made.along("expert_tp"),
+        expert_dp_rank=at.expert_dp,
+        expert_dp_size=stage_size(config) // expert_ranks,
+        expert_dp_group=made.along("expert_dp"),
+        embedding_group=made.along("embedding"),
+    )
+
+
+class _Groups:
+    """Makes this rank's group along an axis, and takes part in the making of all others where it must.
+
+    Axes with the same ranks share a group: a communicator costs device memory.
+    """
+
+    def __init__(self, config: Config, rank: int, world_size: int) -> None:
+        self._config = config
+        self._rank = rank
+        self._made: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        if world_size == 1:
+            self._only_own = True
+            return
+        if not dist.is_initialized() or dist.get_world_size() != world_size or dist.get_rank() != rank:
+            raise UsageError(
+                f"torch.distributed is not initialised as rank {rank} of {world_size}",
+                remedy="call torch.distributed.init_process_group first",
+            )
+        self._only_own = "fake" in dist.get_backend_config()
+
+    def along(self, axis: Axis) -> dist.ProcessGroup | None:
+        """Return this rank's group along ``axis``, None where it is alone on it."""
+        mine = group_of(self._config, self._rank, axis)
+        for ranks in (mine,) if self._only_own else groups(self._config, axis):
+            if len(ranks) > 1 and ranks not in self._made:
+                self._made[ranks] = dist.new_group(list(ranks), group_desc=f"oomscope_{axis}")
+        return self._made.get(mine)

@@ -1,0 +1,148 @@
+"""Rank order, groups along each axis, and the making of groups in one process of a large world."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.schema import Config, ModelConfig, ParallelConfig
+from oomscope.errors import ConfigError, UsageError
+from oomscope.model import mesh
+
+
+def make_config(**parallel: int) -> Config:
+    names = {
+        "tp": "tensor_model_parallel_size",
+        "cp": "context_parallel_size",
+        "pp": "pipeline_model_parallel_size",
+        "dp": "data_parallel_size",
+        "ep": "expert_model_parallel_size",
+        "etp": "expert_tensor_parallel_size",
+    }
+    model = ModelConfig(num_layers=8, hidden_size=64, num_attention_heads=8)
+    return Config(model=model, parallel=ParallelConfig(**{names[key]: value for key, value in parallel.items()}))
+
+
+sizes = st.sampled_from([1, 2, 3, 4])
+worlds = st.builds(make_config, tp=sizes, cp=sizes, pp=sizes, dp=sizes)
+
+
+def test_tensor_parallel_is_fastest_and_pipeline_slowest() -> None:
+    config = make_config(tp=2, cp=2, dp=2, pp=2)
+    places = [(at.tp, at.cp, at.dp, at.pp) for at in (mesh.rank_coordinates(config, rank) for rank in range(16))]
+    assert places == [tuple(reversed(place)) for place in itertools.product(range(2), repeat=4)]
+
+
+def test_groups_of_megatrons_documented_example() -> None:
+    """The 16-GPU example in the docstring of Megatron-Core's ``initialize_model_parallel`` (TP 2, PP 4)."""
+    config = make_config(tp=2, pp=4, dp=2)
+    assert list(mesh.groups(config, "dp")) == [
+        (0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15),
+    ]  # fmt: skip
+    assert list(mesh.groups(config, "tp")) == [(2 * i, 2 * i + 1) for i in range(8)]
+    assert list(mesh.groups(config, "pp")) == [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)]
+
+
+@given(worlds, st.sampled_from(get_args(mesh.Axis)))
+def test_groups_partition_the_world(config: Config, axis: mesh.Axis) -> None:
+    members = [rank for ranks in mesh.groups(config, axis) for rank in ranks]
+    assert sorted(members) == list(range(config.parallel.world_size))
+    for ranks in mesh.groups(config, axis):
+        assert list(ranks) == sorted(ranks)
+        assert all(mesh.group_of(config, rank, axis) == ranks for rank in ranks)
+
+
+@given(worlds)
+def test_a_group_varies_its_own_axis_only(config: Config) -> None:
+    for axis in ("tp", "cp", "dp", "pp"):
+        for ranks in mesh.groups(config, axis):
+            places = [mesh.rank_coordinates(config, rank)[:4] for rank in ranks]
+            column = ("tp", "cp", "dp", "pp").index(axis)
+            assert [place[column] for place in places] == list(range(len(ranks)))
+            assert len({place[:column] + place[column + 1 :] for place in places}) == 1
+
+
+def test_experts_cut_the_stage_in_their_own_way() -> None:
+    config = make_config(tp=2, dp=4, ep=2, etp=1)
+    assert mesh.group_of(config, 5, "ep") == (4, 5)
+    assert mesh.group_of(config, 5, "expert_tp") == (5,)
+    assert mesh.group_of(config, 5, "expert_dp") == (1, 3, 5, 7)
+    tensor_parallel_experts = make_config(tp=2, dp=4, ep=2)
+    assert mesh.group_of(tensor_parallel_experts, 5, "ep") == (5, 7)
+    assert mesh.group_of(tensor_parallel_experts, 5, "expert_tp") == (4, 5)
+    assert mesh.group_of(tensor_parallel_experts, 5, "expert_dp") == (1, 5)
+
+
+def test_experts_that_do_not_divide_the_stage_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be cut into experts"):
+        mesh.rank_coordinates(make_config(tp=2, dp=1, ep=2), 0)
+
+
+def test_embedding_group_joins_first_and_last_stage() -> None:
+    config = make_config(tp=2, pp=3)
+    assert [mesh.group_of(config, rank, "embedding") for rank in range(6)] == [
+        (0, 4), (1, 5), (2,), (3,), (0, 4), (1, 5),
+    ]  # fmt: skip
+
+
+def test_stage_representatives() -> None:
+    config = make_config(tp=2, pp=4, dp=2)
+    assert mesh.stage_representatives(config) == [0, 4, 8, 12]
+    assert (mesh.first_rank(config), mesh.last_rank(config)) == (0, 15)
+
+
+def test_rank_outside_the_world_is_refused() -> None:
+    with pytest.raises(UsageError, match="no rank 4"):
+        mesh.rank_coordinates(make_config(tp=2, pp=2), 4)
+
+
+def test_world_of_one_has_no_groups() -> None:
+    state = mesh.build_parallel_state(make_config())
+    assert state == mesh.ParallelState()
+    assert state.is_first_stage
+    assert state.is_last_stage
+
+
+def test_world_size_must_be_the_configurations() -> None:
+    with pytest.raises(UsageError, match="a world of 4 ranks, not of 1"):
+        mesh.build_parallel_state(make_config(tp=4))
+
+
+def test_distributed_must_be_initialised() -> None:
+    with pytest.raises(UsageError, match="not initialised as rank 1 of 2"):
+        mesh.build_parallel_state(make_config(tp=2), rank=1, world_size=2)
+
+
+FAKE_WORLD = """
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from oomscope.config.schema import Config, ModelConfig, ParallelConfig
+from oomscope.model.mesh import build_parallel_state
+
+config = Config(
+    model=ModelConfig(num_layers=16, hidden_size=64, num_attention_heads=8),
+    parallel=ParallelConfig(
+        tensor_model_parallel_size=8, pipeline_model_parallel_size=16, context_parallel_size=2, data_parallel_size=32
+    ),
+)
+dist.init_process_group("fake", store=FakeStore(), rank=4097, world_size=8192)
+state = build_parallel_state(config, rank=4097, world_size=8192)
+sizes = [group.size() for group in (state.tp_group, state.cp_group, state.dp_group, state.dp_cp_group, state.pp_group)]
+assert sizes == [8, 2, 32, 64, 16], sizes
+assert state.embedding_group is None and state.ep_group is None
+assert (state.pp_rank, state.tp_rank) == (8, 1)
+assert [state.tp_group.rank(), state.pp_group.rank()] == [1, 8]
+assert len(dist.distributed_c10d._world.pg_map) == 1 + 5
+assert state.expert_tp_group is state.tp_group and state.expert_dp_group is state.dp_cp_group
+"""
+
+
+def test_one_process_plays_a_rank_of_thousands() -> None:
+    """Only the default group and this rank's own are made, and axes with the same ranks share one."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FAKE_WORLD], check=True, timeout=60)
