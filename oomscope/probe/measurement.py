@@ -1,0 +1,106 @@
+"""What a backend hands over once the target has run: raw observations, the same from ``sim`` and from ``cuda``.
+
+A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdict are derived from it by
+``oomscope.probe.analyse``, so both backends are judged by the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oomscope.snapshot.trace import Moment, Segment, Snapshot, Stack, Trace
+
+FailedIn = Literal["device", "outside", "host"]
+"""Who refused: the caching allocator, a library that allocates device memory by itself, or the host's allocator."""
+
+
+UNKNOWN_MOMENT = Moment("", -1, -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBudget:
+    """The card as this process sees it, in bytes."""
+
+    gpu: str
+    """The card's name: a key of ``oomscope.probe.gpus.GPUS`` on sim, the driver's name for it on cuda."""
+    limit_bytes: int
+    """The card in all: its real total, or the limit that was asked for."""
+    non_torch_bytes: int
+    """Device bytes of this process outside the caching allocator (context, NCCL, cuBLAS handles)."""
+    other_process_bytes: int
+    """Device bytes that other processes hold."""
+
+    @property
+    def available_bytes(self) -> int:
+        """D: what the caching allocator may hold; never negative."""
+        return max(0, self.limit_bytes - self.non_torch_bytes - self.other_process_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatorStats:
+    """The allocator's own counters, named as in ``torch.cuda.memory_stats``; bytes are those of pool ``all``."""
+
+    allocated_bytes_peak: int
+    active_bytes_peak: int
+    reserved_bytes_peak: int
+    requested_bytes_peak: int
+    reserved_bytes_current: int
+    """Reserved bytes when the run ended."""
+    requested_bytes_current: int
+    """Live requested bytes when the run ended."""
+    num_alloc_retries: int = 0
+    num_ooms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedAllocation:
+    """The allocation that failed last, as it stood at that instant: before anything was unwound or freed."""
+
+    requested_bytes: int
+    """R; 0 where the failing library does not say."""
+    message: str
+    """The text of the error that the program saw."""
+    failed_in: FailedIn = "device"
+    moment: Moment = UNKNOWN_MOMENT
+    stack: Stack = ()
+    """Innermost frame first; empty where it was not recorded."""
+    event: int | None = None
+    """Index of the ``OOM`` event in the trace; None where the ring lost it or there is none."""
+    segments: tuple[Segment, ...] = ()
+    """The allocator's segments and blocks at the failure; empty where they could not be copied."""
+    device_free_bytes: int | None = None
+    """Free bytes of the card at the failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One run of one target on one rank."""
+
+    snapshot: Snapshot
+    """Segments at the end, and the trace of the probed device as ``snapshot.traces[0]``."""
+    device: DeviceBudget
+    stats: AllocatorStats
+    oom: FailedAllocation | None = None
+    """The last failed allocation, also where the target caught the error and went on."""
+    demand_after: int | None = None
+    """Largest live requested bytes of the same run without a limit; None where it was not run."""
+    host_bytes: int = 0
+    """Peak bytes copied to pageable host memory and kept."""
+    pinned_bytes: int = 0
+    """Peak pinned host bytes."""
+    truncated: bool = False
+    """The recorded ring wrapped: the beginning of the trace is missing."""
+    step_times_s: tuple[float, ...] = ()
+    """Device time of each completed iteration; empty on sim, which has no clock."""
+    allocator_conf: str = ""
+    """The PYTORCH_ALLOC_CONF that was in force."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """What the backend adds to the versions of ``oomscope.probe.fingerprint``: driver, CUDA, allocator rules."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the report: what was assumed, substituted or could not be recorded."""
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the probed device."""
+        return self.snapshot.traces[0]
