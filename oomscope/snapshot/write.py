@@ -1,0 +1,216 @@
+"""Write a snapshot in PyTorch's own pickle schema, for PyTorch's viewer and every other tool that reads it.
+
+What PyTorch's events have no field for (phase, category, module, forward stack) travels as JSON in each event's
+``user_metadata``, a field that PyTorch defines for such use. A file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Final
+
+from oomscope.errors import SnapshotError
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Snapshot, Stack, Trace
+
+PICKLE_PROTOCOL: Final = 4
+"""What ``pickle.dump`` used by default through Python 3.13, and the newest that PyTorch's web viewer accepts."""
+
+
+class MetadataKey:
+    """Keys of the JSON object in ``user_metadata``; a key is absent where its value is unknown."""
+
+    PHASE: Final = "phase"
+    ITERATION: Final = "iter"
+    MICROBATCH: Final = "mb"
+    CATEGORY: Final = "cat"
+    MODULE: Final = "mod"
+    FORWARD_STACK: Final = "fwd"
+
+
+def write_snapshot(snapshot: Snapshot, path: Path | str, *, force: bool = False) -> Path:
+    """Write ``snapshot`` to ``path`` (gzip-compressed where the name ends in ``.gz``) and return the path.
+
+    The schema is that of ``torch.cuda.memory._snapshot()``: ``segments``, ``device_traces`` (one list a device
+    index), ``allocator_settings``, ``external_annotations``.
+
+    Raises:
+        SnapshotError: the file exists and ``force`` is not set, or the place cannot be written to.
+    """
+    target = Path(path)
+    if target.exists() and not force:
+        raise SnapshotError("file exists", where=str(target), remedy="choose another name or allow overwriting")
+    document = to_document(snapshot)
+    try:
+        with _whole_or_nothing(target) as stream:
+            pickle.dump(document, stream, protocol=PICKLE_PROTOCOL)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SnapshotError(f"cannot write: {reason}", where=str(target), remedy="choose another place") from error
+    return target
+
+
+def to_document(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the plain dicts and lists of PyTorch's schema; equal frames are one object, as the pickle shares them."""
+    frames_of = _FrameLists()
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(_device_count(snapshot))]
+    for trace in snapshot.traces:
+        traces[trace.device] = list(_events(trace, frames_of))
+    return {
+        "segments": [_segment(segment, frames_of) for segment in snapshot.segments],
+        "device_traces": traces,
+        "allocator_settings": dict(snapshot.allocator_settings),
+        "external_annotations": [
+            {"stage": mark.stage, "name": mark.name, "device": mark.device, "time_us": mark.time_us}
+            for mark in snapshot.annotations
+        ],
+    }
+
+
+def user_metadata(moment: Moment, category: Category, module: str, forward_stack: Stack) -> str:
+    """Return the JSON text of one event's ``user_metadata``; empty where nothing is known."""
+    known: dict[str, Any] = {}
+    if moment.phase:
+        known[MetadataKey.PHASE] = moment.phase
+    if moment.iteration >= 0:
+        known[MetadataKey.ITERATION] = moment.iteration
+    if moment.microbatch >= 0:
+        known[MetadataKey.MICROBATCH] = moment.microbatch
+    if category is not Category.UNKNOWN:
+        known[MetadataKey.CATEGORY] = category.label
+    if module:
+        known[MetadataKey.MODULE] = module
+    if forward_stack:
+        known[MetadataKey.FORWARD_STACK] = [list(frame) for frame in forward_stack]
+    return json.dumps(known, separators=(",", ":")) if known else ""
+
+
+class _FrameLists:
+    """Stacks as PyTorch's lists of dicts, each distinct frame and stack made once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, dict[str, Any]] = {}
+        self._lists: dict[Stack, list[dict[str, Any]]] = {}
+
+    def __call__(self, stack: Stack) -> list[dict[str, Any]]:
+        found = self._lists.get(stack)
+        if found is None:
+            found = self._lists[stack] = [self._frame(frame) for frame in stack]
+        return found
+
+    def _frame(self, frame: Frame) -> dict[str, Any]:
+        found = self._frames.get(frame)
+        if found is None:
+            found = self._frames[frame] = {"filename": frame.filename, "line": frame.line, "name": frame.name}
+        return found
+
+
+def _device_count(snapshot: Snapshot) -> int:
+    devices = [trace.device for trace in snapshot.traces] + [segment.device for segment in snapshot.segments]
+    return max(devices, default=-1) + 1
+
+
+def _events(trace: Trace, frames_of: _FrameLists) -> Iterator[dict[str, Any]]:
+    """Yield one dict an event, with the keys that PyTorch gives it."""
+    actions = {int(action): action.name.lower() for action in Action}
+    frames = [frames_of(stack) for stack in trace.stacks]
+
+    @cache
+    def metadata(moment_id: int, category: int, module_id: int, forward_stack_id: int) -> str:
+        return user_metadata(
+            trace.moments[moment_id], Category(category), trace.modules[module_id], trace.stacks[forward_stack_id]
+        )
+
+    columns = zip(
+        trace.action.tolist(),
+        trace.address.tolist(),
+        trace.size.tolist(),
+        trace.stream.tolist(),
+        trace.time_us.tolist(),
+        trace.stack_id.tolist(),
+        trace.pool_id.tolist(),
+        map(
+            metadata,
+            trace.moment_id.tolist(),
+            trace.category.tolist(),
+            trace.module_id.tolist(),
+            trace.forward_stack_id.tolist(),
+        ),
+        strict=True,
+    )
+    for action, address, size, stream, time_us, stack_id, pool_id, text in columns:
+        event: dict[str, Any] = {
+            "action": actions[action],
+            "device_free" if action == Action.OOM else "addr": address,
+            "size": size,
+            "stream": stream,
+        }
+        if time_us >= 0:
+            event["time_us"] = time_us
+        if pool_id:
+            event["pool_id"] = trace.pools[pool_id]
+        event["compile_context"] = "N/A"
+        event["user_metadata"] = text
+        event["frames"] = frames[stack_id]
+        yield event
+
+
+def _segment(segment: Segment, frames_of: _FrameLists) -> dict[str, Any]:
+    return {
+        "device": segment.device,
+        "address": segment.address,
+        "total_size": segment.total_size,
+        "allocated_size": segment.allocated_size,
+        "active_size": segment.active_size,
+        "requested_size": segment.requested_size,
+        "stream": segment.stream,
+        "segment_type": segment.segment_type,
+        "segment_pool_id": segment.pool_id,
+        "is_expandable": segment.is_expandable,
+        "frames": frames_of(segment.stack),
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested_size,
+                "state": block.state,
+                "frames": frames_of(block.stack),
+            }
+            for block in segment.blocks
+        ],
+    }
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[IO[bytes]]:
+    """Give a stream whose bytes become ``target`` only when the block ends well."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if target.suffix == ".gz":
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield raw
+            raw.flush()
+            os.fsync(raw.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """Return the process's umask; the operating system tells it only by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
