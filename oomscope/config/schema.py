@@ -107,6 +107,9 @@ class ParallelConfig(Section):
     """TP inside an expert; null means tensor_model_parallel_size."""
     data_parallel_size: int = Field(default=1, ge=1)
     """Replicas (DP). The world has TP * PP * CP * DP ranks."""
+    deallocate_pipeline_outputs: bool = True
+    """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
+    Megatron-Bridge always turn it on)."""
 
     @property
     def world_size(self) -> int:
