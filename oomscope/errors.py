@@ -47,10 +47,13 @@ class ExitCode(IntEnum):
     """A defect of oomscope."""
     INTERRUPTED = 130
     """Interrupted (Ctrl-C)."""
+    BROKEN_PIPE = 141
+    """The reader of standard output went away, as in ``oomscope probe … | head -1``."""
 
 
 GRAVITY: tuple[ExitCode, ...] = (
     ExitCode.INTERRUPTED,
+    ExitCode.BROKEN_PIPE,
     ExitCode.INTERNAL,
     ExitCode.USAGE,
     ExitCode.MACHINE_UNFIT,

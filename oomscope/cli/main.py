@@ -1,0 +1,164 @@
+"""The entry point: the group of lazily imported commands, and the one place where errors become text and exit codes.
+
+Commands return an :class:`~oomscope.errors.ExitCode`; library code raises. Whatever happens, the user sees one line
+(or, under ``--json``, one document) and never a traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from oomscope.errors import ExitCode, OomscopeError, UsageError
+
+COMPLETE_VARIABLE = "_OOMSCOPE_COMPLETE"
+ERROR_SCHEMA_VERSION = 1
+
+COMMANDS = {
+    "probe": "oomscope.cli.probe:probe",
+    "bisect": "oomscope.cli.bisect:bisect",
+    "config": "oomscope.cli.config:config",
+    "completion": "oomscope.cli.completion:completion",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None for an unknown name (click then suggests one)."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--version", is_flag=True, help="Show the versions of oomscope and torch, and the backends at hand.")
+@click.option("--json", "as_json", is_flag=True, help="With --version: print one JSON document.")
+@click.pass_context
+def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
+    """Find which change made a training run go out of GPU memory, and whether it is fragmentation or capacity.
+
+    \b
+    oomscope probe --preset llama3-8b --limit 80GiB     measure one configuration
+    oomscope bisect v1.2..main --config train.yaml      find the commit at fault
+    oomscope bisect good.yaml..bad.yaml                 find the configuration keys at fault
+
+    Exit codes: 0 answered, 2 usage or input, 3 out of memory, 5 machine unfit, 6 the target failed,
+    7 no answer, 70 internal, 130 interrupted (docs/exit-codes.md).
+    """
+    if ctx.invoked_subcommand is not None:
+        return ExitCode.OK
+    if not version:
+        click.echo(ctx.get_help())
+        return ExitCode.USAGE
+    from oomscope.cli.version import version_document, version_line
+
+    document = version_document()
+    click.echo(json.dumps(document) if as_json else version_line(document))
+    return ExitCode.OK
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave the process with its exit code."""
+    sys.exit(int(run(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line ``arguments`` and return the exit code; prints errors, raises nothing."""
+    arguments = list(arguments)
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "oomscope", COMPLETE_VARIABLE, instruction)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; without this it would complain about the same pipe.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.BROKEN_PIPE
+    return _for_git_bisect(code) if "--git-bisect" in arguments else code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    try:
+        with cli.make_context("oomscope", list(arguments)) as ctx:
+            outcome = cli.invoke(ctx)
+            return outcome if isinstance(outcome, int) else ExitCode.OK
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.ClickException as error:
+        return _report(_from_click(error), as_json=as_json)
+    except OomscopeError as error:
+        return _report(error, as_json=as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return _report(InterruptedByUserError("interrupted"), as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except Exception:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
+        return _report(_internal(), as_json=as_json)
+
+
+class InterruptedByUserError(OomscopeError):
+    """The user pressed Ctrl-C."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def _from_click(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    remedy = f"see {context.command_path} --help" if context else None
+    return UsageError(error.format_message().rstrip("."), remedy=remedy)
+
+
+def _internal() -> OomscopeError:
+    kind, value, _ = sys.exc_info()
+    with tempfile.NamedTemporaryFile("w", prefix="oomscope-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(traceback.format_exc())
+    what = f"{kind.__name__ if kind else 'error'}: {value}"
+    return OomscopeError(f"internal error: {what}", remedy=f"please report it with the traceback in {file.name}")
+
+
+def _report(error: OomscopeError, *, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)}))
+    click.echo(f"oomscope: {error}", err=True)
+    return error.exit_code
+
+
+def error_document(error: OomscopeError) -> dict[str, Any]:
+    """Return what ``--json`` prints in place of a result."""
+    return {
+        "kind": type(error).__name__,
+        "exit_code": int(error.exit_code),
+        "message": error.message,
+        "where": error.where,
+        "remedy": error.remedy,
+    }
+
+
+def _for_git_bisect(code: int) -> int:
+    """``git bisect run`` reads 1-127 as an answer about the commit; only the probe command gives those."""
+    return code if code in {0, 1, 125} or code >= 128 else 128 + code

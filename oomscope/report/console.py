@@ -1,0 +1,41 @@
+"""The consoles that reports and progress are printed to.
+
+On a terminal: colour and the terminal's width. Elsewhere (a pipe, a CI log): plain text, wide enough that tables
+keep their rows. ``NO_COLOR``, ``FORCE_COLOR`` and ``COLUMNS`` are honoured by rich.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+
+PLAIN_WIDTH = 120
+
+
+def result_console(file: TextIO | None = None) -> Console:
+    """Return the console for results (standard output, or ``file``)."""
+    return _console(file or sys.stdout)
+
+
+def progress_console(file: TextIO | None = None) -> Console:
+    """Return the console for progress and remarks (standard error, or ``file``)."""
+    return _console(file or sys.stderr)
+
+
+def show(console: Console, report: RenderableType) -> None:
+    """Print ``report``; where no terminal pads the lines away, none ends in blanks."""
+    if console.is_terminal:
+        console.print(report)
+        return
+    with console.capture() as capture:
+        console.print(report)
+    lines = capture.get().splitlines()
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def _console(stream: TextIO) -> Console:
+    plain = not stream.isatty() and "COLUMNS" not in os.environ
+    return Console(file=stream, width=PLAIN_WIDTH if plain else None, highlight=False, emoji=False, markup=False)

@@ -1,0 +1,131 @@
+"""The sentences that terminal and HTML reports share: pure functions from results to text for people."""
+
+from __future__ import annotations
+
+from oomscope.probe.result import Peak, ProbeResult, Site
+from oomscope.snapshot.verdict_types import FixTried, Verdict
+from oomscope.units import format_size
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 probe``, ``2 probes``, ``2 searches``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Return ``part`` of ``whole`` as ``12.3 %``; a dash where there is no whole."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def short_path(path: str, parts: int = 3) -> str:
+    """Return the last ``parts`` components of ``path``: enough to recognise a file in a table."""
+    pieces = path.split("/")
+    return path if len(pieces) <= parts else "/".join(["…", *pieces[-parts:]])
+
+
+def site_text(site: Site | None) -> str:
+    """Return ``…/model/mlp.py:88 forward``."""
+    return f"{short_path(site.file)}:{site.line} {site.function}" if site else "an unknown line"
+
+
+def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
+    """Return ``backward of iteration 1, microbatch 3``, leaving out what is unknown."""
+    text = phase or "an unknown phase"
+    if iteration >= 0:
+        text += f" of iteration {iteration}"
+    return f"{text}, microbatch {microbatch}" if microbatch >= 0 else text
+
+
+def device_text(result: ProbeResult) -> str:
+    """Return which card was measured: ``sim h100-80gb, 79.11 GiB in all, 78.11 GiB for this process``."""
+    card = " ".join(part for part in (result.backend, result.gpu) if part)
+    if not result.limit_bytes:
+        return card
+    text = f"{card}, {format_size(result.limit_bytes)} in all, {format_size(result.non_torch_bytes)} outside torch"
+    if result.other_process_bytes:
+        text += f", {format_size(result.other_process_bytes)} held by other processes"
+    return f"{text}, {format_size(result.available_bytes)} for this process"
+
+
+def rank_text(result: ProbeResult) -> str:
+    """Return ``rank 0 of 32``."""
+    return f"rank {result.rank} of {result.world_size}"
+
+
+def status_text(result: ProbeResult) -> str:
+    """Return the answer in one line: it fits and with what margin, where it failed, or why nothing was measured."""
+    if result.outcome == "fits":
+        left = percent(result.margin_bytes, result.available_bytes)
+        return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
+    if result.outcome == "oom" and result.oom:
+        oom = result.oom
+        moment = moment_text(oom.iteration, oom.phase, oom.microbatch)
+        where = f", at {site_text(oom.site)}" if oom.site else ""
+        return f"OUT OF MEMORY asking for {format_size(oom.requested_bytes)} in {moment}{where}"
+    if result.failure:
+        return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
+    return result.outcome.upper()
+
+
+def peak_place(peak: Peak) -> str:
+    """Return when and where the peak of live memory stood, with the module where known."""
+    text = moment_text(peak.iteration, peak.phase, peak.microbatch)
+    if peak.site is None:
+        return text
+    module = f" in {peak.site.module}" if peak.site.module else ""
+    return f"{text}, at {site_text(peak.site)}{module}"
+
+
+def overhead_text(peak: Peak) -> str:
+    """Return how much of the reserved memory no live request explains."""
+    overhead = peak.reserved_bytes - peak.requested_bytes
+    return f"{format_size(overhead)} ({percent(overhead, peak.reserved_bytes)}) of it beyond what was asked for"
+
+
+def flops_text(result: ProbeResult) -> str | None:
+    """Return the floating-point work of an iteration and the share that recomputation adds."""
+    model = result.flops.get("model", 0)
+    if not model:
+        return None
+    recompute = result.flops.get("recompute", 0)
+    text = f"{format_flops(model)} an iteration on this rank"
+    text += f", plus {format_flops(recompute)} ({percent(recompute, model)}) recomputed" if recompute else ""
+    if result.step_time_s:
+        text += f"; {result.step_time_s:.3f} s a step"
+    if result.tflops_per_s:
+        text += f", {result.tflops_per_s:.1f} TFLOP/s"
+    return text
+
+
+def format_flops(flops: int) -> str:
+    """Return ``1.23 PFLOP``."""
+    amount = float(flops)
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.4g} PFLOP"
+
+
+def kind_text(verdict: Verdict) -> str:
+    """Return the verdict's kind with its tags: ``fragmentation, uncured (leak)``."""
+    text = verdict.kind + (", uncured" if verdict.uncured else "")
+    return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
+
+
+def fix_outcome(fix: FixTried) -> str:
+    """Return whether the replay under one setting passed."""
+    if fix.survives:
+        return "passes"
+    return "fails" if fix.failed_event is None else f"fails at event {fix.failed_event:,}"
+
+
+def advice_text(verdict: Verdict) -> str | None:
+    """Return what to do, as far as something was tried."""
+    if verdict.kind == "fragmentation" and verdict.cured_by:
+        return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
+    if verdict.kind == "fragmentation":
+        return "none of the allocator settings tried serves these allocations: less memory must be live"
+    if verdict.kind == "capacity":
+        return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
+    return None

@@ -1,0 +1,29 @@
+"""What every test may ask for: the ground truth that lies outside the project, and a clean environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def ground_truth() -> Path:
+    """The folder of recorded traces and published numbers; the test is skipped where it is absent."""
+    folder = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no ground truth at {folder} (set OOMSCOPE_GROUND_TRUTH)")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the user's caches, git settings and allocator settings out of the tests."""
+    home = tmp_path_factory.getbasetemp() / "xdg"
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(home / name.lower()))
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from oomscope.report.console import result_console, show
+from oomscope.report.probe_text import bar, probe_report
+from tests.unit.report import results
+
+
+def rendered(result, *, columns: int | None = None, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
+    if columns is not None and monkeypatch is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    file = io.StringIO()
+    show(result_console(file), probe_report(result, title="gpt-tiny"))
+    return file.getvalue()
+
+
+def test_what_fits() -> None:
+    text = rendered(results.FITS)
+    for piece in (
+        "gpt-tiny · rank 0 of 1",
+        "FITS, 2.00 GiB to spare",
+        "activation",
+        "83.3 %",
+        "backward, iteration 1",
+        "14.3 %",
+        "recomputed",
+        "model.py:88 forward in layers.3.mlp",
+        "█",
+    ):
+        assert piece in text
+
+
+def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
+    text = rendered(results.OOM)
+    assert "Verdict: fragmentation. The request of 1.50 GiB fits by size" in text
+    assert "PYTORCH_ALLOC_CONF=expandable_segments:True" in text
+    assert "free remainders of segments that live blocks pin" in text
+    assert "fails at event 99" in text
+    assert "passes" in text
+
+
+def test_nothing_measured_is_two_lines() -> None:
+    assert rendered(results.BROKEN).splitlines() == [
+        "gpt-tiny · rank 0 of 1 · sim",
+        "NOT MEASURED (import): No module named 'tinytrain.data'",
+    ]
+
+
+def test_the_rows_of_sites_beyond_the_table_stay_in_the_sum() -> None:
+    many = tuple(replace(results.SITES[0], bytes=1024, count=1) for _ in range(20))
+    text = rendered(replace(results.FITS, peak=replace(results.PEAK, sites=many)))
+    assert "12.00 KiB" in text
+    assert "12 further lines" in text
+
+
+def test_a_pipe_gets_plain_text() -> None:
+    text = rendered(results.OOM)
+    assert "\x1b" not in text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("columns", [40, 60, 200])
+def test_no_line_is_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = rendered(results.OOM, columns=columns, monkeypatch=monkeypatch)
+    assert max(len(line) for line in text.splitlines()) <= columns
+
+
+def test_markup_in_names_is_text() -> None:
+    site = replace(results.LOSS, function="[bold]f[/bold]")
+    text = rendered(replace(results.FITS, peak=replace(results.PEAK, site=site)))
+    assert "[bold]f[/bold]" in text
+
+
+def test_bar() -> None:
+    assert bar(1, 2, width=10) == "█████"
+    assert bar(0, 2) == bar(1, 0) == ""

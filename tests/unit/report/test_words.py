@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oomscope.report import words
+from tests.unit.report import results
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (results.FITS, "FITS, 2.00 GiB to spare (22.2 % of what the process may use)"),
+        (
+            results.OOM,
+            (
+                "OUT OF MEMORY asking for 1.50 GiB in loss of iteration 1, microbatch 0, "
+                "at …/src/tinytrain/loss.py:14 cross_entropy"
+            ),
+        ),
+        (results.BROKEN, "NOT MEASURED (import): No module named 'tinytrain.data'"),
+    ],
+)
+def test_status(result, text: str) -> None:
+    assert words.status_text(result) == text
+
+
+def test_peak_names_phase_line_and_module() -> None:
+    text = words.peak_place(results.PEAK)
+    assert "backward of iteration 1" in text
+    assert "model.py:88 forward in layers.3.mlp" in text
+
+
+def test_unknowns_are_left_out() -> None:
+    assert words.moment_text(-1, "init") == "init"
+    assert words.peak_place(replace(results.PEAK, site=None)) == "backward of iteration 1, microbatch 0"
+    assert words.site_text(None) == "an unknown line"
+    assert words.flops_text(replace(results.FITS, flops={})) is None
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"), [(0, "0 FLOP"), (999, "999 FLOP"), (1_500_000, "1.5 MFLOP"), (3 * 10**18, "3000 PFLOP")]
+)
+def test_flops(flops: int, text: str) -> None:
+    assert words.format_flops(flops) == text
+
+
+def test_kind_with_tags() -> None:
+    verdict = replace(results.FRAGMENTATION, uncured=True, tags=("leak", "later: capacity"))
+    assert words.kind_text(verdict) == "fragmentation, uncured (leak; later: capacity)"
+
+
+def test_advice_names_what_was_tried() -> None:
+    assert "expandable_segments:True" in words.advice_text(results.FRAGMENTATION)
+    assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
+    assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
+    assert words.advice_text(results.FITS.verdict) is None
+
+
+def test_counts_and_shares() -> None:
+    assert words.count(1, "probe") == "1 probe"
+    assert words.count(1200, "probe") == "1,200 probes"
+    assert words.percent(1, 0) == "-"
