@@ -48,6 +48,8 @@ class ProbeJob:
     cublas_workspace_config: str | None = None
     op_temporaries: bool = True
     stream_lag: int = 0
+    measure_demand: bool = True
+    """After an OOM on sim, run once more without a limit, so that the demand of the whole run is known."""
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
     max_frames: int = 40
@@ -79,3 +81,7 @@ class Progress:
     done: int = 0
     total: int = 0
     detail: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line's JSON values."""
+        return asdict(self)

@@ -93,6 +93,20 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankSummary:
+    """One of several ranks that were probed."""
+
+    rank: int
+    outcome: Outcome
+    requested_bytes: int
+    """Peak live requested bytes."""
+    reserved_bytes: int
+    margin_bytes: int
+    message: str = ""
+    """What failed, for an outcome other than ``fits``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """One rank's measurement."""
 
@@ -113,6 +127,8 @@ class ProbeResult:
     phases: tuple[PhaseBytes, ...] = ()
     oom: Oom | None = None
     verdict: Verdict | None = None
+    demand_bytes: int | None = None
+    """After an OOM: the peak of live requested bytes of the same run without a limit; null where it was not run."""
     failure: Failure | None = None
     snapshot: str | None = None
     events: int = 0
@@ -133,6 +149,10 @@ class ProbeResult:
     allocator_conf: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     wall_s: float = 0.0
+    worker_rss_bytes: int = 0
+    """Peak resident host memory of the process that ran the target."""
+    ranks: tuple[RankSummary, ...] = ()
+    """Every rank that was probed, where this is the worst of several."""
     notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
@@ -163,6 +183,7 @@ class ProbeResult:
         if fields.get("failure"):
             fields["failure"] = Failure(**fields["failure"])
         fields["phases"] = tuple(PhaseBytes(**row) for row in fields.get("phases", ()))
+        fields["ranks"] = tuple(RankSummary(**row) for row in fields.get("ranks", ()))
         for name in ("timeline", "notes"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

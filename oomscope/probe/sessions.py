@@ -7,6 +7,7 @@ backend it drives.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from oomscope.errors import MachineUnfitError
 from oomscope.model.observer import Observer
+from oomscope.probe.environment import allocator_conf, cublas_workspace_config
 from oomscope.probe.gpus import DEFAULT_GPU, Gpu, find_gpu
 from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.measurement import Measurement
@@ -57,7 +59,7 @@ class Session(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the target puts its model and data."""
+        """Where the target puts its model and data; known before the session is entered."""
         ...
 
     @property
@@ -120,9 +122,9 @@ def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bo
         unlimited=unlimited,
         non_torch_bytes=job.non_torch_bytes,
         other_process_bytes=job.other_process_bytes,
-        allocator_conf=job.allocator_conf,
+        allocator_conf=allocator_conf(job, os.environ),
         torch_version=job.torch_version,
-        cublas_workspace_config=job.cublas_workspace_config,
+        cublas_workspace_config=cublas_workspace_config(job, os.environ),
         op_temporaries=job.op_temporaries,
         stream_lag=job.stream_lag,
         seed=job.seed,

@@ -1,0 +1,75 @@
+"""The environment variables of a probe's process: the user's, less what would make two runs differ.
+
+The allocator's and cuBLAS's variables are part of what is measured: a job that does not set them takes the
+user's, on both backends alike, and the result says what was in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from oomscope.probe.job import HarnessTarget, ProbeJob
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Both names of torch's allocator settings; the first wins (torch c10/core/AllocatorConfig.cpp)."""
+CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+MEASURED_VARIABLES = (
+    *ALLOCATOR_VARIABLES,
+    CUBLAS_VARIABLE,
+    "CUBLASLT_WORKSPACE_SIZE",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_CUDNN_SDPA_ENABLED",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_MODULE_LOADING",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+)
+"""Variables that change what is allocated: part of a measurement's fingerprint."""
+
+_REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
+_REMOVED = {
+    # Python's own start-up
+    *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE"),
+    *("PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC", "PYTHONBREAKPOINT"),
+    # one process plays one rank: a surrounding torchrun is not to be joined
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+}
+
+
+def allocator_conf(job: ProbeJob, environment: Mapping[str, str]) -> str:
+    """Return the PYTORCH_ALLOC_CONF in force: the job's, else the user's, else the empty string."""
+    named = (environment[name] for name in ALLOCATOR_VARIABLES if environment.get(name))
+    return job.allocator_conf or next(named, "")
+
+
+def cublas_workspace_config(job: ProbeJob, environment: Mapping[str, str]) -> str | None:
+    """Return the CUBLAS_WORKSPACE_CONFIG in force: the job's, else the user's, else None."""
+    return job.cublas_workspace_config or environment.get(CUBLAS_VARIABLE) or None
+
+
+def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which ``job`` is run.
+
+    Hash seeds are fixed and no bytecode is written (commits share none). Where the simulated device was asked
+    for, GPUs are hidden, so that a target that names ``cuda`` is found out instead of being measured elsewhere.
+    """
+    child = {
+        name: value
+        for name, value in environment.items()
+        if name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES)
+    }
+    child["PYTHONHASHSEED"] = "0"
+    child["PYTHONUNBUFFERED"] = "1"
+    if isinstance(job.target, HarnessTarget):
+        child["PYTHONDONTWRITEBYTECODE"] = "1"
+    if job.backend == "sim":
+        child["CUDA_VISIBLE_DEVICES"] = ""
+    conf, workspace = allocator_conf(job, environment), cublas_workspace_config(job, environment)
+    for name in ALLOCATOR_VARIABLES:
+        child.pop(name, None)
+        if conf:
+            child[name] = conf
+    if workspace:
+        child[CUBLAS_VARIABLE] = workspace
+    return child

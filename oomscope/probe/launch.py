@@ -1,0 +1,207 @@
+"""Runs a job in a fresh process and always comes back with a result.
+
+Whatever the target does (raises, hangs, dies of a signal, is killed by the kernel, leaves children behind) ends as
+a :class:`~oomscope.probe.result.ProbeResult`; no process that the probe started outlives the call.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oomscope.probe.environment import child_environment
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all
+from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+
+OnProgress = Callable[[Progress], None]
+
+WORKER = (sys.executable, "-P", "-m", "oomscope.probe.worker")
+"""The child. ``-P`` keeps its working directory, a checkout, off ``sys.path`` until its own imports are done."""
+
+_LOG_TAIL_BYTES = 16 * 1024
+_LOOK_S = 0.25
+
+
+def run(
+    job: ProbeJob,
+    progress: OnProgress | None = None,
+    *,
+    log_path: str | os.PathLike[str] | None = None,
+    worker: Sequence[str] = WORKER,
+) -> ProbeResult:
+    """Measure ``job`` in a process of its own and return what came of it.
+
+    Args:
+        job: what to measure.
+        progress: called for each step forward, in the caller's thread.
+        log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
+        worker: the command that is given the job's file, the result's file and the number of the progress pipe.
+
+    Never raises for what the target does. An interrupt of the caller passes through once every process that was
+    started is gone.
+    """
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="oomscope-probe-") as directory:
+        room = Path(directory)
+        log = Path(log_path) if log_path is not None else room / "log"
+        (room / "job.json").write_text(json.dumps(_absolute(job).to_json()))
+        exit_ = _run_worker(job, room, log, worker, progress or _ignore)
+        written = _read_result(room / "result.json")
+        result = written if written is not None else _failed(job, exit_, _tail(log))
+        if written is not None and exit_.unclean:
+            result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
+    return replace(result, wall_s=time.monotonic() - started, worker_rss_bytes=exit_.ended.max_rss_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Exit:
+    """How the worker ended."""
+
+    ended: Ended
+    timed_out: bool
+    oom_killed: bool
+    """The kernel killed for want of memory while it ran."""
+    stage: str
+    """What the worker last said it was doing."""
+    timeout_s: float
+
+    @property
+    def unclean(self) -> bool:
+        return self.timed_out or self.ended.status != 0
+
+    @property
+    def kind(self) -> ErrorKind:
+        if self.timed_out:
+            return "timeout"
+        return "killed" if self.ended.signal in {signal.SIGKILL, signal.SIGTERM} else "crash"
+
+    @property
+    def text(self) -> str:
+        """What happened, in one line."""
+        during = f" during {self.stage}" if self.stage else ""
+        if self.timed_out:
+            return f"ended{during}, having taken more than {self.timeout_s:g} s; give a longer --timeout"
+        if self.ended.signal is None:
+            return f"the probe's process exited{during} with status {self.ended.status} and without a result"
+        if self.ended.signal == signal.SIGKILL and self.oom_killed:
+            return f"the kernel's out-of-memory killer ended the probe{during}: the host ran out of memory"
+        name = signal.Signals(self.ended.signal).name
+        return f"the probe's process was ended by {name}{during}"
+
+
+def _run_worker(job: ProbeJob, room: Path, log: Path, worker: Sequence[str], progress: OnProgress) -> _Exit:
+    deadline = time.monotonic() + job.timeout_s
+    kills_before = kernel_oom_kills()
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as lines:
+        try:
+            process = _start(job, room, log, [*worker, str(room / "job.json"), str(room / "result.json")], writer)
+        finally:
+            os.close(writer)
+        stage, timed_out = "", False
+        try:
+            for step in _follow(lines, process, deadline):
+                stage = step.stage
+                progress(step)
+            timed_out = not await_end(process, deadline)
+        finally:
+            ended = kill_all(process, room.name)
+    return _Exit(
+        ended=ended,
+        timed_out=timed_out,
+        oom_killed=kernel_oom_kills() > kills_before,
+        stage=stage,
+        timeout_s=job.timeout_s,
+    )
+
+
+def _start(job: ProbeJob, room: Path, log: Path, command: list[str], writer: int) -> subprocess.Popen[bytes]:
+    """Start the worker as the leader of a session of its own, in the checkout where there is one."""
+    cwd = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else room
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*command, str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd if cwd.is_dir() else room,
+            env=child_environment(job, os.environ) | {MARK: room.name},
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+
+
+def _follow(pipe: io.RawIOBase, process: subprocess.Popen[bytes], deadline: float) -> Iterator[Progress]:
+    """Yield what the worker reports until it ends, closes the pipe or runs out of time.
+
+    A child of the target may hold the pipe open for longer than the worker lives, hence the look at the process.
+    """
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            if not selector.select(min(left, _LOOK_S)):
+                if await_end(process, 0.0):
+                    return
+                continue
+            chunk = pipe.read(65536)
+            if not chunk:
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield Progress(**json.loads(line))
+
+
+def _read_result(path: Path) -> ProbeResult | None:
+    """Return the result that the worker wrote; it writes whole files or none."""
+    if not path.is_file():
+        return None
+    return ProbeResult.from_json(json.loads(path.read_text()))
+
+
+def _failed(job: ProbeJob, exit_: _Exit, log_tail: str) -> ProbeResult:
+    return ProbeResult(
+        backend="cuda" if job.backend == "cuda" else "sim",
+        outcome="error",
+        rank=job.rank,
+        world_size=job.world_size,
+        failure=Failure(kind=exit_.kind, message=exit_.text, detail=log_tail),
+    )
+
+
+def _absolute(job: ProbeJob) -> ProbeJob:
+    """Return ``job`` with paths that mean the same in the child's working directory."""
+    changes: dict[str, Any] = {}
+    if isinstance(job.target, HarnessTarget):
+        harness, repo = Path(job.target.harness).absolute(), Path(job.target.repo).absolute()
+        changes["target"] = HarnessTarget(harness=str(harness), repo=str(repo))
+    if job.snapshot_path is not None:
+        changes["snapshot_path"] = str(Path(job.snapshot_path).absolute())
+    return replace(job, **changes)
+
+
+def _tail(path: Path) -> str:
+    """Return the end of a log, from a line's beginning."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LOG_TAIL_BYTES))
+        text = file.read().decode(errors="replace")
+    return text if size <= _LOG_TAIL_BYTES else text.partition("\n")[2]
+
+
+def _ignore(progress: Progress) -> None:
+    """Take no notice."""

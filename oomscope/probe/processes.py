@@ -1,0 +1,103 @@
+"""Ending processes: waiting for a child with a deadline, and killing everything that it started.
+
+A process that makes a session of its own, or outlives its parent, leaves the child's process group. It still
+carries the child's environment, so what is left over is found by a mark in there (through ``/proc``, on Linux).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "OOMSCOPE_PROBE"
+"""The environment variable whose value tells one probe's processes from all others."""
+
+_POLL_S = 0.02
+_SWEEPS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a process ended."""
+
+    status: int
+    """Exit status; negative for a signal, as in ``subprocess``."""
+    max_rss_bytes: int
+    """Its largest resident set."""
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it, None where it exited."""
+        return -self.status if self.status < 0 else None
+
+
+def await_end(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait until ``process`` has ended and return True; at ``deadline`` (of ``time.monotonic``) return False.
+
+    The process is not reaped: its number, which is also that of its group, cannot be taken by another yet.
+    """
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(_POLL_S, left))
+    return True
+
+
+def kill_all(process: subprocess.Popen[bytes], mark: str) -> Ended:
+    """Kill ``process``, its group and every process marked ``mark``; return how ``process`` itself ended.
+
+    ``process`` must lead its group and must not have been waited for.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    _, raw, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(raw)
+    for _ in range(_SWEEPS):
+        strays = list(_marked(mark))
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not strays:
+            break
+        time.sleep(_POLL_S)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Ended(status=process.returncode, max_rss_bytes=usage.ru_maxrss * unit)
+
+
+def kernel_oom_kills() -> int:
+    """Return how often the kernel has killed for want of memory on this machine; 0 where it does not say.
+
+    Linux counts it as ``oom_kill`` in /proc/vmstat (for all control groups).
+    """
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def die_with_parent() -> None:
+    """Ask the kernel (Linux) to kill this process as soon as the thread that started it ends."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1  # linux/prctl.h
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _marked(mark: str) -> Iterator[int]:
+    """Yield the living processes whose environment has ``MARK`` set to ``mark``; zombies have none."""
+    entry = f"{MARK}={mark}".encode()
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if entry in (directory / "environ").read_bytes().split(b"\0"):
+                yield int(directory.name)
