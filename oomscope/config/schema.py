@@ -6,23 +6,62 @@ as JSON Schema. A model here only says what a key *is*. What may be combined wit
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from oomscope.errors import InputError
 from oomscope.units import parse_size
 
-Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
+
+def _size(value: object) -> int:
+    """Read a size; pydantic collects the ValueError with those of the other keys."""
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no size")
+    try:
+        return parse_size(value)
+    except InputError as error:
+        raise ValueError(error.message) from error
+
+
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+"""A number of things; bounded so that no product of two leaves 64 bits."""
+
+Size = Annotated[
+    int,
+    BeforeValidator(_size),
+    Field(ge=0, le=2**63 - 1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(?:[_,]\d{3})*(?:\.\d+)?\s*(?:[kKmMgGtT]?[iI]?[bB]?)\s*$"},
+            ],
+            "format": "size",
+        }
+    ),
+]
 """Bytes; text such as ``80GiB`` is accepted."""
 
 RecomputeModule = Literal["core_attn", "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj"]
+OffloadModule = Literal[
+    "core_attn", "attn_proj", "expert_fc1", "moe_act", "fused_group_mlp", "attn_norm", "mlp_norm", "qkv_linear"
+]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values are checked on assignment too."""
+    """Base of all sections: unknown keys are errors, values keep their type (``"8"`` is no number), none changes."""
+
+    SOURCE: ClassVar[str] = "oomscope"
+    """Where the names, defaults and meanings of the section's keys come from."""
+    SOURCES: ClassVar[Mapping[str, str]] = {}
+    """The same for the keys that come from elsewhere."""
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
         frozen=True,
         use_attribute_docstrings=True,
         validate_default=True,
@@ -33,27 +72,38 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """The transformer (Megatron-Core ``TransformerConfig`` and ``GPTModel``)."""
 
-    num_layers: int = Field(ge=1)
+    SOURCE = "Megatron-Core transformer/transformer_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "vocab_size": "Megatron-LM training/arguments.py",
+        "make_vocab_size_divisible_by": "Megatron-LM training/arguments.py",
+        "max_position_embeddings": "Megatron-Core models/gpt/gpt_model.py",
+        "position_embedding_type": "Megatron-Core models/gpt/gpt_model.py",
+        "rotary_base": "Megatron-Core models/gpt/gpt_model.py",
+        "share_embeddings_and_output_weights": "Megatron-Core models/gpt/gpt_model.py",
+        "transformer_impl": "Megatron-LM training/arguments.py",
+    }
+
+    num_layers: Count
     """Transformer layers of the whole model, over all pipeline stages."""
-    hidden_size: int = Field(ge=1)
+    hidden_size: Count
     """Width of the residual stream."""
-    num_attention_heads: int = Field(ge=1)
+    num_attention_heads: Count
     """Query heads."""
-    num_query_groups: int | None = Field(default=None, ge=1)
+    num_query_groups: Count | None = None
     """Key/value heads (GQA); null means as many as query heads (MHA)."""
-    kv_channels: int | None = Field(default=None, ge=1)
+    kv_channels: Count | None = None
     """Width of one head; null means hidden_size / num_attention_heads."""
-    ffn_hidden_size: int | None = Field(default=None, ge=1)
+    ffn_hidden_size: Count | None = None
     """Width of the MLP (of each half, when gated); null means 4 * hidden_size."""
-    vocab_size: int = Field(default=50257, ge=1)
+    vocab_size: Count = 50257
     """Tokens of the vocabulary, before padding."""
-    make_vocab_size_divisible_by: int = Field(default=128, ge=1)
+    make_vocab_size_divisible_by: Count = 128
     """The vocabulary is padded to a multiple of this times tensor_model_parallel_size."""
-    max_position_embeddings: int | None = Field(default=None, ge=1)
+    max_position_embeddings: Count | None = None
     """Rows of the learned position table; null means data.seq_length."""
     position_embedding_type: Literal["learned_absolute", "rope", "none"] = "learned_absolute"
     """How positions enter."""
-    rotary_base: int = Field(default=10000, ge=1)
+    rotary_base: Count = 10000
     """Base of the rotary frequencies."""
     normalization: Literal["LayerNorm", "RMSNorm"] = "LayerNorm"
     """Norm of both sub-layers and of the final norm."""
@@ -80,32 +130,37 @@ class ModelConfig(Section):
     transformer_impl: Literal["local", "transformer_engine"] = "transformer_engine"
     """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
     recompute of layernorm has nothing to act on in a dense model)."""
-    num_moe_experts: int | None = Field(default=None, ge=1)
+    num_moe_experts: Count | None = None
     """Routed experts of each MoE layer; null means a dense model."""
-    moe_router_topk: int = Field(default=2, ge=1)
+    moe_router_topk: Count = 2
     """Experts a token is sent to."""
-    moe_ffn_hidden_size: int | None = Field(default=None, ge=1)
+    moe_ffn_hidden_size: Count | None = None
     """Width of one expert; null means ffn_hidden_size."""
 
 
 class ParallelConfig(Section):
     """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
 
-    tensor_model_parallel_size: int = Field(default=1, ge=1)
+    SOURCE = "Megatron-Core model_parallel_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "data_parallel_size": "Megatron-Core parallel_state.py (derived there)",
+    }
+
+    tensor_model_parallel_size: Count = 1
     """Ranks that share each matrix (TP)."""
     sequence_parallel: bool = False
     """Split norms, dropouts and the residual stream along the sequence over the TP group (SP)."""
-    pipeline_model_parallel_size: int = Field(default=1, ge=1)
+    pipeline_model_parallel_size: Count = 1
     """Pipeline stages (PP)."""
-    virtual_pipeline_model_parallel_size: int | None = Field(default=None, ge=1)
+    virtual_pipeline_model_parallel_size: Count | None = None
     """Model chunks a pipeline rank holds (VPP); null means one."""
-    context_parallel_size: int = Field(default=1, ge=1)
+    context_parallel_size: Count = 1
     """Ranks that share each sequence (CP)."""
-    expert_model_parallel_size: int = Field(default=1, ge=1)
+    expert_model_parallel_size: Count = 1
     """Ranks that share the experts of a layer (EP)."""
-    expert_tensor_parallel_size: int | None = Field(default=None, ge=1)
+    expert_tensor_parallel_size: Count | None = None
     """TP inside an expert; null means tensor_model_parallel_size."""
-    data_parallel_size: int = Field(default=1, ge=1)
+    data_parallel_size: Count = 1
     """Replicas (DP). The world has TP * PP * CP * DP ranks."""
     deallocate_pipeline_outputs: bool = True
     """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
@@ -125,13 +180,15 @@ class ParallelConfig(Section):
 class RecomputeConfig(Section):
     """Activation recomputation (Megatron-Core ``recompute_*``)."""
 
+    SOURCE = "Megatron-Core transformer/transformer_config.py"
+
     recompute_granularity: Literal["full", "selective"] | None = None
     """full: whole layers; selective: the modules named in recompute_modules; null: none."""
     recompute_method: Literal["uniform", "block"] | None = None
     """With full: uniform checkpoints groups of recompute_num_layers layers, block the first recompute_num_layers."""
-    recompute_num_layers: int | None = None
+    recompute_num_layers: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     """Layers of a group (uniform) or layers recomputed (block), per pipeline stage (per virtual stage with VPP)."""
-    recompute_modules: tuple[RecomputeModule, ...] | None = None
+    recompute_modules: Annotated[tuple[RecomputeModule, ...], Field(strict=False)] | None = None
     """With selective: what is recomputed; null means [core_attn]; an empty list recomputes nothing."""
     distribute_saved_activations: bool = False
     """With full: each TP rank keeps 1/TP of every checkpointed hidden state."""
@@ -140,9 +197,17 @@ class RecomputeConfig(Section):
 class OffloadConfig(Section):
     """Offload to host memory (Megatron-Core ``cpu_offloading*``, fine-grained offload)."""
 
+    SOURCE = "Megatron-Core model_parallel_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "fine_grained_activation_offloading": "Megatron-Core transformer/transformer_config.py",
+        "offload_modules": "Megatron-Core transformer/transformer_config.py",
+        "min_offloaded_tensor_size": "Megatron-Core transformer/transformer_config.py",
+        "activation_offload_fraction": "Megatron-Core transformer/transformer_config.py",
+    }
+
     cpu_offloading: bool = False
     """Offload the saved activations of the first cpu_offloading_num_layers layers."""
-    cpu_offloading_num_layers: int = Field(default=0)
+    cpu_offloading_num_layers: int = Field(default=0, ge=-(2**31), le=2**31 - 1)
     """Layers whose activations go to the host."""
     cpu_offloading_activations: bool = True
     """Offload activations."""
@@ -152,9 +217,9 @@ class OffloadConfig(Section):
     """Accepted and without effect in Transformer Engine v2."""
     fine_grained_activation_offloading: bool = False
     """Offload the saved activations of offload_modules."""
-    offload_modules: tuple[str, ...] = ()
+    offload_modules: Annotated[tuple[OffloadModule, ...], Field(strict=False)] = ()
     """Modules whose saved activations are offloaded."""
-    min_offloaded_tensor_size: int = Field(default=1024 * 1024, ge=0)
+    min_offloaded_tensor_size: int = Field(default=1024 * 1024, ge=0, le=2**63 - 1)
     """Tensors with fewer elements stay on the device."""
     activation_offload_fraction: float = Field(default=1.0, ge=0, le=1)
     """Share of the groups that is offloaded."""
@@ -162,6 +227,11 @@ class OffloadConfig(Section):
 
 class OptimizerConfig(Section):
     """The optimizer (Megatron-Core ``OptimizerConfig`` and ``DistributedDataParallelConfig``)."""
+
+    SOURCE = "Megatron-Core optimizer/optimizer_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "overlap_grad_reduce": "Megatron-Core distributed/distributed_data_parallel_config.py",
+    }
 
     optimizer: Literal["adam", "sgd"] = "adam"
     """Adam (decoupled weight decay) or SGD with momentum."""
@@ -187,7 +257,7 @@ class OptimizerConfig(Section):
     """Gather updated parameters bucket by bucket during forward."""
     optimizer_cpu_offload: bool = False
     """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
-    optimizer_offload_fraction: float = 0.0
+    optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)
     """Share of parameters whose optimizer states live on the host."""
     overlap_cpu_optimizer_d2h_h2d: bool = False
     """Overlap the copies of the offloaded optimizer."""
@@ -197,6 +267,11 @@ class OptimizerConfig(Section):
 
 class PrecisionConfig(Section):
     """Number formats. Neither bf16 nor fp16 means fp32."""
+
+    SOURCE = "Megatron-Core model_parallel_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "grad_reduce_in_fp32": "Megatron-Core distributed/distributed_data_parallel_config.py",
+    }
 
     bf16: bool = True
     """Parameters and activations in bfloat16, with fp32 master weights."""
@@ -211,18 +286,25 @@ class PrecisionConfig(Section):
 class DataConfig(Section):
     """The batch."""
 
-    seq_length: int = Field(default=1024, ge=1)
+    SOURCE = "Megatron-LM training/arguments.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "num_microbatches": "Megatron-Core num_microbatches_calculator.py",
+    }
+
+    seq_length: Count = 1024
     """Tokens of a sequence."""
-    micro_batch_size: int = Field(default=1, ge=1)
+    micro_batch_size: Count = 1
     """Sequences of a microbatch."""
-    num_microbatches: int | None = Field(default=None, ge=1)
+    num_microbatches: Count | None = None
     """Microbatches of a step on each pipeline; null: from global_batch_size, else 1."""
-    global_batch_size: int | None = Field(default=None, ge=1)
+    global_batch_size: Count | None = None
     """Sequences of a step over all replicas."""
 
 
 class AllocatorConfig(Section):
     """The CUDA caching allocator."""
+
+    SOURCE = "PyTorch docs, notes/cuda: PYTORCH_ALLOC_CONF"
 
     conf: str = ""
     """PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:128``."""
@@ -245,7 +327,7 @@ class DeviceConfig(Section):
     """CUBLAS_WORKSPACE_CONFIG, such as ``:4096:8``; null means torch's default for the architecture."""
     op_temporaries: bool = True
     """On sim: allocate the known temporaries inside CUDA kernels and the cuBLAS workspaces."""
-    stream_lag: int = Field(default=0, ge=0)
+    stream_lag: int = Field(default=0, ge=0, le=2**31 - 1)
     """On sim: an event recorded on a side stream completes after this many further allocations (or when the
     stream is synchronised)."""
 
@@ -255,22 +337,24 @@ class ProbeConfig(Section):
 
     backend: Literal["auto", "sim", "cuda"] = "auto"
     """Where to measure; auto takes cuda where there is one."""
-    rank: int | Literal["first", "last", "worst"] = "first"
+    rank: Annotated[int, Field(ge=0, le=2**31 - 1)] | Literal["first", "last", "worst"] = "first"
     """Which rank of the world this process plays; worst probes one rank of every distinct pipeline stage."""
-    iterations: int = Field(default=2, ge=1)
+    iterations: Count = 2
     """Training steps."""
-    seed: int = Field(default=1234, ge=0)
+    seed: int = Field(default=1234, ge=0, le=2**63 - 1)
     """Seed of weights, data and dropout."""
     timeout_s: float = Field(default=600.0, gt=0)
     """Seconds after which the probe is ended."""
-    max_entries: int = Field(default=1_000_000, ge=1)
+    max_entries: Count = 1_000_000
     """On cuda: size of the recorded event ring."""
-    max_frames: int = Field(default=40, ge=1)
+    max_frames: Count = 40
     """Python frames kept of each stack."""
 
 
 class Config(Section):
     """A whole configuration."""
+
+    model_config = ConfigDict(strict=False)  # sections arrive as mappings
 
     model: ModelConfig
     parallel: ParallelConfig = ParallelConfig()

@@ -1,0 +1,139 @@
+"""From what a user gives to a checked :class:`~oomscope.config.schema.Config`: files, presets, mappings and overrides.
+
+Every source becomes a layer of settings that know where they were written; the layers are merged key by key, checked
+against the schema and then against the rules, and each complaint names the line, preset or override to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oomscope.config.overrides import layer_of_overrides
+from oomscope.config.presets import preset_names, read_preset
+from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.rule import Finding
+from oomscope.config.rules import check, problem_of
+from oomscope.config.schema import Config
+from oomscope.config.settings import Layer, layer_of_mapping, layer_of_tree
+from oomscope.config.validation import validated
+from oomscope.config.yaml_tree import MAX_BYTES, read_yaml
+from oomscope.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration and where it comes from."""
+
+    config: Config
+    source: str
+    """The file, preset or other source, as messages name it."""
+    origins: Mapping[str, str]
+    """Dotted key to where it was set (``cfg.yaml:12``, ``preset gpt-tiny:8``, ``override a.b=1``); else the default."""
+    findings: tuple[Finding, ...]
+    """The rules that it breaks: only warnings, unless it was loaded with ``enforce=False``."""
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The findings with their places."""
+        return tuple(problem_of(finding, self.where(finding.keys)) for finding in self.findings)
+
+    def where(self, keys: Sequence[str]) -> str:
+        """Return the place to blame for ``keys``: that of the first which was set, else the source as a whole."""
+        return blamed(keys, self.origins, self.source)
+
+
+def load_config(path: Path, overrides: Sequence[str] = (), *, enforce: bool = True) -> LoadedConfig:
+    """Return the configuration in the YAML file ``path``, with ``overrides`` such as ``data.seq_length=8192`` on top.
+
+    Args:
+        path: the file.
+        overrides: ``section.key=value`` each.
+        enforce: refuse what breaks a rule; else such findings are returned with the warnings.
+
+    Raises:
+        InvalidConfigError: the file or an override is wrong, or a rule is broken; all problems are listed.
+    """
+    return load_text(_read(path), source=str(path), overrides=overrides, enforce=enforce)
+
+
+def load_text(text: str | bytes, *, source: str, overrides: Sequence[str] = (), enforce: bool = True) -> LoadedConfig:
+    """Return the configuration in a YAML text, such as a file's content at some commit; see :func:`load_config`.
+
+    Args:
+        text: the YAML.
+        source: how messages name it.
+        overrides: as for :func:`load_config`.
+        enforce: as for :func:`load_config`.
+    """
+    tree, problems = read_yaml(text, source)
+    layer = layer_of_tree(tree, source)
+    layer.problems[:0] = problems
+    return _assemble(layer, source, overrides, enforce)
+
+
+def load_preset(name: str, overrides: Sequence[str] = (), *, enforce: bool = True) -> LoadedConfig:
+    """Return the preset ``name`` with ``overrides`` on top; see :func:`load_config`."""
+    source = f"preset {name}"
+    return _assemble(_preset_layer(name, None), source, overrides, enforce)
+
+
+def config_from_mapping(
+    mapping: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "configuration", enforce: bool = True
+) -> LoadedConfig:
+    """Return the configuration in a mapping of sections, such as a part of ``Config.model_dump``; see above."""
+    return _assemble(layer_of_mapping(mapping, source), source, overrides, enforce)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, IsADirectoryError):
+            reason, remedy = "is a directory", "give a YAML file"
+        elif str(path) in preset_names():
+            remedy = f"for the preset write --preset {path}"
+        else:
+            remedy = "give a readable YAML file"
+        raise InvalidConfigError([Problem(reason, str(path), remedy)]) from None
+
+
+def _preset_layer(name: object, where: str | None) -> Layer:
+    preset = read_preset(name, where=where)
+    source = f"preset {preset.name}"
+    tree, _ = read_yaml(preset.text, source)
+    return layer_of_tree(tree, source)
+
+
+def _assemble(layer: Layer, source: str, overrides: Sequence[str], enforce: bool) -> LoadedConfig:
+    """Merge ``layer`` over its preset and under the overrides, and check the result."""
+    layers = [layer, layer_of_overrides(overrides)]
+    problems = [problem for part in layers for problem in part.problems]
+    if layer.preset is not None:
+        try:
+            layers.insert(0, _preset_layer(layer.preset.value, layer.preset.where))
+        except ConfigError as error:
+            problems.insert(0, Problem(error.message, layer.preset.where, error.remedy))
+    settings = {key: setting for part in layers for key, setting in part.settings.items()}
+    sections = {name: where for part in layers for name, where in part.sections.items()}
+    origins = {f"{section}.{key}": setting.where for (section, key), setting in settings.items()}
+    outcome = validated(settings, sections, source)
+    findings = tuple(check(outcome.config)) if outcome.config is not None else ()
+    if enforce or outcome.wrong:
+        fatal = [finding for finding in findings if finding.is_fatal]
+        problems += [problem_of(finding, blamed(finding.keys, origins, source)) for finding in fatal]
+        named = {finding.keys[0] for finding in fatal}
+        problems += [problem for key, problem in outcome.wrong.items() if ".".join(key) not in named]
+    problems += [] if problems else outcome.missing
+    if problems or outcome.config is None:
+        raise InvalidConfigError(problems)
+    return LoadedConfig(outcome.config, source, origins, findings)
+
+
+def blamed(keys: Sequence[str], origins: Mapping[str, str], source: str) -> str:
+    """Return where the first of ``keys`` that was set was set, else ``source``."""
+    return next((origins[key] for key in keys if key in origins), source)

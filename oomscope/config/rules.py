@@ -1,0 +1,41 @@
+"""Which values may be combined with which: every rule is a row of one table, in the order of Megatron-Core's checks.
+
+:func:`check` says what a configuration breaks, :func:`validate` refuses it. The rows stand in the modules by topic.
+"""
+
+from __future__ import annotations
+
+from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.recompute_rules import RECOMPUTE_RULES
+from oomscope.config.rule import Finding, Rule
+from oomscope.config.schema import Config
+
+RULES: tuple[Rule, ...] = (*RECOMPUTE_RULES,)
+"""All rules; where several are broken the first is the one that Megatron would name."""
+
+
+def check(config: Config) -> list[Finding]:
+    """Return what ``config`` breaks, errors and warnings alike, in the order of the table."""
+    return [
+        Finding(rule.id, rule.severity, rule.keys, rule.said_of(config), rule.remedy, rule.source)
+        for rule in RULES
+        if rule.applies(config)
+    ]
+
+
+def validate(config: Config) -> None:
+    """Refuse a configuration that breaks a rule of severity ``error`` or ``not_modelled``.
+
+    Raises:
+        InvalidConfigError: names id, message, source and remedy of each; blames the rule's first key.
+    """
+    problems = [problem_of(finding, finding.keys[0]) for finding in check(config) if finding.is_fatal]
+    if problems:
+        raise InvalidConfigError(problems)
+
+
+def problem_of(finding: Finding, where: str) -> Problem:
+    """Return the finding as a problem at ``where``."""
+    kind = "not modelled yet" if finding.severity == "not_modelled" else "rule"
+    message = f"{finding.message} ({kind} {finding.rule}: {finding.source})"
+    return Problem(message, where, finding.remedy, finding.rule)
