@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.probe.result import PhaseBytes, ProbeResult, SiteBytes
+from oomscope.probe.result import PhaseBytes, ProbeResult, RankSummary, SiteBytes
 from oomscope.report import words
 from oomscope.report.sparkline import Sparkline
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
@@ -42,6 +42,8 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         yield _section("Peak of each phase", phase_table(result.phases))
     if result.verdict and result.verdict.fixes:
         yield _section("Allocator settings tried on the same allocations", fix_table(result.verdict.fixes))
+    if len(result.ranks) > 1:
+        yield _section("Ranks probed; the worst is reported above", rank_table(result.ranks))
     for note in result.notes:
         yield Text(f"note: {note}", style="dim")
 
@@ -66,6 +68,8 @@ def _facts(result: ProbeResult) -> Table:
     grid = _grid()
     grid.add_row("Peak", f"{format_size(peak.requested_bytes)} live in {words.peak_place(peak)}")
     grid.add_row("Reserved", f"{format_size(peak.reserved_bytes)}, {words.overhead_text(peak)}")
+    if result.demand_bytes:
+        grid.add_row("Demand", f"{format_size(result.demand_bytes)} live at the peak of the same run without a limit")
     if result.num_alloc_retries:
         grid.add_row("Retries", f"the allocator emptied its cache {words.count(result.num_alloc_retries, 'time')}")
     if result.host_bytes or result.pinned_bytes:
@@ -135,6 +139,16 @@ def fix_table(fixes: tuple[FixTried, ...]) -> Table:
         outcome = Text(words.fix_outcome(fix), style="green" if fix.survives else "red")
         numbers = (format_size(fix.peak_reserved_bytes), format_size(fix.margin_bytes), f"{fix.retries:,}")
         table.add_row(fix.name, outcome, *numbers, fix.note)
+    return table
+
+
+def rank_table(ranks: tuple[RankSummary, ...]) -> Table:
+    """Return every rank that was probed."""
+    table = _table(">Rank", "Outcome", ">Live", ">Reserved", ">Margin", "")
+    for row in ranks:
+        outcome = Text(row.outcome, style=STATUS_STYLES[row.outcome])
+        sizes = (format_size(size) for size in (row.requested_bytes, row.reserved_bytes, row.margin_bytes))
+        table.add_row(str(row.rank), outcome, *sizes, row.message)
     return table
 
 

@@ -1,0 +1,92 @@
+"""``oomscope config``: show a configuration as it will be measured, check it, or print the schema for editors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oomscope.cli.output import print_json, remark
+from oomscope.cli.source import complete_preset, config_source
+from oomscope.errors import ExitCode
+
+if TYPE_CHECKING:
+    from oomscope.config.rule import Finding
+
+SCHEMA_VERSION = 1
+
+arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+preset_option = click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+@click.group()
+def config() -> None:
+    """Show, check or describe configurations."""
+
+
+@config.command()
+@arguments
+@preset_option
+@json_option
+def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
+    """Print the whole configuration: what the file or preset sets, overrides, and every default."""
+    loaded = config_source(words, preset).load()
+    document = loaded.config.model_dump(mode="json")
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "config": document})
+        return ExitCode.OK
+    import yaml
+
+    for warning in loaded.warnings:
+        remark(f"warning: {warning}")
+    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+    return ExitCode.OK
+
+
+@config.command()
+@arguments
+@preset_option
+@json_option
+def check(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
+    """Check a configuration against the rules of Megatron-Core and what is modelled here."""
+    loaded = config_source(words, preset).load(enforce=False)
+    broken = [finding for finding in loaded.findings if finding.is_fatal]
+    if as_json:
+        findings = [_finding_document(finding, loaded.where(finding.keys)) for finding in loaded.findings]
+        print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "findings": findings})
+    else:
+        for finding in loaded.findings:
+            where = loaded.where(finding.keys)
+            click.echo(f"{where}: {finding.severity} {finding.rule}: {finding.message}; {finding.remedy}")
+        click.echo(f"{loaded.source}: {_summary(len(broken), len(loaded.findings) - len(broken))}")
+    return ExitCode.USAGE if broken else ExitCode.OK
+
+
+@config.command()
+@json_option
+def schema(as_json: bool) -> ExitCode:
+    """Print the JSON Schema of configuration files, for editors (it is JSON with and without --json)."""
+    from oomscope.config.editors import json_schema
+
+    document: dict[str, Any] = json_schema()
+    print_json({"schema_version": SCHEMA_VERSION, "schema": document} if as_json else document)
+    return ExitCode.OK
+
+
+def _finding_document(finding: Finding, where: str) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "where": where,
+        "keys": list(finding.keys),
+        "message": finding.message,
+        "remedy": finding.remedy,
+        "source": finding.source,
+    }
+
+
+def _summary(errors: int, warnings: int) -> str:
+    if errors:
+        return f"cannot be measured: {errors} broken, {warnings} warned of"
+    return f"can be measured, {warnings} warned of" if warnings else "can be measured"

@@ -1,0 +1,76 @@
+"""How a command answers: results to standard output, remarks to standard error, files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oomscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document to standard output."""
+    click.echo(json.dumps(document, indent=None, allow_nan=False))
+
+
+def print_report(report: RenderableType) -> None:
+    """Print a report to standard output: with colour on a terminal, as plain text elsewhere."""
+    from oomscope.report.console import result_console, show
+
+    show(result_console(), report)
+
+
+def remark(text: str) -> None:
+    """Print a line for people to standard error."""
+    click.echo(text, err=True)
+
+
+def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
+    """Refuse, before any work is done, to overwrite a file of the user's.
+
+    Raises:
+        InputError: the file exists and ``force`` is not set, or its folder does not exist.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError("is a directory", where=str(path), remedy=f"give a file name to {option}")
+    if path.exists() and not force:
+        raise InputError("file exists", where=str(path), remedy="choose another name or give --force")
+    if not path.absolute().parent.is_dir():
+        raise InputError("its folder does not exist", where=str(path), remedy="make the folder first")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``, which holds the whole text or what it held before, and say so.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    target = path.absolute()
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+    remark(f"Wrote {path}")

@@ -1,0 +1,68 @@
+"""Where a configuration comes from: a file or a preset, with ``section.key=value`` overrides on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from oomscope.config.load import LoadedConfig
+
+
+@dataclass(frozen=True)
+class ConfigSource:
+    """What the command line says about the configuration."""
+
+    path: Path | None
+    preset: str | None
+    overrides: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Return the name that reports give it."""
+        return self.preset or str(self.path)
+
+    def load(self, *, enforce: bool = True) -> LoadedConfig:
+        """Return the configuration, checked.
+
+        Raises:
+            UsageError: neither a file nor a preset was given.
+            ConfigError: it is wrong.
+        """
+        from oomscope.config.load import load_config, load_preset
+
+        if self.preset:
+            return load_preset(self.preset, self.overrides, enforce=enforce)
+        if self.path is None:
+            raise UsageError("no configuration given", remedy="name a YAML file, or a preset with --preset")
+        return load_config(self.path, self.overrides, enforce=enforce)
+
+
+def config_source(words: Sequence[str], preset: str | None = None, extra: Sequence[str] = ()) -> ConfigSource:
+    """Return the source that the positional ``words`` name; ``extra`` are overrides that options stand for.
+
+    A word with ``=`` is an override, any other the file; options win over overrides.
+
+    Raises:
+        UsageError: two files, or a file and a preset.
+    """
+    files = [word for word in words if "=" not in word]
+    overrides = [word for word in words if "=" in word]
+    if len(files) > 1:
+        raise UsageError(f"two configuration files: {files[0]} and {files[1]}", remedy="write overrides as key=value")
+    if files and preset:
+        raise UsageError(f"both {files[0]} and --preset {preset}", remedy="name one of them")
+    return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra))
+
+
+def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the presets that begin with ``incomplete``, for the shell."""
+    from oomscope.config.presets import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]

@@ -1,0 +1,75 @@
+"""One self-contained HTML file a report: styles and charts are inside, nothing is fetched, everything is escaped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import oomscope
+from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
+from oomscope.report import words
+from oomscope.report.charts import Bar, Level, area, bars
+from oomscope.snapshot.verdict_types import FixTried
+from oomscope.units import format_size
+
+
+def probe_page(result: ProbeResult, *, title: str) -> str:
+    """Return the page of one rank's measurement."""
+    sites = sorted(result.peak.sites, key=lambda row: -row.bytes) if result.peak else []
+    charts = measurement_charts(result)
+    return render("probe.html.j2", title=title, result=result, sites=sites, charts=charts, versions=result.versions)
+
+
+def measurement_charts(result: ProbeResult) -> dict[str, Markup]:
+    """Return the charts of one measurement by name; one without a measurement has none."""
+    if result.peak is None:
+        return {}
+    level = Level(value=result.available_bytes, label="may use") if result.available_bytes else None
+    fixes = result.verdict.fixes if result.verdict else ()
+    return {
+        "timeline": area(result.timeline, title="Live requested bytes over the run", level=level),
+        "categories": bars(_category_bars(result.peak), title="Live requested bytes at the peak by category"),
+        "phases": bars(
+            [_phase_bar(row) for row in result.phases], title="Peak of live requested bytes by phase", level=level
+        ),
+        "fixes": bars(
+            [_fix_bar(fix) for fix in fixes], title="Peak reserved under each allocator setting", level=level
+        ),
+    }
+
+
+def _category_bars(peak: Peak) -> list[Bar]:
+    ordered = sorted(peak.categories.items(), key=lambda item: -item[1])
+    return [
+        Bar(
+            label=name.replace("_", " "),
+            value=size,
+            text=f"{format_size(size)}, {words.percent(size, peak.requested_bytes)}",
+        )
+        for name, size in ordered
+        if size
+    ]
+
+
+def _phase_bar(row: PhaseBytes) -> Bar:
+    return Bar(label=words.moment_text(row.iteration, row.phase), value=row.requested_bytes)
+
+
+def _fix_bar(fix: FixTried) -> Bar:
+    return Bar(label=fix.name, value=fix.peak_reserved_bytes, tone="good" if fix.survives else "bad")
+
+
+def render(template: str, **values: Any) -> str:
+    """Return the named template of this package, filled with ``values``, everything in them escaped."""
+    environment = Environment(
+        loader=PackageLoader("oomscope.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = format_size
+    environment.globals["words"] = words
+    return environment.get_template(template).render(version=oomscope.__version__, **values)
