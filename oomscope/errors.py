@@ -12,6 +12,7 @@ wrong, where, and what to do about it::
     │   └── GitError          2  a repository, revision or range
     ├── MachineUnfitError     5  no such GPU, foreign memory, too little host memory
     ├── TargetError           6  the code under measurement failed (import, exception, crash, time-out)
+    │   └── UntestableError   6  it cannot be measured here, which is no fault of its memory
     └── InconclusiveError     7  a search that ended without an answer
 """
 
@@ -136,6 +137,10 @@ class TargetError(OomscopeError):
     """The code under measurement failed."""
 
     exit_code = ExitCode.TARGET_FAILED
+
+
+class UntestableError(TargetError):
+    """The code under measurement needs what this backend cannot give; bisect skips it."""
 
 
 class InconclusiveError(OomscopeError):

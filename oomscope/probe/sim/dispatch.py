@@ -1,0 +1,366 @@
+"""Sees every operation on the simulated device: computes its shapes, and has its storages served.
+
+A dispatch mode sits below autograd. Operations that touch the simulated device (or pinned host memory) are run on
+fake tensors; everything else, the program's own arithmetic on the host, is run for real. Views and in-place
+operations bring no new storage and so allocate nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oomscope.probe.sim import standins
+from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
+from oomscope.probe.sim.backend import DEVICE_TYPE, module
+from oomscope.probe.sim.host import HostMemory
+from oomscope.probe.sim.memory import SimMemory
+from oomscope.probe.sim.position import Origin, Position
+from oomscope.probe.sim.refusals import refuse_cuda, unsupported
+from oomscope.probe.sim.temporaries import BY_OP, GEMMS, Card, cublas_workspace_bytes
+from oomscope.snapshot.trace import Category
+
+aten = torch.ops.aten
+
+PLAIN_TYPES: Final = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor}
+PINNED_FACTORIES: Final = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.empty_like.default,
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.full.default,
+    aten.rand.default,
+    aten.randn.default,
+}
+UNIQUE_STORAGE_COUNT: Final = 2
+"""References to a gradient's storage, as this mode sees it, when the engine's buffer is its only owner: the
+buffer's tensor and the Python object that asks."""
+
+
+class Call(NamedTuple):
+    """One operation on its way through the mode."""
+
+    func: Any
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    origin: Origin
+    forward: int
+    """In backward: the stack of the forward operation behind it; else 0."""
+    from_engine: bool
+    """The autograd engine itself calls, not Python code that runs inside backward."""
+
+
+class SimMode(TorchDispatchMode):
+    """Runs operations without data and feeds the memory.
+
+    Args:
+        memory: serves device storages.
+        host: accounts for host storages.
+        position: where the program is.
+        guard: keeps errors that must not cross the autograd engine.
+        card: what the formulas of op temporaries depend on.
+        op_temporaries: whether kernels' temporaries and cuBLAS workspaces are allocated.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(
+        self,
+        memory: SimMemory,
+        host: HostMemory,
+        position: Position,
+        guard: BackwardGuard,
+        card: Card,
+        *,
+        op_temporaries: bool,
+    ) -> None:
+        super().__init__()
+        self._memory = memory
+        self._host = host
+        self._position = position
+        self._guard = guard
+        self._card = card
+        self._op_temporaries = op_temporaries
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._forward_of: dict[int, Origin] = {}
+        self._workspaces: set[tuple[bool, int]] = set()
+        self._special: dict[Any, Callable[[Call], Any]] = {
+            aten._local_scalar_dense.default: self._read_scalar,
+            aten.record_stream.default: self._record_stream,
+            aten._pin_memory.default: self._pin,
+            aten.is_pinned.default: self._is_pinned,
+            aten.copy_.default: self._copy_into,
+            aten._to_copy.default: self._to_copy,
+            aten.add.Tensor: self._add,
+            aten.index.Tensor: self._index,
+        }
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation."""
+        kwargs = kwargs or {}
+        concerned = False
+        for kind in types:
+            if kind is FakeTensor:
+                concerned = True
+            elif kind not in PLAIN_TYPES:
+                return NotImplemented
+        if not concerned and not self._asks_for_device(func, kwargs):
+            return func(*args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code is not ENGINE_CODE:
+            return self._run(func, args, kwargs, frame, from_engine=False)
+        if self._guard.stopping:
+            return self._guard.keep(RuntimeError("stopping"))
+        try:
+            return self._run(func, args, kwargs, frame, from_engine=True)
+        except BaseException as error:  # noqa: BLE001 - nothing may cross the engine
+            return self._guard.keep(error)
+
+    def forget_graph(self) -> None:
+        """Drop what is known of autograd nodes; called between iterations."""
+        self._forward_of.clear()
+
+    # One operation ----------------------------------------------------------------------------------------------
+
+    def _asks_for_device(self, func: Any, kwargs: dict[str, Any]) -> bool:
+        device = kwargs.get("device")
+        if device is not None:
+            if device.type == DEVICE_TYPE:
+                return True
+            if device.type == "cuda":
+                refuse_cuda()
+        return bool(kwargs.get("pin_memory")) or func is aten._pin_memory.default
+
+    def _run(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: FrameType, *, from_engine: bool
+    ) -> Any:
+        origin, forward = self._locate(frame, from_engine=from_engine)
+        call = Call(func, args, kwargs, origin, forward, from_engine)
+        return self._special.get(func, self._compute)(call)
+
+    def _locate(self, frame: FrameType, *, from_engine: bool) -> tuple[Origin, int]:
+        """Return the operation's origin and, in backward, the stack of the forward operation behind it.
+
+        An autograd node is numbered just before its operation is dispatched, so the latest number names the
+        operation at hand in forward, and ``_current_autograd_node`` gives it back in backward.
+        """
+        origin = self._position.origin(frame, module.current_stream().stream_id)
+        forward = 0
+        if self._guard.active:
+            node = torch._C._current_autograd_node()
+            cause = self._forward_of.get(node._sequence_nr()) if node is not None else None
+            if cause is not None:
+                forward = cause.stack
+                stream = cause.stream if from_engine else origin.stream
+                origin = Origin(origin.stack, cause.module or origin.module, stream)
+        if not from_engine:
+            self._forward_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
+        return origin, forward
+
+    def _compute(self, call: Call, category: Category | None = None) -> Any:
+        func, args, kwargs = call.func, call.args, call.kwargs
+        if kwargs.get("pin_memory"):
+            return self._make_pinned(call)
+        stand_in = standins.SIZED_BY_DATA.get(func)
+        if stand_in is not None:
+            with self._fake:
+                out = stand_in(*args, **kwargs)
+        else:
+            out = self._shapes(func, args, kwargs)
+        self._adopt(out, call, category or self._category(func))
+        if func.namespace == "c10d":
+            self._mark_communication(args)
+        if self._op_temporaries:
+            self._temporaries(call)
+        return out
+
+    def _shapes(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self._fake.dispatch(func, (), args, kwargs)
+        except (DynamicOutputShapeException, UnsupportedOperator, NotImplementedError) as error:
+            raise unsupported(func, error) from error
+
+    def _adopt(self, out: Any, call: Call, category: Category) -> None:
+        if isinstance(out, FakeTensor):
+            if out.fake_device.type == DEVICE_TYPE:
+                self._memory.adopt(out.untyped_storage(), call.origin, category, forward=call.forward)
+            elif out.fake_device.type == "cpu":
+                self._host.adopt(out.untyped_storage())
+        elif isinstance(out, (tuple, list)):
+            for item in out:
+                self._adopt(item, call, category)
+
+    def _category(self, func: Any) -> Category:
+        phase = self._position.moment.phase
+        if func.namespace == "c10d":
+            return Category.COMMUNICATION
+        if phase == "init":
+            return Category.UNKNOWN
+        if phase == "backward" and torch.is_grad_enabled():
+            return Category.ACTIVATION
+        return Category.TEMPORARY
+
+    def _mark_communication(self, args: Sequence[Any]) -> None:
+        for tensor in _tensors(args):
+            if isinstance(tensor, FakeTensor) and tensor.fake_device.type == DEVICE_TYPE:
+                tenant = self._memory.tenant_of(tensor.untyped_storage())
+                if tenant is not None and tenant.category is Category.TEMPORARY:
+                    self._memory.relabel(tenant, Category.COMMUNICATION)
+
+    def _temporaries(self, call: Call) -> None:
+        if call.func in GEMMS:
+            owner = (self._guard.active, call.origin.stream)
+            if owner not in self._workspaces:
+                self._workspaces.add(owner)
+                self._memory.serve(
+                    cublas_workspace_bytes(self._card), call.origin, Category.WORKSPACE, forward=call.forward
+                )
+        row = BY_OP.get(call.func)
+        if row is not None:
+            self._borrow(call, ((nbytes, row.category) for nbytes in row.sizes(call.args, self._card)))
+
+    def _borrow(self, call: Call, sizes: Iterable[tuple[int, Category]]) -> None:
+        with self._memory.borrowed(sizes, call.origin, forward=call.forward):
+            pass
+
+    # Operations with a rule of their own ------------------------------------------------------------------------
+
+    def _read_scalar(self, call: Call) -> Any:
+        self._memory.synchronize(call.origin.stream)
+        return standins.scalar(call.args[0])
+
+    def _record_stream(self, call: Call) -> None:
+        tensor, stream = call.args
+        self._memory.record_stream(tensor.untyped_storage(), stream.stream_id)
+
+    def _copy_into(self, call: Call) -> Any:
+        target, source = call.args[0], call.args[1]
+        if not isinstance(target, FakeTensor):
+            self._memory.synchronize(call.origin.stream)
+            return target
+        if not isinstance(source, FakeTensor):
+            call = call._replace(args=(target, self._fake.from_tensor(source), *call.args[2:]))
+        return self._compute(call)
+
+    def _to_copy(self, call: Call) -> Any:
+        source = call.args[0]
+        from_host = source.device.type == "cpu"
+        if not isinstance(source, FakeTensor):
+            call = call._replace(args=(self._fake.from_tensor(source), *call.args[1:]))
+        to_device = (call.kwargs.get("device") or source.device).type
+        if from_host and to_device == DEVICE_TYPE:
+            in_backward = self._position.moment.phase == "backward"
+            return self._compute(call, Category.ACTIVATION if in_backward else Category.INPUT)
+        if not from_host and to_device == "cpu" and not call.kwargs.get("non_blocking"):
+            self._memory.synchronize(call.origin.stream)
+        return self._compute(call)
+
+    def _add(self, call: Call) -> Any:
+        """Sum gradients in place where CUDA does: the engine's buffer is the first operand's only owner.
+
+        Under any dispatch mode the engine sums out of place. Source: PyTorch
+        torch/csrc/autograd/input_buffer.cpp, ``can_accumulate_inplace``.
+        """
+        if call.from_engine and not call.kwargs and not torch.is_grad_enabled() and _can_accumulate(*call.args[:2]):
+            self._compute(call._replace(func=aten.add_.Tensor))
+            return call.args[0]
+        return self._compute(call)
+
+    def _index(self, call: Call) -> Any:
+        masks = [index for index in call.args[1] if index is not None and index.dtype in {torch.bool, torch.uint8}]
+        if not masks:
+            return self._compute(call)
+        with self._fake:
+            out = standins.boolean_index(*call.args)
+        self._borrow(call, [(mask.numel() * mask.dim() * 8, Category.TEMPORARY) for mask in masks])
+        self._adopt(out, call, self._category(call.func))
+        return out
+
+    # Pinned host memory -----------------------------------------------------------------------------------------
+
+    def _make_pinned(self, call: Call) -> Any:
+        if call.func not in PINNED_FACTORIES:
+            raise unsupported(call.func, NotImplementedError("pin_memory=True"))
+        host = {**call.kwargs, "pin_memory": False, "device": torch.device("cpu")}
+        out = self._shapes(call.func, call.args, host)
+        self._host.adopt(out.untyped_storage(), pinned=True)
+        return out
+
+    def _pin(self, call: Call) -> Any:
+        return self.pinned_copy(call.args[0])
+
+    def _is_pinned(self, call: Call) -> bool:
+        return self._host.is_pinned(call.args[0].untyped_storage())
+
+    def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``tensor`` in pinned host memory; itself if it is there already."""
+        if isinstance(tensor, FakeTensor) and self._host.is_pinned(tensor.untyped_storage()):
+            return tensor
+        with self._fake:
+            out = torch.empty_like(self._fake.from_tensor(tensor) if not isinstance(tensor, FakeTensor) else tensor)
+        self._host.adopt(out.untyped_storage(), pinned=True)
+        return out
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Push the mode, and see what a dispatch mode cannot: storages that are resized, host memory that is pinned."""
+        resize = torch.UntypedStorage.resize_
+        pin_memory, is_pinned = torch.Tensor.pin_memory, torch.Tensor.is_pinned
+        mode = self
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            result = resize(storage, size)
+            tenant = mode._memory.tenant_of(storage)
+            if tenant is not None:
+                origin = mode._position.origin(sys._getframe(1), module.current_stream().stream_id)
+                mode._memory.resized(storage, origin, tenant.category)
+            return result
+
+        def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+            return mode.pinned_copy(tensor)
+
+        def pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+            return isinstance(tensor, FakeTensor) and mode._host.is_pinned(tensor.untyped_storage())
+
+        torch.UntypedStorage.resize_ = resize_
+        torch.Tensor.pin_memory = pin  # type: ignore[method-assign]
+        torch.Tensor.is_pinned = pinned  # type: ignore[method-assign]
+        try:
+            with self:
+                yield
+        finally:
+            torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]
+            torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign]
+            torch.UntypedStorage.resize_ = resize
+
+
+def _can_accumulate(buffer: torch.Tensor, incoming: torch.Tensor) -> bool:
+    return (
+        isinstance(buffer, FakeTensor)
+        and isinstance(incoming, FakeTensor)
+        and buffer.shape == incoming.shape
+        and buffer.dtype is incoming.dtype
+        and buffer._base is None
+        and torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= UNIQUE_STORAGE_COUNT
+    )
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from _tensors(item)

@@ -1,0 +1,291 @@
+"""Serves storages from the emulated allocator and writes what happens into the trace.
+
+A storage that is born gets a block and dies with a free, at the instant torch drops it. When the allocator gives
+up, :meth:`SimMemory.serve` raises ``torch.OutOfMemoryError`` with torch's own message shape, and the state at
+that instant is kept.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from oomscope.allocator import AllocatorEvent, AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.probe.measurement import FailedAllocation
+from oomscope.probe.sim.position import Origin, Position
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.trace import Action, Block, Category, Segment
+from oomscope.units import format_size
+
+ACTIONS: Final = {
+    "segment_alloc": Action.SEGMENT_ALLOC,
+    "segment_free": Action.SEGMENT_FREE,
+    "segment_map": Action.SEGMENT_MAP,
+    "segment_unmap": Action.SEGMENT_UNMAP,
+    "free_completed": Action.FREE_COMPLETED,
+    "oom": Action.OOM,
+}
+
+
+@dataclass(slots=True)
+class Tenant:
+    """A live storage and the block that serves it."""
+
+    address: int
+    nbytes: int
+    event: int
+    """Index of its alloc event."""
+    stream: int
+    category: Category
+    in_backward: bool
+
+
+class SimMemory:
+    """The card's memory during one session.
+
+    Args:
+        settings: allocator rules and options.
+        driver: the card: total bytes and what others hold.
+        builder: receives the events.
+        position: tells where the program is.
+        event_lag: see ``CachingAllocator``.
+    """
+
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        driver: Driver,
+        builder: TraceBuilder,
+        position: Position,
+        *,
+        event_lag: int,
+    ) -> None:
+        self.allocator = CachingAllocator(settings, driver, event_lag=event_lag)
+        self.builder = builder
+        self.position = position
+        self.failure: FailedAllocation | None = None
+        self._tenants: dict[int, tuple[weakref.ref[torch.UntypedStorage], Tenant]] = {}
+        self._newborn: list[Tenant] = []
+        self._deferred: dict[int, tuple[int, int]] = {}
+        self._clock = 0
+
+    # Storages -------------------------------------------------------------------------------------------------
+
+    def tenant_of(self, storage: torch.UntypedStorage) -> Tenant | None:
+        """Return the tenant that ``storage`` is, if it was ever served."""
+        entry = self._tenants.get(storage._cdata)
+        return entry[1] if entry else None
+
+    def adopt(self, storage: torch.UntypedStorage, origin: Origin, category: Category, *, forward: int = 0) -> None:
+        """Serve a storage that was just born; its death frees the block.
+
+        Raises:
+            torch.OutOfMemoryError: the allocator cannot serve it.
+        """
+        key = storage._cdata
+        if key in self._tenants:
+            return
+        nbytes = storage.nbytes()
+        tenant = self.serve(nbytes, origin, category, forward=forward)
+        self._tenants[key] = (weakref.ref(storage, lambda _, key=key: self._storage_died(key)), tenant)
+        self._newborn.append(tenant)
+
+    def resized(self, storage: torch.UntypedStorage, origin: Origin, category: Category) -> None:
+        """Serve ``storage`` anew after ``resize_`` gave it another number of bytes."""
+        tenant = self.tenant_of(storage)
+        nbytes = storage.nbytes()
+        if tenant is None or tenant.nbytes == nbytes:
+            return
+        old = (tenant.address, tenant.nbytes, tenant.stream)
+        fresh = self.serve(nbytes, origin, category)
+        tenant.address, tenant.nbytes, tenant.event = fresh.address, nbytes, fresh.event
+        tenant.stream, tenant.in_backward, tenant.category = fresh.stream, fresh.in_backward, category
+        self._release(*old)
+        self._newborn.append(tenant)
+
+    def _storage_died(self, key: int) -> None:
+        _, tenant = self._tenants.pop(key)
+        self._release(tenant.address, tenant.nbytes, tenant.stream)
+
+    # Blocks -----------------------------------------------------------------------------------------------------
+
+    def serve(self, nbytes: int, origin: Origin, category: Category, *, forward: int = 0) -> Tenant:
+        """Allocate ``nbytes`` on the origin's stream and record it. Zero bytes take no block and no event.
+
+        Raises:
+            torch.OutOfMemoryError: the allocator cannot serve it; the failure is kept in :attr:`failure`.
+        """
+        in_backward = self.position.moment.phase == "backward"
+        if nbytes == 0:
+            return Tenant(0, 0, -1, origin.stream, category, in_backward)
+        try:
+            placement = self.allocator.malloc(nbytes, origin.stream)
+        except DeviceOutOfMemory as error:
+            raise self._fail(error, nbytes, origin, forward) from None
+        self._record_driver_events(origin)
+        event = self.builder.event(
+            Action.ALLOC,
+            placement.address,
+            nbytes,
+            origin.stream,
+            self._tick(),
+            origin.stack,
+            self.position.moment_id,
+            category,
+            origin.module,
+            forward,
+        )
+        return Tenant(placement.address, nbytes, event, origin.stream, category, in_backward)
+
+    def release(self, tenant: Tenant) -> None:
+        """Free a block that :meth:`serve` returned."""
+        self._release(tenant.address, tenant.nbytes, tenant.stream)
+
+    @contextmanager
+    def borrowed(self, sizes: Iterable[tuple[int, Category]], origin: Origin, *, forward: int = 0) -> Iterator[None]:
+        """Hold blocks of ``sizes`` for the duration: what a kernel allocates inside."""
+        held: list[Tenant] = []
+        try:
+            for nbytes, category in sizes:
+                held.append(self.serve(nbytes, origin, category, forward=forward))
+            yield
+        finally:
+            for tenant in reversed(held):
+                self.release(tenant)
+
+    def record_stream(self, storage: torch.UntypedStorage, stream: int) -> None:
+        """Note that ``stream`` uses the storage too: its free waits for that stream."""
+        tenant = self.tenant_of(storage)
+        if tenant is not None and tenant.address:
+            self.allocator.record_stream(tenant.address, stream)
+
+    def synchronize(self, stream: int | None) -> None:
+        """Complete what is pending on ``stream`` (None: on all)."""
+        self.allocator.synchronize(stream)
+        self._record_driver_events(None)
+
+    def _release(self, address: int, nbytes: int, stream: int) -> None:
+        if not address:
+            return
+        moment = self.position.moment_id
+        self.builder.event(Action.FREE_REQUESTED, address, nbytes, stream, self._tick(), 0, moment)
+        self._deferred[address] = (nbytes, stream)
+        self.allocator.free(address)
+        self._record_driver_events(None)
+
+    def _record_driver_events(self, origin: Origin | None) -> None:
+        events = self.allocator.drain_events()
+        if events:
+            stack = origin.stack if origin else 0
+            for event in events:
+                self._record(event, stack)
+
+    def _record(self, event: AllocatorEvent, stack: int) -> None:
+        action = ACTIONS[event.action]
+        size = event.size
+        if action is Action.FREE_COMPLETED:
+            size, _ = self._deferred.pop(event.address, (event.size, event.stream))
+            stack = 0
+        self.builder.event(action, event.address, size, event.stream, self._tick(), stack, self.position.moment_id)
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    # Failure ----------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: DeviceOutOfMemory, nbytes: int, origin: Origin, forward: int) -> torch.OutOfMemoryError:
+        event = None
+        for occurred in self.allocator.drain_events():
+            action = ACTIONS[occurred.action]
+            if action is Action.OOM:
+                event = self.builder.event(
+                    action,
+                    error.device_free,
+                    nbytes,
+                    origin.stream,
+                    self._tick(),
+                    origin.stack,
+                    self.position.moment_id,
+                    Category.UNKNOWN,
+                    origin.module,
+                    forward,
+                )
+            else:
+                self._record(occurred, origin.stack)
+        message = oom_message(error)
+        self.failure = FailedAllocation(
+            requested_bytes=nbytes,
+            message=message,
+            moment=self.position.moment,
+            event=event,
+            segments=self.segments(),
+            device_free_bytes=error.device_free,
+        )
+        return torch.OutOfMemoryError(message)
+
+    # Categories -------------------------------------------------------------------------------------------------
+
+    def label(self, storage: torch.UntypedStorage, category: Category) -> None:
+        """Say what ``storage`` is for."""
+        tenant = self.tenant_of(storage)
+        if tenant is not None:
+            self.relabel(tenant, category)
+
+    def relabel(self, tenant: Tenant, category: Category) -> None:
+        """Say what a tenant is for."""
+        tenant.category = category
+        if tenant.event >= 0:
+            self.builder.set_category(tenant.event, category)
+
+    def settle(self) -> None:
+        """Sort what forward left behind: temporaries of forward that are still alive are activations."""
+        alive = {id(tenant) for _, tenant in self._tenants.values()}
+        for tenant in self._newborn:
+            if tenant.category is Category.TEMPORARY and not tenant.in_backward and id(tenant) in alive:
+                self.relabel(tenant, Category.ACTIVATION)
+        self._newborn.clear()
+
+    # The state ----------------------------------------------------------------------------------------------------
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Return the allocator's segments and blocks in the terms of a snapshot."""
+        return tuple(
+            Segment(
+                device=0,
+                address=segment.address,
+                total_size=segment.total_size,
+                stream=segment.stream,
+                segment_type=segment.segment_type,
+                is_expandable=segment.is_expandable,
+                blocks=tuple(
+                    Block(
+                        address=block.address,
+                        size=block.size,
+                        requested_size=block.requested_size,
+                        state=block.state,
+                    )
+                    for block in segment.blocks
+                ),
+            )
+            for segment in self.allocator.segments()
+        )
+
+
+def oom_message(error: DeviceOutOfMemory) -> str:
+    """Return the text of torch's OutOfMemoryError (PyTorch c10/cuda/CUDACachingAllocator.cpp), for this failure."""
+    unused = error.reserved - error.allocated
+    return (
+        f"CUDA out of memory. Tried to allocate {format_size(error.alloc_size)}. "
+        f"GPU 0 has a total capacity of {format_size(error.device_total)} "
+        f"of which {format_size(error.device_free)} is free. "
+        f"Of the allocated memory {format_size(error.allocated)} is allocated by PyTorch, "
+        f"and {format_size(unused)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True "
+        "to avoid fragmentation. (simulated device)"
+    )
