@@ -1,0 +1,164 @@
+"""Mixed-precision training: fp32 master weights are updated from the main gradients and copied back.
+
+Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimizer.md``)::
+
+    parameters, gradients        replicated       distributed optimizer
+    bf16, fp32                   2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
+    fp32, fp32                   4 + 4 + 8        8 + 8/d      the parameter is its own master weight
+    bf16, bf16                   2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
+                                                                 until the next one begins
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from oomscope.config.schema import Config, OptimizerConfig
+from oomscope.model.adam import FusedAdam
+from oomscope.model.grad_buffer import GradBuffer, is_expert, is_shared_embedding
+from oomscope.model.grad_norm import clip, squared_norm
+from oomscope.model.mesh import ParallelState
+from oomscope.model.observer import Observer
+
+
+@dataclass(frozen=True)
+class MasterWeight:
+    """The part of a parameter that this rank updates: its weight in training, its gradient, its fp32 master."""
+
+    value: torch.Tensor
+    grad: torch.Tensor
+    master: torch.Tensor
+    """Shares storage with ``value`` where that is fp32 already."""
+    expert: bool
+    """Whether it belongs to a routed expert, and so is spread over other ranks."""
+    counted: bool
+    """Whether this rank counts it in the global norm: replicas are counted once."""
+    decayed: bool
+    """Whether weight decay applies: not to biases and norms (Megatron-Core ``optimizer/__init__.py``)."""
+
+
+class MixedPrecisionOptimizer:
+    """Adam or SGD over the master weights of a rank.
+
+    Args:
+        config: the ``optimizer`` and ``precision`` sections are read.
+        state: this rank's place.
+        buffers: the gradient buffers of all parameters.
+        observer: told which tensors are optimizer states.
+    """
+
+    def __init__(self, config: Config, state: ParallelState, buffers: Sequence[GradBuffer], observer: Observer) -> None:
+        self._config = config.optimizer
+        self._state = state
+        self._buffers = buffers
+        self._observer = observer
+        self._device = buffers[0].grads.device
+        self._sharded = config.optimizer.use_distributed_optimizer
+        self._has_experts = config.model.num_moe_experts is not None
+        self._told = False
+        self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state)]
+        self.inner = _inner_optimizer(config.optimizer, self.weights)
+        self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
+
+    def zero_grad(self) -> None:
+        """Forget all gradients; the first thing of a step."""
+        for buffer in self._buffers:
+            buffer.zero()
+        for weight in self.weights:
+            weight.master.grad = None
+
+    @torch.no_grad()
+    def step(self) -> torch.Tensor | None:
+        """Clip, update the master weights, copy them back, gather other ranks' shards; return the gradient's norm.
+
+        The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``.
+        """
+        for weight in self.weights:
+            weight.master.grad = weight.grad.float()
+        norm = self._clip() if self._config.clip_grad else None
+        self.inner.step()
+        self._tell_states()
+        for weight in self.weights:
+            if weight.master is not weight.value:
+                weight.value.copy_(weight.master)
+        for buffer in self._buffers:
+            buffer.gather()
+        return norm
+
+    def _clip(self) -> torch.Tensor:
+        total = self._squared_norm_dense()
+        if self._has_experts:
+            total += self._squared_norm_experts()
+        norm = total.sqrt_()
+        clip(_grads(self.weights), norm, self._config.clip_grad)
+        return norm
+
+    def _squared_norm_dense(self) -> torch.Tensor:
+        state = self._state
+        groups = [state.tp_group, state.pp_group, *([state.dp_cp_group] if self._sharded else [])]
+        counted = _grads([weight for weight in self.weights if weight.counted and not weight.expert])
+        return squared_norm(counted, groups, self._device)
+
+    def _squared_norm_experts(self) -> torch.Tensor:
+        state = self._state
+        groups = [state.expert_tp_group, state.ep_group, state.pp_group]
+        groups += [state.expert_dp_group] if self._sharded else []
+        counted = _grads([weight for weight in self.weights if weight.counted and weight.expert])
+        return squared_norm(counted, groups, self._device)
+
+    def _tell_states(self) -> None:
+        if not self._told:
+            kept = [*self.inner.state.values(), *self.inner.param_groups]
+            tensors = (value for state in kept for value in state.values() if isinstance(value, torch.Tensor))
+            self._observer.role("optimizer_state", tensors)
+        self._told = True
+
+
+def _grads(weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
+    return [weight.master.grad for weight in weights if weight.master.grad is not None]
+
+
+def _master_weights(buffer: GradBuffer, state: ParallelState) -> Iterator[MasterWeight]:
+    for index, param in enumerate(buffer.params):
+        owned = buffer.owned(index)
+        if not owned.numel:
+            continue
+        value, grad = param.detach(), param.main_grad  # type: ignore[attr-defined]
+        if buffer.shards is not None:
+            value, grad = (tensor.view(-1)[owned.start : owned.end] for tensor in (value, grad))
+        yield MasterWeight(
+            value=value,
+            grad=grad,
+            master=value if value.dtype == torch.float32 else value.float(),
+            expert=is_expert(param),
+            counted=_is_counted(param, state),
+            decayed=param.ndim > 1,
+        )
+
+
+def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
+    if is_shared_embedding(param) and not state.is_first_stage:
+        return False
+    tp_rank = state.expert_tp_rank if is_expert(param) else state.tp_rank
+    return tp_rank == 0 or bool(getattr(param, "tensor_model_parallel", False))
+
+
+def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> Optimizer:
+    groups = [
+        {"params": [w.master for w in weights if w.decayed], "weight_decay": config.weight_decay},
+        {"params": [w.master for w in weights if not w.decayed], "weight_decay": 0.0},
+    ]
+    if config.optimizer == "sgd":
+        return SGD(groups, lr=config.lr, momentum=config.sgd_momentum, fused=True)
+    return FusedAdam(
+        groups,
+        lr=config.lr,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_eps,
+        weight_decay=config.weight_decay,
+    )
