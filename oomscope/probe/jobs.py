@@ -1,0 +1,45 @@
+"""From a configuration to a job: the target says what is measured, the sections allocator, device and probe say how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+
+
+def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
+    """Return the job that measures the bundled transformer under ``config``, as one rank of its world."""
+    target = BundledTarget(config=config.model_dump(mode="json"))
+    return _job(target, config, rank=rank, world_size=config.parallel.world_size)
+
+
+def harness_job(target: HarnessTarget, settings: Config, *, rank: int = 0, world_size: int = 1) -> ProbeJob:
+    """Return the job that lets a harness drive its checkout; only the three sections of ``settings`` count."""
+    return _job(target, settings, rank=rank, world_size=world_size)
+
+
+def _job(target: BundledTarget | HarnessTarget, settings: Config, *, rank: int, world_size: int) -> ProbeJob:
+    allocator, device, probe = settings.allocator, settings.device, settings.probe
+    return ProbeJob(
+        target=target,
+        backend=probe.backend,
+        rank=rank,
+        world_size=world_size,
+        iterations=probe.iterations,
+        seed=probe.seed,
+        gpu=device.gpu,
+        limit_bytes=device.limit,
+        non_torch_bytes=device.non_torch_bytes,
+        other_process_bytes=device.other_process_bytes,
+        allocator_conf=allocator.conf,
+        torch_version=allocator.torch_version,
+        cublas_workspace_config=device.cublas_workspace_config,
+        op_temporaries=device.op_temporaries,
+        stream_lag=device.stream_lag,
+        timeout_s=probe.timeout_s,
+        max_entries=probe.max_entries,
+        max_frames=probe.max_frames,
+    )
