@@ -22,17 +22,19 @@ UNKNOWN_MOMENT: Final = Moment("", -1, -1)
 DEFAULT_POOL: Final = (0, 0)
 
 
-class _Interned(Generic[Item]):
+class Interned(Generic[Item]):
     """Distinct items in order of first sight; item 0 is the one that stands for "unknown"."""
 
     def __init__(self, unknown: Item) -> None:
         self._ids: dict[Item, int] = {unknown: 0}
 
     def id_of(self, item: Item) -> int:
+        """Return the id of ``item``, a new one at first sight."""
         ids = self._ids
         return ids.setdefault(item, len(ids))
 
     def items(self) -> tuple[Item, ...]:
+        """Return the distinct items; an item's id is its position."""
         return tuple(self._ids)
 
 
@@ -50,10 +52,10 @@ class TraceBuilder:
     def __init__(self, device: int = 0, *, missing: tuple[str, ...] = ()) -> None:
         self.device = device
         self.missing = missing
-        self._stacks: _Interned[Stack] = _Interned(())
-        self._moments: _Interned[Moment] = _Interned(UNKNOWN_MOMENT)
-        self._modules: _Interned[str] = _Interned("")
-        self._pools: _Interned[tuple[int, int]] = _Interned(DEFAULT_POOL)
+        self._stacks: Interned[Stack] = Interned(())
+        self._moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
+        self._modules: Interned[str] = Interned("")
+        self._pools: Interned[tuple[int, int]] = Interned(DEFAULT_POOL)
         self._action = array("b")
         self._address = array("Q")
         self._size = array("q")

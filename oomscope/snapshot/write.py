@@ -1,13 +1,12 @@
 """Write a snapshot in PyTorch's own pickle schema, for PyTorch's viewer and every other tool that reads it.
 
-What PyTorch's events have no field for (phase, category, module, forward stack) travels as JSON in each event's
-``user_metadata``, a field that PyTorch defines for such use. A file appears whole or not at all.
+What PyTorch's events have no field for (phase, category, module, forward stack) travels in their ``user_metadata``
+(:mod:`oomscope.snapshot.metadata`). A file appears whole or not at all.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import pickle
 import tempfile
@@ -18,21 +17,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Snapshot, Stack, Trace
+from oomscope.snapshot.metadata import Metadata, to_text
+from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
 
 PICKLE_PROTOCOL: Final = 4
 """What ``pickle.dump`` used by default through Python 3.13, and the newest that PyTorch's web viewer accepts."""
-
-
-class MetadataKey:
-    """Keys of the JSON object in ``user_metadata``; a key is absent where its value is unknown."""
-
-    PHASE: Final = "phase"
-    ITERATION: Final = "iter"
-    MICROBATCH: Final = "mb"
-    CATEGORY: Final = "cat"
-    MODULE: Final = "mod"
-    FORWARD_STACK: Final = "fwd"
 
 
 def write_snapshot(snapshot: Snapshot, path: Path | str, *, force: bool = False) -> Path:
@@ -74,24 +63,6 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def user_metadata(moment: Moment, category: Category, module: str, forward_stack: Stack) -> str:
-    """Return the JSON text of one event's ``user_metadata``; empty where nothing is known."""
-    known: dict[str, Any] = {}
-    if moment.phase:
-        known[MetadataKey.PHASE] = moment.phase
-    if moment.iteration >= 0:
-        known[MetadataKey.ITERATION] = moment.iteration
-    if moment.microbatch >= 0:
-        known[MetadataKey.MICROBATCH] = moment.microbatch
-    if category is not Category.UNKNOWN:
-        known[MetadataKey.CATEGORY] = category.label
-    if module:
-        known[MetadataKey.MODULE] = module
-    if forward_stack:
-        known[MetadataKey.FORWARD_STACK] = [list(frame) for frame in forward_stack]
-    return json.dumps(known, separators=(",", ":")) if known else ""
-
-
 class _FrameLists:
     """Stacks as PyTorch's lists of dicts, each distinct frame and stack made once."""
 
@@ -124,8 +95,10 @@ def _events(trace: Trace, frames_of: _FrameLists) -> Iterator[dict[str, Any]]:
 
     @cache
     def metadata(moment_id: int, category: int, module_id: int, forward_stack_id: int) -> str:
-        return user_metadata(
-            trace.moments[moment_id], Category(category), trace.modules[module_id], trace.stacks[forward_stack_id]
+        return to_text(
+            Metadata(
+                trace.moments[moment_id], Category(category), trace.modules[module_id], trace.stacks[forward_stack_id]
+            )
         )
 
     columns = zip(

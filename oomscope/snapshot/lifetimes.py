@@ -1,0 +1,205 @@
+"""Pair the events of a trace into block lifetimes: born, freed by the program, returned to the pool.
+
+The start of a recording is no clean slate. A block that the trace only ever frees, or that stands in the final
+segments without having been allocated in the trace, was alive before the first event, so what was live then is
+recovered and requested bytes are exact at every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.trace import Action, Segment, Trace
+
+BEFORE: Final = -1
+"""Birth of a block that was alive before the trace began."""
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifetimes:
+    """One row a block, in columns; events are indices into the trace and ``end`` means "not before the trace ended"."""
+
+    end: int
+    """Number of events of the trace."""
+    born: Indices
+    """The alloc event, or :data:`BEFORE`."""
+    freed: Indices
+    """The event at which the program gave the block up (:data:`BEFORE`: already before the trace), or ``end``."""
+    completed: Indices
+    """The event at which the block went back to its pool (later than ``freed`` where a stream still used it)."""
+    address: NDArray[np.uint64]
+    size: NDArray[np.int64]
+    """Requested bytes."""
+    stream: NDArray[np.int64]
+    segment_block: Indices
+    """For a block that the final segments hold: its position in :func:`active_blocks`; else -1."""
+    inconsistent_events: Indices
+    """Events that contradict the others: a free of what is not allocated, an alloc of what is."""
+
+    def __len__(self) -> int:
+        return len(self.born)
+
+    def live_at(self, event: int) -> Indices:
+        """Return the rows of blocks that the program holds right after ``event``."""
+        return np.flatnonzero((self.born <= event) & (self.freed > event))
+
+    def pending_at(self, event: int) -> Indices:
+        """Return the rows of blocks that are freed but still wait for a stream right after ``event``."""
+        return np.flatnonzero((self.freed <= event) & (self.completed > event))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveBlock:
+    """An active block of the final segments, with its segment."""
+
+    segment: int
+    block: int
+    address: int
+    requested_size: int
+    stream: int
+    pending: bool
+
+
+def active_blocks(segments: Sequence[Segment]) -> tuple[ActiveBlock, ...]:
+    """Return the blocks in use, or pending on a stream, in the order of the segments."""
+    return tuple(
+        ActiveBlock(
+            segment=segment_index,
+            block=block_index,
+            address=block.address,
+            requested_size=block.requested_size,
+            stream=segment.stream,
+            pending=block.state != "active_allocated",
+        )
+        for segment_index, segment in enumerate(segments)
+        for block_index, block in enumerate(segment.blocks)
+        if block.state != "inactive"
+    )
+
+
+def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
+    """Return the lifetimes of all blocks of ``trace``.
+
+    Args:
+        trace: one device's events.
+        segments: the same device's segments as they stood when the trace ended.
+    """
+    end = len(trace)
+    tenancies = _tenancies(trace)
+    blocks = active_blocks(segments)
+    position = _match_final_blocks(tenancies, blocks)
+    older = np.setdiff1d(np.arange(len(blocks)), position)
+    pending = np.array([blocks[index].pending for index in older], dtype=bool)
+    return Lifetimes(
+        end=end,
+        born=np.concatenate([tenancies.born, np.full(len(older), BEFORE)]),
+        freed=np.concatenate([tenancies.freed, np.where(pending, BEFORE, end)]),
+        completed=np.concatenate([tenancies.completed, np.full(len(older), end)]),
+        address=np.concatenate(
+            [tenancies.address, np.array([blocks[index].address for index in older], dtype=np.uint64)]
+        ),
+        size=np.concatenate(
+            [tenancies.size, np.array([blocks[index].requested_size for index in older], dtype=np.int64)]
+        ),
+        stream=np.concatenate([tenancies.stream, np.array([blocks[index].stream for index in older], dtype=np.int64)]),
+        segment_block=np.concatenate([position, older]),
+        inconsistent_events=tenancies.inconsistent_events,
+    )
+
+
+def _match_final_blocks(tenancies: Lifetimes, blocks: Sequence[ActiveBlock]) -> Indices:
+    """Return for each tenancy the final block that it still occupies, or -1."""
+    position = np.full(len(tenancies), -1, dtype=np.int64)
+    lasting = np.flatnonzero(tenancies.completed == tenancies.end)
+    row_at = dict(zip(tenancies.address[lasting].tolist(), lasting.tolist(), strict=True))
+    for index, block in enumerate(blocks):
+        row = row_at.get(block.address)
+        if row is not None:
+            position[row] = index
+    return position
+
+
+def _tenancies(trace: Trace) -> Lifetimes:
+    """Return what the events alone tell.
+
+    The events of one address are a run of tenancies, each ``alloc free_requested free_completed`` or a part of that:
+    the first one of an address may lack its beginning, the last one its end. Traces of torch 2.0 have completions
+    without requests.
+    """
+    end = len(trace)
+    is_block_event = (
+        (trace.action == Action.ALLOC)
+        | (trace.action == Action.FREE_REQUESTED)
+        | (trace.action == Action.FREE_COMPLETED)
+    )
+    event = np.flatnonzero(is_block_event)
+    event = event[np.argsort(trace.address[event], kind="stable")]
+    action = trace.action[event]
+    address = trace.address[event]
+    first_of_address = np.ones(len(event), dtype=bool)
+    first_of_address[1:] = address[1:] != address[:-1]
+    previous = np.full(len(event), Action.FREE_COMPLETED, dtype=np.int8)
+    previous[1:][~first_of_address[1:]] = action[:-1][~first_of_address[1:]]
+
+    starts = (
+        first_of_address
+        | (action == Action.ALLOC)
+        | (previous == Action.FREE_COMPLETED)
+        | ((previous == Action.FREE_REQUESTED) & (action == Action.FREE_REQUESTED))
+    )
+    tenancy = np.cumsum(starts) - 1
+    count = int(tenancy[-1]) + 1 if len(tenancy) else 0
+
+    def event_of(kind: Action) -> Indices:
+        """Return each tenancy's event of one kind, or ``end``."""
+        result = np.full(count, end, dtype=np.int64)
+        chosen = action == kind
+        result[tenancy[chosen]] = event[chosen]
+        return result
+
+    born, freed, completed = event_of(Action.ALLOC), event_of(Action.FREE_REQUESTED), event_of(Action.FREE_COMPLETED)
+    head = event[starts]
+    without_alloc = born == end
+    older = without_alloc & first_of_address[starts]
+    unexplained = without_alloc & ~older
+    born[older] = BEFORE
+    only_completed = freed == end
+    freed[only_completed] = completed[only_completed]
+    freed[older & only_completed & _has_requests(action)] = BEFORE
+    born[unexplained] = head[unexplained]
+    freed[unexplained] = completed[unexplained] = head[unexplained]
+    superseded = _superseded(completed, end, first_of_address[starts])
+    next_head = np.append(head[1:], end)
+    freed[superseded] = np.minimum(freed[superseded], next_head[superseded])
+    completed[superseded] = next_head[superseded]
+    return Lifetimes(
+        end=end,
+        born=born,
+        freed=freed,
+        completed=completed,
+        address=trace.address[head],
+        size=trace.size[head],
+        stream=trace.stream[head],
+        segment_block=np.full(count, -1, dtype=np.int64),
+        inconsistent_events=np.sort(np.concatenate([head[unexplained], next_head[superseded]])),
+    )
+
+
+def _has_requests(action: NDArray[np.int8]) -> bool:
+    """Return whether the trace records requests to free, so that a lone completion means an earlier request."""
+    return bool((action == Action.FREE_REQUESTED).any())
+
+
+def _superseded(completed: Indices, end: int, first_of_address: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which tenancies never complete although another one of the same address follows."""
+    followed = np.zeros(len(completed), dtype=bool)
+    followed[:-1] = ~first_of_address[1:]
+    followed &= completed == end
+    return followed

@@ -1,0 +1,96 @@
+"""What a snapshot's events say about training, as JSON in the ``user_metadata`` field that PyTorch gives them.
+
+PyTorch's schema has no field for phase, category, module or forward stack; it defines ``user_metadata`` as free text
+for the program's own use (PyTorch, ``torch/csrc/cuda/memory_snapshot.cpp``).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from oomscope.snapshot.trace import Category, Frame, Moment, Stack
+
+MAX_TEXT: Final = 64 * 1024
+"""Longer texts are somebody else's; they are not parsed."""
+
+
+class Key:
+    """Keys of the JSON object; a key is absent where its value is unknown."""
+
+    PHASE: Final = "phase"
+    ITERATION: Final = "iter"
+    MICROBATCH: Final = "mb"
+    CATEGORY: Final = "cat"
+    MODULE: Final = "mod"
+    FORWARD_STACK: Final = "fwd"
+
+
+class Metadata(NamedTuple):
+    """What is known of one event."""
+
+    moment: Moment = Moment("", -1, -1)
+    category: Category = Category.UNKNOWN
+    module: str = ""
+    forward_stack: Stack = ()
+
+
+UNKNOWN: Final = Metadata()
+_CATEGORIES: Final = {category.label: category for category in Category}
+
+
+def to_text(metadata: Metadata) -> str:
+    """Return the JSON text of one event; empty where nothing is known."""
+    moment = metadata.moment
+    known: dict[str, Any] = {}
+    if moment.phase:
+        known[Key.PHASE] = moment.phase
+    if moment.iteration >= 0:
+        known[Key.ITERATION] = moment.iteration
+    if moment.microbatch >= 0:
+        known[Key.MICROBATCH] = moment.microbatch
+    if metadata.category is not Category.UNKNOWN:
+        known[Key.CATEGORY] = metadata.category.label
+    if metadata.module:
+        known[Key.MODULE] = metadata.module
+    if metadata.forward_stack:
+        known[Key.FORWARD_STACK] = [list(frame) for frame in metadata.forward_stack]
+    return json.dumps(known, separators=(",", ":")) if known else ""
+
+
+def from_text(text: str) -> Metadata:
+    """Return what ``text`` says; what is not ours, or not well formed, counts as unknown and never fails."""
+    if not text.startswith("{") or len(text) > MAX_TEXT:
+        return UNKNOWN
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return UNKNOWN
+    return Metadata(
+        moment=Moment(_text(known.get(Key.PHASE)), _count(known.get(Key.ITERATION)), _count(known.get(Key.MICROBATCH))),
+        category=_CATEGORIES.get(_text(known.get(Key.CATEGORY)), Category.UNKNOWN),
+        module=_text(known.get(Key.MODULE)),
+        forward_stack=_stack(known.get(Key.FORWARD_STACK)),
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int:
+    """Return a count that fits the columns of everybody who reads it, or -1."""
+    return value if type(value) is int and 0 <= value < 2**31 else -1
+
+
+def _stack(value: Any) -> Stack:
+    if not isinstance(value, list):
+        return ()
+    frames = []
+    for frame in value:
+        match frame:
+            case [str(filename), int(line), str(name)]:
+                frames.append(Frame(filename, line, name))
+            case _:
+                return ()
+    return tuple(frames)

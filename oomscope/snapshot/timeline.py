@@ -1,0 +1,178 @@
+"""Curves over a trace: live, active and reserved bytes after every event, their peaks, and what was live when.
+
+Live bytes are the requested bytes of blocks that the program holds; active bytes add those freed but still pending on
+a stream; reserved bytes are the segments'. A recording that began in the middle is lifted by what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair
+from oomscope.snapshot.trace import Action, Moment, Segment, Trace
+
+Curve = NDArray[np.int64]
+"""Bytes right after each event."""
+
+
+class PhasePeak(NamedTuple):
+    """The peak inside one phase of one iteration, over all its microbatches."""
+
+    phase: str
+    iteration: int
+    live_bytes: int
+    reserved_bytes: int
+    event: int
+    """Where live bytes peak."""
+
+
+class Reconciliation(NamedTuple):
+    """How what was walked through the trace compares with the segments' own counters at the end."""
+
+    walked_bytes: int
+    """Requested bytes of active blocks at the end of the trace."""
+    segment_bytes: int
+    """The same by the segments."""
+    inconsistent_events: int
+    """Events that contradict others, such as a free of what is not allocated."""
+
+    @property
+    def difference_bytes(self) -> int:
+        """What does not reconcile."""
+        return self.walked_bytes - self.segment_bytes
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The curves of one device.
+
+    Args:
+        trace: the device's events.
+        segments: the device's segments as they stood when the trace ended; None where they are unknown.
+    """
+
+    trace: Trace
+    segments: tuple[Segment, ...] | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, segments: Sequence[Segment] | None = None) -> Timeline:
+        """Return the timeline of ``trace``, taking from ``segments`` those of its device."""
+        own = None if segments is None else tuple(segment for segment in segments if segment.device == trace.device)
+        return cls(trace, own)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Every block that the trace or the final segments know."""
+        return pair(self.trace, self.segments or ())
+
+    @cached_property
+    def live(self) -> Curve:
+        """Requested bytes that the program holds."""
+        return self._curve(self.lifetimes.freed)
+
+    @cached_property
+    def active(self) -> Curve:
+        """Requested bytes held or pending on a stream: torch's ``requested_bytes.all``."""
+        return self._curve(self.lifetimes.completed)
+
+    @cached_property
+    def reserved(self) -> Curve:
+        """Bytes of segments. Without final segments, the least that was there before the trace is assumed."""
+        sign = np.zeros(int(max(Action)) + 1, dtype=np.int64)
+        sign[[Action.SEGMENT_ALLOC, Action.SEGMENT_MAP]] = 1
+        sign[[Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]] = -1
+        change = np.cumsum(sign[self.trace.action] * self.trace.size)
+        if not len(change):
+            return change
+        if self.segments is None:
+            return change - min(0, int(change.min()))
+        return change + (sum(segment.total_size for segment in self.segments) - int(change[-1]))
+
+    @property
+    def initial_live_bytes(self) -> int:
+        """Requested bytes that the program held before the first event."""
+        return int(self.lifetimes.size[self.lifetimes.live_at(-1)].sum())
+
+    @property
+    def end_live_bytes(self) -> int:
+        """Requested bytes that the program holds at the end."""
+        return int(self.live[-1]) if len(self.trace) else self.initial_live_bytes
+
+    def peak_event(self, until: int | None = None) -> int:
+        """Return the first event at which live bytes are largest, among those before ``until``.
+
+        -1 where there is no event; what is live then is what was there before the trace.
+        """
+        window = self.live[:until]
+        return int(window.argmax()) if len(window) else -1
+
+    def live_bytes_at(self, event: int) -> int:
+        """Return the live requested bytes right after ``event`` (-1: before the first)."""
+        return int(self.live[event]) if event >= 0 else self.initial_live_bytes
+
+    def live_at(self, event: int) -> Indices:
+        """Return the rows of :attr:`lifetimes` that are live right after ``event``."""
+        return self.lifetimes.live_at(event)
+
+    def phase_peaks(self, until: int | None = None) -> tuple[PhasePeak, ...]:
+        """Return the peak of each phase of each iteration, in the order in which they first appear."""
+        spans = _phase_ids(self.trace)[:until]
+        rows = []
+        for span in _in_order_of_appearance(spans):
+            inside = np.flatnonzero(spans == span)
+            event = int(inside[self.live[inside].argmax()])
+            moment = self.trace.moments[self.trace.moment_id[event]]
+            rows.append(
+                PhasePeak(
+                    moment.phase, moment.iteration, int(self.live[event]), int(self.reserved[inside].max()), event
+                )
+            )
+        return tuple(rows)
+
+    def reconcile(self) -> Reconciliation:
+        """Compare the end of the walk with the segments' own counters."""
+        walked = int(self.active[-1]) if len(self.trace) else int(self.lifetimes.size.sum())
+        return Reconciliation(
+            walked_bytes=walked,
+            segment_bytes=sum(segment.requested_size for segment in self.segments or ()),
+            inconsistent_events=len(self.lifetimes.inconsistent_events),
+        )
+
+    def _curve(self, leaves: Indices) -> Curve:
+        """Return the bytes of blocks between birth and ``leaves``."""
+        table = self.lifetimes
+        change = np.zeros(table.end + 1, dtype=np.int64)
+        np.add.at(change, np.maximum(table.born, -1) + 1, table.size)
+        np.subtract.at(change, np.minimum(leaves + 1, table.end), np.where(leaves < table.end, table.size, 0))
+        total = np.cumsum(change)
+        return total[1:]
+
+
+def decimate(curve: Curve, slices: int = 120) -> tuple[int, ...]:
+    """Return the maximum of each of up to ``slices`` equal parts of ``curve``, so that no peak is lost."""
+    if not len(curve):
+        return ()
+    starts = np.unique(np.linspace(0, len(curve), num=min(slices, len(curve)), endpoint=False).astype(np.int64))
+    return tuple(np.maximum.reduceat(curve, starts).tolist())
+
+
+def _phase_ids(trace: Trace) -> Indices:
+    """Return for each event a number that stands for its phase and iteration."""
+    numbers: dict[tuple[str, int], int] = {}
+    of_moment = [_phase_number(moment, numbers) for moment in trace.moments]
+    return np.array(of_moment, dtype=np.int64)[trace.moment_id]
+
+
+def _phase_number(moment: Moment, numbers: dict[tuple[str, int], int]) -> int:
+    return numbers.setdefault((moment.phase, moment.iteration), len(numbers))
+
+
+def _in_order_of_appearance(ids: Indices) -> list[int]:
+    values, first = np.unique(ids, return_index=True)
+    return [int(value) for value in values[np.argsort(first)]]

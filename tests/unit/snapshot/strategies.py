@@ -1,0 +1,89 @@
+"""Random but consistent traces: what a real allocator could have recorded."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Trace
+
+FRAMES = (
+    Frame("/repo/model.py", 10, "forward"),
+    Frame("/repo/train.py", 20, "main"),
+    Frame("/x/site-packages/torch/nn/modules/module.py", 1, "_call_impl"),
+    Frame("??", 0, "at::empty"),
+)
+STACKS = st.lists(st.sampled_from(FRAMES), max_size=4).map(tuple)
+MOMENTS = st.builds(Moment, st.sampled_from(("", "forward", "backward")), st.integers(-1, 3), st.integers(-1, 3))
+
+
+@st.composite
+def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tuple[Segment, ...], list[int]]:
+    """Return a trace, the segments at its end, and the live bytes after each of its events.
+
+    Every block lives in a segment of its own, so that addresses are simple; a block gets a new tenant only once it
+    was returned. Unless ``clean_start``, the trace is cut off at a random event, as a ring buffer does.
+    """
+    builder = TraceBuilder()
+    slots = draw(st.integers(1, 5))
+    size_of: dict[int, int] = {}
+    state = dict.fromkeys(range(slots), "inactive")
+    live = []
+    total = 0
+    events = []
+    for _ in range(draw(st.integers(0, 30))):
+        slot = draw(st.integers(0, slots - 1))
+        if state[slot] == "inactive":
+            size_of[slot] = draw(st.integers(1, 10_000))
+            state[slot] = "active_allocated"
+            total += size_of[slot]
+            action = Action.ALLOC
+        elif state[slot] == "active_allocated":
+            state[slot] = "active_pending_free"
+            total -= size_of[slot]
+            action = Action.FREE_REQUESTED
+        else:
+            state[slot] = "inactive"
+            action = Action.FREE_COMPLETED
+        events.append((action, address_of(slot), size_of[slot]))
+        live.append(total)
+    cut = 0 if clean_start else draw(st.integers(0, len(events)))
+    for action, address, size in events[cut:]:
+        builder.event(
+            action,
+            address,
+            size,
+            draw(st.sampled_from((0, 7))),
+            draw(st.integers(0, 2**40)),
+            draw(STACKS),
+            draw(MOMENTS),
+            draw(st.sampled_from(Category)),
+            draw(st.sampled_from(("", "layers.0.mlp"))),
+            draw(STACKS),
+            draw(st.sampled_from(((0, 0), (0, 3)))),
+        )
+    segments = tuple(
+        Segment(
+            device=0,
+            address=address_of(slot),
+            total_size=2 * 1024**2,
+            stream=0,
+            segment_type="small",
+            is_expandable=False,
+            blocks=(
+                Block(
+                    address=address_of(slot),
+                    size=2 * 1024**2,
+                    requested_size=size_of.get(slot, 0),
+                    state=state[slot],
+                ),
+            ),
+        )
+        for slot in range(slots)
+    )
+    return builder.build(), segments, live[cut:]
+
+
+def address_of(slot: int) -> int:
+    """Return the address of a slot, past 2**63 so that signed columns would show."""
+    return 2**63 + slot * 2 * 1024**2

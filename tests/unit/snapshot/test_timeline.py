@@ -1,0 +1,166 @@
+"""The curves equal a walk by hand, also where the recording began in the middle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.lifetimes import BEFORE, pair
+from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.timeline import Timeline, decimate
+from oomscope.snapshot.trace import Action, Block, Moment, Segment
+
+from .strategies import recordings
+
+GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
+REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))
+
+
+@given(recordings())
+def test_live_bytes_are_exact_at_every_event_wherever_the_recording_began(recording):
+    trace, segments, live = recording
+    timeline = Timeline.of(trace, segments)
+    assert timeline.live.tolist() == live
+    assert timeline.reconcile().difference_bytes == 0
+    assert timeline.reconcile().inconsistent_events == 0
+    assert len(timeline.lifetimes.inconsistent_events) == 0
+
+
+@given(recordings(clean_start=True))
+def test_a_complete_recording_needs_no_segments(recording):
+    trace, _, live = recording
+    assert Timeline.of(trace).live.tolist() == live
+    assert Timeline.of(trace).initial_live_bytes == 0
+
+
+@given(recordings())
+def test_the_live_set_sums_to_the_curve_at_every_event(recording):
+    trace, segments, _ = recording
+    timeline = Timeline.of(trace, segments)
+    table = timeline.lifetimes
+    for event in range(-1, len(trace)):
+        assert table.size[timeline.live_at(event)].sum() == timeline.live_bytes_at(event)
+        pending = table.size[table.pending_at(event)].sum()
+        if event >= 0:
+            assert timeline.live[event] + pending == timeline.active[event]
+
+
+def test_events_that_contradict_each_other_are_counted_and_do_not_break_the_walk():
+    builder = TraceBuilder()
+    for action in (
+        Action.ALLOC,
+        Action.ALLOC,  # the first one's free was lost
+        Action.FREE_REQUESTED,
+        Action.FREE_COMPLETED,
+        Action.FREE_COMPLETED,  # an alloc was lost
+    ):
+        builder.event(action, 4096, 100)
+    timeline = Timeline.of(builder.build())
+    assert timeline.live.tolist() == [100, 100, 0, 0, 0]
+    assert timeline.lifetimes.inconsistent_events.tolist() == [1, 4]
+
+
+def test_traces_of_torch_2_0_have_no_requests_to_free():
+    builder = TraceBuilder()
+    builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
+    builder.event(Action.ALLOC, 4096, 100)
+    builder.event(Action.FREE_COMPLETED, 4096, 100)
+    timeline = Timeline.of(builder.build())
+    assert timeline.initial_live_bytes == 50
+    assert timeline.live.tolist() == [0, 100, 0]
+
+
+def test_a_block_freed_before_the_recording_is_pending_not_live():
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 4096, 100)
+    builder.event(Action.FREE_REQUESTED, 4096, 100)
+    builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
+    builder.event(Action.FREE_COMPLETED, 4096, 100)
+    timeline = Timeline.of(builder.build())
+    assert timeline.live.tolist() == [100, 0, 0, 0]
+    assert timeline.active.tolist() == [150, 150, 100, 0]
+
+
+def segment(total: int, *blocks: Block, device: int = 0) -> Segment:
+    return Segment(
+        device=device,
+        address=0,
+        total_size=total,
+        stream=0,
+        segment_type="large",
+        is_expandable=False,
+        blocks=blocks,
+    )
+
+
+def test_reserved_is_lifted_by_what_was_there_before():
+    builder = TraceBuilder()
+    builder.event(Action.SEGMENT_ALLOC, 0, 20)
+    builder.event(Action.SEGMENT_MAP, 100, 10)
+    builder.event(Action.SEGMENT_FREE, 200, 50)
+    builder.event(Action.SEGMENT_UNMAP, 100, 10)
+    trace = builder.build()
+    assert Timeline.of(trace, (segment(20),)).reserved.tolist() == [70, 80, 30, 20]
+    assert Timeline.of(trace).reserved.tolist() == [50, 60, 10, 0]
+
+
+def test_segments_of_other_devices_do_not_count():
+    builder = TraceBuilder()
+    builder.event(Action.SEGMENT_ALLOC, 0, 20)
+    timeline = Timeline.of(builder.build(), (segment(20), segment(999, device=1)))
+    assert timeline.reserved.tolist() == [20]
+
+
+def test_phase_peaks_join_the_microbatches_of_a_phase():
+    builder = TraceBuilder()
+    forward, backward = Moment("forward", 0, 0), Moment("backward", 0, 0)
+    builder.event(Action.SEGMENT_ALLOC, 0, 1000, moment=forward)
+    builder.event(Action.ALLOC, 0, 100, moment=forward)
+    builder.event(Action.FREE_COMPLETED, 0, 100, moment=backward)
+    builder.event(Action.ALLOC, 0, 300, moment=forward._replace(microbatch=1))
+    builder.event(Action.ALLOC, 512, 50, moment=Moment("forward", 1, 0))
+    timeline = Timeline.of(builder.build())
+    assert [tuple(row) for row in timeline.phase_peaks()] == [
+        ("forward", 0, 300, 1000, 3),
+        ("backward", 0, 0, 1000, 2),
+        ("forward", 1, 350, 1000, 4),
+    ]
+    assert timeline.peak_event() == 4
+    assert timeline.peak_event(until=3) == 1
+
+
+def test_an_empty_trace_has_what_the_segments_hold():
+    held = segment(1024, Block(address=0, size=512, requested_size=400, state="active_allocated"))
+    timeline = Timeline.of(TraceBuilder().build(), (held,))
+    assert timeline.peak_event() == -1
+    assert timeline.live_bytes_at(-1) == timeline.end_live_bytes == 400
+    assert timeline.reconcile().difference_bytes == 0
+    assert timeline.phase_peaks() == ()
+
+
+@given(st.lists(st.integers(0, 2**50), max_size=400), st.integers(1, 150))
+def test_decimation_keeps_the_peak_and_no_more_slices_than_asked(values, slices):
+    curve = np.array(values, dtype=np.int64)
+    thinned = decimate(curve, slices)
+    assert len(thinned) == min(len(values), slices)
+    assert max(thinned, default=0) == max(values, default=0)
+
+
+@pytest.mark.skipif(not REAL_FILES, reason="real snapshots are absent (OOMSCOPE_GROUND_TRUTH)")
+@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
+def test_requested_bytes_of_real_files_equal_the_segments_own_counters(path):
+    snapshot = load_snapshot(path)
+    assert snapshot.traces
+    for trace in snapshot.traces:
+        timeline = Timeline.of(trace, snapshot.segments)
+        own = [segment for segment in snapshot.segments if segment.device == trace.device]
+        assert timeline.reconcile().segment_bytes == sum(segment.requested_size for segment in own)
+        assert timeline.reconcile().difference_bytes == 0
+        assert timeline.reconcile().inconsistent_events == 0
+        assert bool((pair(trace, own).born == BEFORE).any()) == ("start" in trace.missing or "trace" in trace.missing)
