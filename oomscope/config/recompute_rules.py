@@ -1,17 +1,19 @@
 """Rules of activation recomputation, numbered as in Megatron-Core's own order of checks.
 
-Rules that cannot be broken by a configuration of this schema (R8 to R17 concern keys that it does not have) are absent.
+Rules that a configuration of this schema cannot break are absent: most of R8 to R17 concern keys that it does not have.
 """
 
 from __future__ import annotations
 
 from typing import get_args
 
+from oomscope.config.coverage_rules import moe_modules
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config, RecomputeModule
 
 _CORE = "Megatron-Core transformer/transformer_config.py"
 _ARGS = "Megatron-LM training/arguments.py"
+_LAYER = "Megatron-Core transformer/transformer_layer.py"
 _FORWARD = "Megatron-Core recompute.py, checkpointed_forward"
 
 _MODULES: tuple[str, ...] = get_args(RecomputeModule)
@@ -114,6 +116,15 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     R7,
     Rule(
+        id="R9",
+        keys=("recompute.recompute_modules",),
+        applies=lambda config: "mla_up_proj" in config.recompute_modules,
+        summary="Recomputing mla_up_proj needs multi-latent attention, which this schema does not have.",
+        message="mla_up_proj is recomputed, and the model has no multi-latent attention",
+        remedy="leave mla_up_proj out",
+        source=_CORE,
+    ),
+    Rule(
         id="R18",
         severity="warning",
         keys=("recompute.recompute_modules", "recompute.recompute_granularity"),
@@ -204,14 +215,24 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core models/gpt/gpt_layer_specs.py: both norms are IdentityOp",
     ),
     Rule(
-        id="R27",
+        id="R27a",
         severity="warning",
         keys=("recompute.recompute_modules",),
         applies=lambda config: "mlp" in config.recompute_modules and config.model.num_moe_experts is not None,
         summary="Recomputing mlp acts on dense layers alone.",
         message="mlp is recomputed, and every layer of this model is an MoE layer",
         remedy="leave mlp out",
-        source="Megatron-Core transformer/transformer_layer.py",
+        source=_LAYER,
+    ),
+    Rule(
+        id="R27b",
+        severity="warning",
+        keys=("recompute.recompute_modules",),
+        applies=lambda config: config.model.num_moe_experts is None and bool(moe_modules(config)),
+        summary="Recomputing moe, moe_act and shared_experts acts on MoE layers alone.",
+        message=lambda config: f"recomputing {', '.join(moe_modules(config))} does nothing in a dense model",
+        remedy="leave them out",
+        source=_LAYER,
     ),
     Rule(
         id="R28",

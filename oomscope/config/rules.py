@@ -5,13 +5,26 @@
 
 from __future__ import annotations
 
+from oomscope.config.coverage_rules import COVERAGE_RULES
+from oomscope.config.measurement_rules import MEASUREMENT_RULES
+from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
+from oomscope.config.offload_rules import OFFLOAD_RULES
+from oomscope.config.parallel_rules import PARALLEL_RULES
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.recompute_rules import RECOMPUTE_RULES
 from oomscope.config.rule import Finding, Rule
 from oomscope.config.schema import Config
 
-RULES: tuple[Rule, ...] = (*RECOMPUTE_RULES,)
-"""All rules; where several are broken the first is the one that Megatron would name."""
+RULES: tuple[Rule, ...] = (
+    *PARALLEL_RULES,
+    *MODEL_RULES,
+    *OFFLOAD_RULES,
+    *RECOMPUTE_RULES,
+    *BATCH_RULES,
+    *COVERAGE_RULES,
+    *MEASUREMENT_RULES,
+)
+"""All rules. Offloading comes before recomputation as upstream, so that R21 is named before R1."""
 
 
 def check(config: Config) -> list[Finding]:

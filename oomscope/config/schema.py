@@ -126,7 +126,7 @@ class ModelConfig(Section):
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on the attention probabilities."""
     attention_backend: Literal["auto", "flash", "unfused"] = "auto"
-    """Core attention; auto means flash in bf16/fp16 and unfused in fp32."""
+    """Core attention; auto means unfused in fp32 and in the local layers, which know no other, and else flash."""
     transformer_impl: Literal["local", "transformer_engine"] = "transformer_engine"
     """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
     recompute of layernorm has nothing to act on in a dense model)."""
@@ -403,7 +403,8 @@ class Config(Section):
     def attention_backend(self) -> Literal["flash", "unfused"]:
         """The core attention that ``auto`` stands for here."""
         if self.model.attention_backend == "auto":
-            return "flash" if self.precision.bf16 or self.precision.fp16 else "unfused"
+            half = self.precision.bf16 or self.precision.fp16
+            return "flash" if half and self.model.transformer_impl == "transformer_engine" else "unfused"
         return self.model.attention_backend
 
     @property
