@@ -1,0 +1,163 @@
+"""Where everything lies in the emulator's memory, and the sizes that PyTorch fixes at compile time.
+
+The engine's state is a handful of flat integer sequences (see ``heap.py``), so that the same functions run over
+Python lists and, compiled, over numpy arrays. A block is named by the offset of its row in ``Heap.blocks``; field
+``F`` of block ``b`` is ``blocks[b + F]``.
+"""
+
+from __future__ import annotations
+
+from oomscope.units import MiB
+
+# Sizes of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (kMinBlockSize, kSmallSize, ...).
+MIN_BLOCK = 512
+SMALL_SIZE = MiB
+SMALL_SEGMENT = 2 * MiB
+LARGE_SEGMENT_DEFAULT = 20 * MiB
+MIN_LARGE_ALLOC = 10 * MiB
+ROUND_LARGE = 2 * MiB
+DEVICE_PAGE = 2 * MiB
+"""Granularity of physical memory on NVIDIA devices: cudaMalloc and cuMemCreate take whole pages of 2 MiB."""
+DIVISION_INTERVALS = 16
+DIVISION_FIRST_LOG2 = 20
+UNLIMITED = 1 << 62
+"""Stands for ``std::numeric_limits<size_t>::max()``, the default of ``max_split_size``."""
+MAX_DEVICE_BYTES = 4096 * 1024 * MiB
+"""Largest device that the packed keys of the free sets can order (see ``sortedset.py``)."""
+
+NONE = -1
+NULL_REQUEST = -2
+OUT_OF_MEMORY = -3
+
+SMALL = 0
+LARGE = 1
+
+# ---- a row of Heap.blocks -------------------------------------------------------------------------------------
+BLOCK_ROW = 16
+(
+    ADDRESS,
+    SIZE,
+    REQUESTED,
+    STREAM,  # row of the stream, not its handle
+    POOL,  # SMALL or LARGE
+    PREV,
+    NEXT,  # neighbours by address within the segment or reservation; NEXT also chains the rows not in use
+    ALLOCATED,
+    MAPPED,
+    PAGE,  # page size of the expandable reservation, 0 for a block of cudaMalloc
+    BASE,  # address of the segment or reservation
+    RANGE,  # its number in order of creation
+    TIE,  # what orders equally large free blocks before the address does
+    AGE,  # calls of the pool when the block became free
+    USES,  # first of the chained notes of record_stream, or NONE
+    PENDING,  # CUDA events that must complete before the block is free
+) = range(BLOCK_ROW)
+
+# ---- a row of Heap.log ----------------------------------------------------------------------------------------
+LOG_ROW = 8
+LOG_OP, LOG_ACTION, LOG_ADDRESS, LOG_SIZE, LOG_STREAM, LOG_RANGE, LOG_BASE, LOG_ALLOC_SIZE = range(LOG_ROW)
+
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, FREE_COMPLETED, OOM = range(6)
+ACTION_NAMES = ("segment_alloc", "segment_free", "segment_map", "segment_unmap", "free_completed", "oom")
+
+# ---- a row of Heap.notes: one use of a block on another stream, later one CUDA event --------------------------
+NOTE_ROW = 4
+NOTE_BLOCK, NOTE_STREAM, NOTE_READY_AT, NOTE_NEXT = range(NOTE_ROW)
+NEVER = 1 << 62
+"""``NOTE_READY_AT`` of an event that only a synchronisation completes."""
+
+# ---- a row of Heap.streams ------------------------------------------------------------------------------------
+STREAM_ROW = 4
+STREAM_HANDLE, STREAM_AT, QUEUE_HEAD, QUEUE_TAIL = range(STREAM_ROW)
+"""``streams[i * STREAM_ROW + STREAM_AT]`` is the row of the i-th stream in order of handles."""
+
+# ---- the sorted sets of one stream ----------------------------------------------------------------------------
+SETS_PER_STREAM = 4
+FREE_SETS = 0  # + pool: free blocks by (size, tie, address)
+UNMAPPED_SETS = 2  # + pool: unmapped parts of reservations by address
+
+# ---- Heap.n: settings, the device, counters, statistics -------------------------------------------------------
+(
+    EXPANDABLE,
+    MAX_SPLIT,
+    NON_SPLIT_ROUNDING,
+    LARGE_SEGMENT,
+    THROW_ON_OOM,
+    TIE_RULE,
+    LIMIT,  # bytes this process may reserve, or NONE
+    GC_BYTES,  # garbage is collected above this many reserved bytes, or NONE
+    DIVIDED,  # whether any interval is rounded to a division of a power of two
+    EVENT_LAG,
+    EVENTS_HELD,
+    TOTAL,
+    OTHER,
+    CHARGED,
+    CHARGED_PEAK,
+    POLICY,
+    NEXT_ADDRESS,
+    GAPS,  # live entries of Heap.ranges (first fit), or entries left to hand out (recorded)
+    RANGES,
+    RESERVED,
+    MALLOCS,
+    SMALL_CALLS,
+    LARGE_CALLS,
+    BLOCKS_MADE,
+    SEGMENTS_MADE,
+    OP,
+    LOG_LENGTH,
+    ROWS_LIVE,
+    ROWS_TOP,
+    ROWS_FREE,
+    CHUNKS_TOP,
+    CHUNKS_FREE,
+    NOTES_LIVE,
+    NOTES_TOP,
+    NOTES_FREE,
+    QUEUED,
+    STREAMS,
+    DIRECTORY_ROW,
+    RETRIES,
+    OOMS,
+    SYNCS,
+    DEVICE_ALLOCS,
+    DEVICE_FREES,
+) = range(43)
+DIVISIONS = 43
+
+TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
+POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)
+BUMP_BASE = 0x10_0000_0000
+DOWN_BASE = 0x7000_0000_0000
+
+# Statistics: every kind holds (all, small, large) x (current, peak, allocated, freed).
+STAT_FIELDS = 4
+CURRENT, PEAK, ROSE, FELL = range(STAT_FIELDS)
+STAT_ROW = 3 * STAT_FIELDS
+STATS = DIVISIONS + DIVISION_INTERVALS
+STAT_NAMES = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+    "oversize_allocations",
+    "oversize_segments",
+)
+(
+    ALLOCATION,
+    SEGMENT,
+    ACTIVE,
+    INACTIVE_SPLIT,
+    ALLOCATED_BYTES,
+    RESERVED_BYTES,
+    ACTIVE_BYTES,
+    INACTIVE_SPLIT_BYTES,
+    REQUESTED_BYTES,
+    OVERSIZE_ALLOCATIONS,
+    OVERSIZE_SEGMENTS,
+) = range(STATS, STATS + len(STAT_NAMES) * STAT_ROW, STAT_ROW)
+SCALARS = STATS + len(STAT_NAMES) * STAT_ROW

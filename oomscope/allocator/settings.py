@@ -1,0 +1,144 @@
+"""``PYTORCH_ALLOC_CONF``: every key, parsed as the given version of torch parses it.
+
+A key that torch knows and that changes what the caching allocator does on the device becomes a field. Keys of host
+memory, of CUDA graph capture and of locking have no effect on what is modelled, and are accepted after the same checks.
+What has no rules here is refused with the reason: ``backend:cudaMallocAsync`` and smaller address reservations.
+
+Sources: c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp (before 2.10 only the latter), and observation
+of the compiled allocators of torch 2.6 to 2.15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from oomscope.allocator.confparser import INERT_BOOLS, INERT_SIZES, Value, Version, parse_conf
+from oomscope.allocator.constants import (
+    DIVISION_INTERVALS,
+    LARGE_SEGMENT_DEFAULT,
+    TIE_ADDRESS,
+    TIE_BLOCK,
+    TIE_SEGMENT,
+    UNLIMITED,
+)
+from oomscope.errors import AllocatorConfError
+
+DEFAULT_TORCH_VERSION = "2.13"
+_OLDEST: Version = (2, 0)
+_FIELDS = {
+    "expandable_segments": "expandable_segments",
+    "max_split_size_mb": "max_split_size",
+    "max_non_split_rounding_mb": "max_non_split_rounding",
+    "large_segment_size_mb": "large_segment_size",
+    "garbage_collection_threshold": "garbage_collection_threshold",
+    "roundup_power2_divisions": "roundup_power2_divisions",
+    "per_process_memory_fraction": "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom": "throw_on_cudamalloc_oom",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorSettings:
+    """What an allocator configuration string means.
+
+    Sizes are bytes. ``max_split_size`` is ``UNLIMITED`` unless set; ``roundup_power2_divisions`` holds one number for
+    each interval from 1 MiB (and below) to 32 GiB (and above), 0 or 1 for plain rounding to 512 bytes.
+    """
+
+    conf: str = ""
+    torch_version: str = DEFAULT_TORCH_VERSION
+    expandable_segments: bool = False
+    max_split_size: int = UNLIMITED
+    garbage_collection_threshold: float = 0.0
+    roundup_power2_divisions: tuple[int, ...] = (0,) * DIVISION_INTERVALS
+    large_segment_size: int = LARGE_SEGMENT_DEFAULT
+    max_non_split_rounding: int = LARGE_SEGMENT_DEFAULT
+    per_process_memory_fraction: float = 1.0
+    throw_on_cudamalloc_oom: bool = False
+    inert: dict[str, Value] = field(default_factory=dict, hash=False)
+    """Keys accepted that change nothing here, with their values."""
+
+    @classmethod
+    def parse(cls, conf: str, *, torch_version: str = DEFAULT_TORCH_VERSION) -> AllocatorSettings:
+        """Return the settings that ``conf`` gives an allocator of ``torch_version`` at its start.
+
+        Raises:
+            AllocatorConfError: an unknown version, key or value, with the column; or what has no rules here.
+        """
+        return cls(torch_version=torch_version).updated(conf)
+
+    def updated(self, conf: str) -> AllocatorSettings:
+        """Return the settings after ``conf`` is set at run time (``torch.cuda.memory._set_allocator_settings``).
+
+        Torch resets ``max_split_size``, the divisions and the garbage collection threshold first (since 2.11 the
+        non-split rounding too) and keeps the rest. The memory fraction counts only at the start.
+        """
+        fresh = AllocatorSettings()
+        values = parse_conf(conf, self.version, self.large_segment_size)
+        changes: dict[str, object] = {
+            "max_split_size": fresh.max_split_size,
+            "roundup_power2_divisions": fresh.roundup_power2_divisions,
+            "garbage_collection_threshold": fresh.garbage_collection_threshold,
+        }
+        if self.version >= (2, 11):
+            changes["max_non_split_rounding"] = values.get("large_segment_size_mb", self.large_segment_size)
+        changes |= {_FIELDS[key]: value for key, value in values.items() if key in _FIELDS}
+        changes["max_split_size"] = min(_int(changes["max_split_size"]), UNLIMITED)
+        inert = {key: value for key, value in values.items() if key in INERT_BOOLS or key in INERT_SIZES}
+        return replace(self, conf=conf, inert=self.inert | inert, **changes)  # type: ignore[arg-type]
+
+    @property
+    def version(self) -> Version:
+        """Major and minor of ``torch_version``."""
+        return parse_version(self.torch_version)
+
+    @property
+    def tie_rule(self) -> int:
+        """What orders equally large free blocks (pytorch PRs 178362 and 183591)."""
+        if self.version >= (2, 13):
+            return TIE_SEGMENT
+        return TIE_BLOCK if self.version == (2, 12) else TIE_ADDRESS
+
+    def limit_bytes(self, fraction: float | None, total_bytes: int) -> int | None:
+        """Return what ``set_per_process_memory_fraction`` allows of the device; None where nothing is limited."""
+        if fraction is None or fraction >= 1:
+            return None
+        exact = fraction * total_bytes
+        return int(exact + 0.5) if self.version >= (2, 13) else int(exact)
+
+    def describe(self) -> dict[str, object]:
+        """Return the ``allocator_settings`` that torch writes into a snapshot (CUDAConfig in Module.cpp)."""
+        described: dict[str, object] = {
+            "PYTORCH_CUDA_ALLOC_CONF": self.conf,
+            "max_split_size": -1 if self.max_split_size == UNLIMITED else self.max_split_size,
+            "garbage_collection_threshold": self.garbage_collection_threshold,
+            "expandable_segments": self.expandable_segments,
+            "pinned_num_register_threads": self.inert.get("pinned_num_register_threads", 1),
+            "release_lock_on_cudamalloc": self.inert.get("release_lock_on_cudamalloc", False),
+            "pinned_use_cuda_host_register": self.inert.get("pinned_use_cuda_host_register", False),
+        }
+        if self.version >= (2, 9):
+            described["graph_capture_record_stream_reuse"] = self.inert.get("graph_capture_record_stream_reuse", False)
+        described["roundup_power2_divisions"] = {
+            str(1 << index): divisions for index, divisions in enumerate(self.roundup_power2_divisions)
+        }
+        return described
+
+
+def parse_version(text: str) -> Version:
+    """Return major and minor of a torch version such as ``2.11.0+cu130``.
+
+    Raises:
+        AllocatorConfError: no version, or one older than 2.0.
+    """
+    parts = text.split(".")
+    if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
+        raise AllocatorConfError(f"{text!r} is no torch version", remedy="give one such as 2.13")
+    version = int(parts[0]), int(parts[1])
+    if version < _OLDEST:
+        raise AllocatorConfError(f"torch {text} is older than any allocator known here", remedy="give 2.0 or newer")
+    return version
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else UNLIMITED
