@@ -11,13 +11,13 @@ import importlib
 import json
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
+from oomscope.cli.output import keep_log
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 
 COMPLETE_VARIABLE = "_OOMSCOPE_COMPLETE"
@@ -135,10 +135,9 @@ def _from_click(error: click.ClickException) -> UsageError:
 
 def _internal() -> OomscopeError:
     kind, value, _ = sys.exc_info()
-    with tempfile.NamedTemporaryFile("w", prefix="oomscope-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.write(traceback.format_exc())
+    log = keep_log(traceback.format_exc())
     what = f"{kind.__name__ if kind else 'error'}: {value}"
-    return OomscopeError(f"internal error: {what}", remedy=f"please report it with the traceback in {file.name}")
+    return OomscopeError(f"internal error: {what}", remedy=f"please report it with the traceback in {log}")
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
@@ -161,4 +160,6 @@ def error_document(error: OomscopeError) -> dict[str, Any]:
 
 def _for_git_bisect(code: int) -> int:
     """``git bisect run`` reads 1-127 as an answer about the commit; only the probe command gives those."""
-    return code if code in {0, 1, 125} or code >= 128 else 128 + code
+    from oomscope.probe.git_bisect import BAD, GOOD, STOP, UNTESTABLE
+
+    return code if code in {GOOD, BAD, UNTESTABLE} or code >= STOP else STOP + code

@@ -74,3 +74,10 @@ def write_file(path: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(name).unlink()
     remark(f"Wrote {path}")
+
+
+def keep_log(text: str) -> Path:
+    """Write ``text`` to a temporary file that stays, and return its path."""
+    with tempfile.NamedTemporaryFile("w", prefix="oomscope-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(text)
+    return Path(file.name)

@@ -1,0 +1,97 @@
+"""What a probe command is going to measure: the job, the ranks and the name under which it is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.cli.source import ConfigSource
+from oomscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+    from oomscope.probe.job import ProbeJob
+
+HARNESS_SECTIONS = ("allocator", "device", "probe")
+"""What a configuration can say about somebody else's code: how it is measured, not what it is."""
+ANY_MODEL = "gpt-tiny"
+"""A preset to take defaults of those sections from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One or more ranks to measure."""
+
+    job: ProbeJob
+    ranks: list[int]
+    title: str
+    warnings: tuple[str, ...] = ()
+
+
+def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, snapshot: Path | None) -> Plan:
+    """Return the plan of a probe.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: the configuration is wrong.
+    """
+    if harness is None and repo is not None:
+        raise UsageError("--repo without --harness", remedy="name a harness file, or leave --repo out")
+    plan = _bundled_plan(source) if harness is None else _harness_plan(source, harness, repo or Path())
+    if plan.job.gpu is not None:
+        from oomscope.probe.gpus import find_gpu
+
+        find_gpu(plan.job.gpu)
+    if snapshot is None:
+        return plan
+    if len(plan.ranks) > 1:
+        raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
+    return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
+
+
+def _bundled_plan(source: ConfigSource) -> Plan:
+    from oomscope.probe.jobs import bundled_job
+    from oomscope.probe.ranks import chosen_ranks
+
+    loaded = source.load()
+    return Plan(
+        job=bundled_job(loaded.config),
+        ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
+        title=source.title,
+        warnings=tuple(str(warning) for warning in loaded.warnings),
+    )
+
+
+def _harness_plan(source: ConfigSource, harness: Path, repo: Path) -> Plan:
+    from oomscope.probe.job import HarnessTarget
+    from oomscope.probe.jobs import harness_job
+    from oomscope.probe.ranks import chosen_ranks
+
+    if source.path or source.preset:
+        raise UsageError(
+            f"both --harness and {source.title}", remedy="a harness brings its own model: name one of them"
+        )
+    for path, what in ((harness, "harness file"), (repo, "checkout")):
+        if not path.exists():
+            raise UsageError(f"no such {what}", where=str(path))
+    settings = harness_settings(source.overrides)
+    target = HarnessTarget(harness=str(harness.absolute()), repo=str(repo.absolute()))
+    title = f"{repo.absolute().name} through {harness.name}"
+    return Plan(job=harness_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)
+
+
+def harness_settings(overrides: Sequence[str]) -> Config:
+    """Return a configuration whose sections allocator, device and probe say how a harness is measured.
+
+    Raises:
+        UsageError: an override is about the bundled model.
+    """
+    from oomscope.config.load import load_preset
+
+    for override in overrides:
+        if override.partition(".")[0] not in HARNESS_SECTIONS:
+            allowed = ", ".join(HARNESS_SECTIONS)
+            raise UsageError(f"{override} says nothing to a harness", remedy=f"only the sections {allowed} do")
+    return load_preset(ANY_MODEL, overrides).config

@@ -1,0 +1,89 @@
+"""``oomscope probe``: measure one configuration, or one checkout through a harness, and print what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.cli.exit_codes import probe_exit_code
+from oomscope.cli.options import json_option, measurement_options, settings_overrides
+from oomscope.cli.output import keep_log, print_json, print_report, refuse_existing, remark, write_file
+from oomscope.cli.plan import Plan, plan_of
+from oomscope.cli.progress import shown_progress
+from oomscope.cli.source import complete_preset, config_source
+
+if TYPE_CHECKING:
+    from oomscope.probe.result import ProbeResult
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file.")
+@click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
+@click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
+@measurement_options
+@click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first).")
+@click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--git-bisect", is_flag=True, help="Exit as git bisect run expects: 0 fits, 1 OOM, 125 untestable.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+def probe(
+    *,
+    words: tuple[str, ...],
+    preset: str | None,
+    harness: Path | None,
+    repo: Path | None,
+    rank: str | None,
+    snapshot: Path | None,
+    html: Path | None,
+    force: bool,
+    git_bisect: bool,
+    quiet: bool,
+    as_json: bool,
+    **settings: str | int | float | None,
+) -> int:
+    """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
+
+    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys, such as
+    recompute.recompute_granularity=full.
+    """
+    refuse_existing(snapshot, force=force, option="--snapshot")
+    refuse_existing(html, force=force, option="--html")
+    source = config_source(words, preset, settings_overrides(rank=rank, **settings))
+    plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
+    for warning in plan.warnings:
+        remark(f"warning: {warning}")
+    result = _measure(plan, quiet=quiet)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from oomscope.report.probe_text import probe_report
+
+        print_report(probe_report(result, title=plan.title))
+    if html is not None:
+        from oomscope.report.html import probe_page
+
+        write_file(html, probe_page(result, title=plan.title))
+    if result.snapshot:
+        remark(f"Wrote {result.snapshot}")
+    if result.failure and result.failure.detail and not as_json:
+        remark(f"What the target said: {keep_log(result.failure.detail)}")
+    if git_bisect:
+        from oomscope.probe.git_bisect import git_bisect_code
+
+        return git_bisect_code(result)
+    return probe_exit_code(result)
+
+
+def _measure(plan: Plan, *, quiet: bool) -> ProbeResult:
+    from oomscope.probe import launch
+    from oomscope.probe.ranks import probe_ranks
+
+    with shown_progress(plan.title, quiet=quiet) as announce:
+        return probe_ranks(plan.job, plan.ranks, lambda job: launch.run(job, announce))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oomscope.cli.main import run
+
+
+def test_show_prints_a_configuration_that_loads_again(tmp_path: Path, capsys) -> None:
+    assert run(["config", "show", "--preset", "gpt-tiny", "data.seq_length=96"]) == 0
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text)["data"]["seq_length"] == 96
+    file = tmp_path / "shown.yaml"
+    file.write_text(text)
+    assert run(["config", "show", str(file)]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_show_as_json(capsys) -> None:
+    assert run(["config", "show", "--preset", "gpt-tiny", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["config"]["model"]["num_layers"] > 0
+
+
+def test_check_of_what_can_be_measured(capsys) -> None:
+    assert run(["config", "check", "--preset", "gpt-tiny"]) == 0
+    assert "can be measured" in capsys.readouterr().out
+
+
+def test_check_names_rule_reason_and_place(capsys) -> None:
+    broken = ["recompute.recompute_granularity=full"]
+    assert run(["config", "check", "--preset", "gpt-tiny", *broken]) == 2
+    out = capsys.readouterr().out
+    assert "override recompute.recompute_granularity=full: error R" in out
+    assert "cannot be measured" in out
+
+
+def test_check_as_json(capsys) -> None:
+    broken = ["recompute.recompute_granularity=full"]
+    assert run(["config", "check", "--preset", "gpt-tiny", "--json", *broken]) == 2
+    finding = json.loads(capsys.readouterr().out)["findings"][0]
+    assert finding["severity"] == "error"
+    assert finding["where"] == "override recompute.recompute_granularity=full"
+    assert finding["source"]
+
+
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_schema_is_json(flag: list[str], capsys) -> None:
+    assert run(["config", "schema", *flag]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert "model" in (document["schema"] if flag else document)["properties"]
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_wrong_key_is_one_line_with_its_place(command: str, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "cfg.yaml"
+    file.write_text("preset: gpt-tiny\nmodel:\n  hiden_size: 8\n")
+    assert run(["config", command, str(file)]) == 2
+    err = capsys.readouterr().err
+    assert f"{file}:3" in err
+    assert "hidden_size" in err
+    assert err.count("\n") == 1

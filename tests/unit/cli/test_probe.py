@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run
+from oomscope.probe.job import BundledTarget, HarnessTarget, Progress
+from oomscope.units import GiB
+from tests.unit.report import results
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch):
+    """A launcher that measures nothing: answers with ``result`` and keeps the jobs it was given."""
+
+    class Launcher:
+        def __init__(self) -> None:
+            self.jobs = []
+            self.result = results.FITS
+
+        def __call__(self, job, progress=None, **_):
+            self.jobs.append(job)
+            progress(Progress(stage="step", done=1, total=2))
+            return replace(self.result, rank=job.rank, world_size=job.world_size, snapshot=job.snapshot_path)
+
+    launcher = Launcher()
+    monkeypatch.setattr("oomscope.probe.launch.run", launcher)
+    return launcher
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (results.FITS, 0),
+        (results.OOM, 3),
+        (results.BROKEN, 6),
+        (replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="unfit")), 5),
+    ],
+)
+def test_outcomes_and_exit_codes(probed, capsys, result, code: int) -> None:
+    probed.result = result
+    assert run(["probe", "--preset", "gpt-tiny"]) == code
+    assert "gpt-tiny · rank 0 of 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (results.FITS, 0),
+        (results.OOM, 1),
+        (results.BROKEN, 125),
+        (replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="unfit")), 133),
+    ],
+)
+def test_git_bisect_codes(probed, result, code: int) -> None:
+    probed.result = result
+    assert run(["probe", "--preset", "gpt-tiny", "--git-bisect", "--quiet"]) == code
+
+
+def test_usage_errors_stop_git_bisect(probed) -> None:
+    assert run(["probe", "nothing.yaml", "--git-bisect"]) == 130
+    assert probed.jobs == []
+
+
+def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> None:
+    assert run(["probe", "--preset", "gpt-tiny", "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["schema_version"] == 1
+    assert document["outcome"] == "fits"
+    assert document["peak"]["categories"]["activation"] == 5 * GiB
+    assert "step" in captured.err
+
+
+def test_quiet_says_nothing_on_stderr(probed, capsys) -> None:
+    run(["probe", "--preset", "gpt-tiny", "--quiet"])
+    assert capsys.readouterr().err == ""
+
+
+def test_options_and_overrides_reach_the_job(probed, tmp_path: Path) -> None:
+    file = tmp_path / "cfg.yaml"
+    file.write_text("preset: gpt-tiny\nprobe:\n  iterations: 3\n")
+    options = ["--limit", "12GiB", "--gpu", "a100-80gb", "--backend", "sim", "--timeout", "9"]
+    assert run(["probe", str(file), "data.seq_length=64", *options]) == 0
+    (job,) = probed.jobs
+    assert isinstance(job.target, BundledTarget)
+    assert job.target.config["data"]["seq_length"] == 64
+    assert (job.limit_bytes, job.gpu, job.backend, job.timeout_s) == (12 * GiB, "a100-80gb", "sim", 9.0)
+    assert job.iterations == 3
+
+
+def test_worst_probes_one_rank_a_stage(probed, capsys) -> None:
+    overrides = ["parallel.pipeline_model_parallel_size=2", "data.num_microbatches=2"]
+    assert run(["probe", "--preset", "gpt-tiny", *overrides, "--rank", "worst", "--json"]) == 0
+    assert [job.rank for job in probed.jobs] == [0, 1]
+    assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
+
+
+def test_harness(probed, tmp_path: Path, capsys) -> None:
+    harness = tmp_path / "harness.py"
+    harness.touch()
+    checkout = tmp_path / "project"
+    checkout.mkdir()
+    assert (
+        run(["probe", "--harness", str(harness), "--repo", str(checkout), "allocator.conf=a:b", "--limit", "4GiB"]) == 0
+    )
+    (job,) = probed.jobs
+    assert job.target == HarnessTarget(harness=str(harness), repo=str(checkout))
+    assert (job.allocator_conf, job.limit_bytes, job.world_size) == ("a:b", 4 * GiB, 1)
+    assert "project through harness.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no configuration given"),
+        (["--preset", "gpt-tinny"], "gpt-tiny"),
+        (["a.yaml", "b.yaml"], "two configuration files"),
+        (["a.yaml", "--preset", "gpt-tiny"], "both a.yaml and --preset"),
+        (["--preset", "gpt-tiny", "model.hiden_size=4"], "hidden_size"),
+        (["--preset", "gpt-tiny", "--limit", "many"], "is no size"),
+        (["--preset", "gpt-tiny", "--gpu", "h100-80"], "h100-80gb"),
+        (["--preset", "gpt-tiny", "--rank", "7"], "no rank 7"),
+        (["--preset", "gpt-tiny", "--repo", "."], "--repo without --harness"),
+        (["--harness", "nothing.py"], "no such harness file"),
+        (["--harness", __file__, "--preset", "gpt-tiny"], "both --harness"),
+        (["--harness", __file__, "data.seq_length=1"], "says nothing to a harness"),
+        (["--harness", __file__, "--repo", "/nowhere"], "no such checkout"),
+        (["--preset", "gpt-tiny", "--html", "/nowhere/a.html"], "folder does not exist"),
+        (["--preset", "gpt-tiny", "--html", "/"], "is a directory"),
+    ],
+)
+def test_what_cannot_be_understood_is_one_line(probed, capsys, arguments: list[str], words: str) -> None:
+    assert run(["probe", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+    assert probed.jobs == []
+
+
+def test_html_is_written_whole_and_never_over_a_file(probed, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "report.html"
+    arguments = ["probe", "--preset", "gpt-tiny", "--html", str(file)]
+    assert run(arguments) == 0
+    assert file.read_text().startswith("<!doctype html>")
+    assert capsys.readouterr().err.splitlines()[-1] == f"Wrote {file}"
+    assert run(arguments) == 2
+    assert len(probed.jobs) == 1
+    assert run([*arguments, "--force"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_snapshot_is_asked_for_and_named(probed, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "trace.pickle"
+    assert run(["probe", "--preset", "gpt-tiny", "--snapshot", str(file)]) == 0
+    assert probed.jobs[0].snapshot_path == str(file)
+    assert f"Wrote {file}" in capsys.readouterr().err
+
+
+def test_what_a_broken_target_said_is_kept(probed, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    probed.result = results.BROKEN
+    run(["probe", "--preset", "gpt-tiny"])
+    (file,) = tmp_path.glob("oomscope-*.txt")
+    assert file.read_text() == "Traceback …"
+    captured = capsys.readouterr()
+    assert str(file) in captured.err
+    assert "Traceback" not in captured.err + captured.out
