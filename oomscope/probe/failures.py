@@ -11,14 +11,9 @@ import traceback
 from collections.abc import Iterator
 from typing import Literal
 
-from oomscope.errors import TargetError
+from oomscope.errors import UntestableError
 from oomscope.probe.measurement import FailedIn
 from oomscope.units import parse_size
-
-
-class UntestableError(TargetError):
-    """The code under measurement needs what the backend in use lacks; its memory cannot be told here."""
-
 
 # Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
 # c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.

@@ -55,6 +55,8 @@ class ProbeJob:
     max_frames: int = 40
     snapshot_path: str | None = None
     """Where to write the snapshot; null means none is kept."""
+    overwrite: bool = False
+    """Write the snapshot also where a file of that name exists."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.trace import Moment, Segment, Snapshot, Stack, Trace
 
 FailedIn = Literal["device", "outside", "host"]
 """Who refused: the caching allocator, a library that allocates device memory by itself, or the host's allocator."""
-
-
-UNKNOWN_MOMENT = Moment("", -1, -1)
 
 
 @dataclass(frozen=True, kw_only=True)

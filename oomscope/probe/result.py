@@ -23,7 +23,7 @@ class Site:
     """Dotted module path where known."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} {self.function}"
+        return f"{self.file}:{self.line} {self.function}" if self.file else self.function
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,124 @@
+"""From what a backend recorded to what a person is told: peak, phases, categories, lines, the failure, the verdict.
+
+Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`, by the same code for both backends.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.live_set import bytes_by_category, bytes_by_site
+from oomscope.probe.measurement import FailedAllocation, Measurement
+from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult
+from oomscope.probe.sites import SiteRule, site_rule
+from oomscope.snapshot.timeline import Timeline, decimate
+
+
+def analyse(
+    job: ProbeJob, backend: Literal["sim", "cuda"], measurement: Measurement, *, out_of_memory: bool
+) -> ProbeResult:
+    """Return the result of ``job``, but for where its snapshot was written.
+
+    Args:
+        job: what was asked.
+        backend: where it ran.
+        measurement: what was recorded.
+        out_of_memory: the target ended for want of memory; a failed allocation that it survived is only a note.
+    """
+    rule = site_rule(job)
+    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    budget, stats = measurement.device, measurement.stats
+    step_time_s = min(measurement.step_times_s, default=None)
+    flops = flops_of(job)
+    return ProbeResult(
+        backend=backend,
+        outcome="oom" if out_of_memory else "fits",
+        rank=job.rank,
+        world_size=job.world_size,
+        gpu=budget.gpu,
+        limit_bytes=budget.limit_bytes,
+        non_torch_bytes=budget.non_torch_bytes,
+        other_process_bytes=budget.other_process_bytes,
+        available_bytes=budget.available_bytes,
+        peak=peak_of(measurement, timeline, rule),
+        end_requested_bytes=stats.requested_bytes_current,
+        end_reserved_bytes=stats.reserved_bytes_current,
+        phases=tuple(
+            PhaseBytes(
+                iteration=row.iteration,
+                phase=row.phase or "unknown",
+                requested_bytes=row.live_bytes,
+                reserved_bytes=row.reserved_bytes,
+            )
+            for row in timeline.phase_peaks()
+        ),
+        oom=oom_of(measurement.oom, rule) if out_of_memory and measurement.oom else None,
+        demand_bytes=measurement.demand_after,
+        events=len(measurement.trace),
+        truncated=measurement.truncated,
+        timeline=decimate(timeline.live),
+        host_bytes=measurement.host_bytes,
+        pinned_bytes=measurement.pinned_bytes,
+        flops=flops,
+        step_time_s=step_time_s,
+        tflops_per_s=flops["model"] / step_time_s / 1e12 if step_time_s and "model" in flops else None,
+        num_alloc_retries=stats.num_alloc_retries,
+        segments=len(measurement.snapshot.segments),
+        allocator_conf=measurement.allocator_conf,
+        versions=measurement.versions,
+        notes=(*measurement.notes, *_survived(measurement, out_of_memory)),
+    )
+
+
+def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Peak | None:
+    """Return the largest amount of live requested bytes and what was live then; None where nothing was recorded."""
+    event = timeline.peak_event()
+    if event < 0:
+        return None
+    trace, stats = measurement.trace, measurement.stats
+    moment = trace.moments[trace.moment_id[event]]
+    return Peak(
+        requested_bytes=timeline.live_bytes_at(event),
+        allocated_bytes=stats.allocated_bytes_peak,
+        active_bytes=stats.active_bytes_peak,
+        reserved_bytes=stats.reserved_bytes_peak,
+        iteration=moment.iteration,
+        phase=moment.phase,
+        microbatch=moment.microbatch,
+        site=rule.site_of(trace.stacks[trace.stack_id[event]], trace.modules[trace.module_id[event]]),
+        event=event,
+        categories=bytes_by_category(timeline, event),
+        sites=bytes_by_site(timeline, event, rule),
+    )
+
+
+def oom_of(failed: FailedAllocation, rule: SiteRule) -> Oom:
+    """Return the failed allocation as it is reported."""
+    return Oom(
+        requested_bytes=failed.requested_bytes,
+        iteration=failed.moment.iteration,
+        phase=failed.moment.phase,
+        microbatch=failed.moment.microbatch,
+        site=rule.site_of(failed.stack),
+        message=" ".join(failed.message.split()),
+        event=failed.event,
+    )
+
+
+def flops_of(job: ProbeJob) -> dict[str, int]:
+    """Return the floating-point operations of an iteration on the job's rank; empty for a harness."""
+    if not isinstance(job.target, BundledTarget):
+        return {}
+    from oomscope.config.schema import Config
+    from oomscope.model.flops import iteration_flops
+
+    return iteration_flops(Config.model_validate(job.target.config), rank=job.rank)
+
+
+def _survived(measurement: Measurement, out_of_memory: bool) -> tuple[str, ...]:
+    failed = measurement.stats.num_ooms - out_of_memory
+    if failed <= 0 or (measurement.oom is not None and measurement.oom.failed_in != "device"):
+        return ()
+    times = "once" if failed == 1 else f"{failed} times"
+    return (f"an allocation failed {times} and the target went on",)

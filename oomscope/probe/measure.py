@@ -1,0 +1,196 @@
+"""Runs a job's target under a session and says what came of it; the worker's whole work, in one process.
+
+After an OOM on the simulated device the target is run once more on a card without a limit, which tells what the
+whole run would have needed. The first result is handed over before that, so a failure of the second run costs only
+this number.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from oomscope.errors import InputError, MachineUnfitError, OomscopeError, SnapshotError, UsageError
+from oomscope.probe.analyse import analyse
+from oomscope.probe.failures import allocation_failed_in, describe, details, requested_bytes, untestable_reason
+from oomscope.probe.harness import HarnessError
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.measurement import FailedAllocation, FailedIn, Measurement
+from oomscope.probe.recipes import load_recipe, world_of
+from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.sessions import Session, SessionSettings, open_session, resolve_backend, settings_of
+
+Stage = Literal["import", "setup", "step"]
+Opener = Callable[[SessionSettings, Literal["sim", "cuda"]], Session]
+OnProgress = Callable[[Progress], None]
+Keep = Callable[[ProbeResult], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run of a target ended."""
+
+    measurement: Measurement | None
+    out_of_memory: bool = False
+    """The target ended because memory ran out; the measurement holds the failed allocation."""
+    failure: Failure | None = None
+
+
+def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener = open_session) -> ProbeResult:
+    """Run ``job`` in this process and return its result.
+
+    Args:
+        job: what to measure.
+        progress: called at each step forward.
+        keep: given a result that is whole but for the demand after an OOM, before that is measured.
+        opener: makes the session of a backend.
+    """
+    try:
+        backend = resolve_backend(job)
+        settings = settings_of(job, backend)
+    except OomscopeError as error:
+        failure = Failure(kind=_kind_of_ours(error), message=str(error))
+        return _without_measurement(job, "cuda" if job.backend == "cuda" else "sim", failure)
+    ending = run_once(job, settings, backend, progress=progress, opener=opener)
+    if ending.failure is not None or ending.measurement is None:
+        return _without_measurement(job, backend, ending.failure)
+    progress(Progress(stage="analyse"))
+    measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
+    result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
+    if not (ending.out_of_memory and backend == "sim" and job.measure_demand):
+        return result
+    keep(result)
+    again = run_once(job, replace(settings, unlimited=True), backend, progress=progress, opener=opener)
+    if again.measurement is None or again.failure is not None or again.out_of_memory:
+        reason = again.failure.message if again.failure else "memory ran out there too"
+        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {reason}"))
+    demand = again.measurement.stats.requested_bytes_peak
+    judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=True)
+    return replace(judged, snapshot=snapshot)
+
+
+def run_once(
+    job: ProbeJob,
+    settings: SessionSettings,
+    backend: Literal["sim", "cuda"],
+    *,
+    progress: OnProgress,
+    opener: Opener,
+) -> Ending:
+    """Load, build and step the target once under a fresh session."""
+    stage: Stage = "import"
+    session: Session | None = None
+    stopped: Stopped | None = None
+    try:
+        progress(Progress(stage=stage))
+        recipe = load_recipe(job)
+        session = opener(settings, backend)
+        with world_of(job, session.device):
+            recipe.place()
+            with session:
+                stage = "setup"
+                progress(Progress(stage=stage))
+                seed_everything(job.seed)
+                target = recipe.build(session)
+                stage = "step"
+                for iteration in range(job.iterations):
+                    progress(Progress(stage=stage, done=iteration, total=job.iterations))
+                    with session.iteration(iteration):
+                        target.step()
+        progress(Progress(stage=stage, done=job.iterations, total=job.iterations))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
+        stopped = Stopped.by(error, job, backend, stage)
+    target = recipe = None  # type: ignore[assignment]
+    gc.collect()
+    return _ending(stopped, session)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch (all devices)."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """What an exception of the target said; plain data, so that no frame of the target is kept alive."""
+
+    refused_by: FailedIn | None
+    """Who refused memory, where that is what happened."""
+    requested_bytes: int
+    failure: Failure
+    """What it is where memory did not run out."""
+
+    @classmethod
+    def by(cls, error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Stopped:
+        """Return what ``error``, raised in ``stage``, says."""
+        refused_by = allocation_failed_in(error)
+        return cls(
+            refused_by=refused_by,
+            requested_bytes=requested_bytes(str(error)) if refused_by else 0,
+            failure=_failure_of(error, job, backend, stage),
+        )
+
+
+def _ending(stopped: Stopped | None, session: Session | None) -> Ending:
+    """Tell a run that went through from an OOM and from a failure of the target."""
+    if session is None or (stopped is not None and stopped.refused_by is None):
+        return Ending(measurement=None, failure=stopped.failure if stopped else None)
+    measurement = session.measurement()
+    if stopped is None or stopped.refused_by is None:
+        return Ending(measurement=measurement)
+    if measurement.oom is None or stopped.refused_by != "device":
+        last = FailedAllocation(
+            requested_bytes=stopped.requested_bytes, message=stopped.failure.message, failed_in=stopped.refused_by
+        )
+        measurement = replace(measurement, oom=last)
+    return Ending(measurement=measurement, out_of_memory=True)
+
+
+def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Failure:
+    reason = untestable_reason(error, backend)
+    if reason is not None:
+        return Failure(kind="untestable", message=reason, detail=details(error))
+    if isinstance(error, OomscopeError):
+        kind = stage if isinstance(error, HarnessError) else _kind_of_ours(error)
+        return Failure(kind=kind, message=str(error))
+    target = job.target
+    roots = (target.repo, target.harness) if isinstance(target, HarnessTarget) else ()
+    return Failure(kind=stage, message=describe(error, roots=roots), detail=details(error))
+
+
+def _kind_of_ours(error: OomscopeError) -> ErrorKind:
+    """Return the kind of a failure that oomscope itself found before anything ran."""
+    if isinstance(error, MachineUnfitError):
+        return "unfit"
+    return "untestable" if isinstance(error, (InputError, UsageError)) else "setup"
+
+
+def _saved(measurement: Measurement, path: str | None) -> tuple[Measurement, str | None]:
+    """Write the snapshot where one is wanted; that it could not be written is a note, the measurement stands."""
+    if path is None:
+        return measurement, None
+    from oomscope.snapshot.write import write_snapshot
+
+    try:
+        return measurement, str(write_snapshot(measurement.snapshot, path, force=True))
+    except SnapshotError as error:
+        return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None
+
+
+def _without_measurement(job: ProbeJob, backend: Literal["sim", "cuda"], failure: Failure | None) -> ProbeResult:
+    return ProbeResult(
+        backend=backend,
+        outcome="error",
+        rank=job.rank,
+        world_size=job.world_size,
+        limit_bytes=job.limit_bytes or 0,
+        failure=failure,
+    )

@@ -1,0 +1,127 @@
+"""From a job to a target: what is imported before a session, and what is built inside it.
+
+A process plays one rank: where the world is larger, a ``fake`` process group stands in for the others (PyTorch's
+``torch.testing._internal.distributed.fake_pg``), on which collectives return at once and leave buffers as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from oomscope.probe.harness import Setup, build_target, forget_checkout, load_setup
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.sessions import Session
+from oomscope.probe.target import Context, Target
+
+if TYPE_CHECKING:
+    import torch
+
+    from oomscope.config.schema import Config
+    from oomscope.model.mesh import ParallelState
+
+
+class Recipe(Protocol):
+    """Code that is loaded and can be built on a device, in the world of the job."""
+
+    def place(self) -> None:
+        """Make process groups; called before the session is entered, for groups cannot be made of fake tensors."""
+        ...
+
+    def build(self, session: Session) -> Target:
+        """Build the target on the session's device; called inside the session."""
+        ...
+
+
+def load_recipe(job: ProbeJob) -> Recipe:
+    """Import what ``job`` measures; whatever the code raises passes through.
+
+    Raises:
+        InputError: the harness, the checkout or the configuration cannot be used.
+        HarnessError: the harness defines no ``setup``.
+    """
+    if isinstance(job.target, HarnessTarget):
+        forget_checkout(job.target.repo)
+        return HarnessRecipe(job, job.target, load_setup(job.target))
+    return BundledRecipe.load(job, job.target)
+
+
+@contextmanager
+def world_of(job: ProbeJob, device: torch.device) -> Iterator[None]:
+    """Make this process rank ``job.rank`` of ``job.world_size`` for the length of the block, as far as it can tell."""
+    if job.world_size == 1:
+        yield
+        return
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    backend = "fake" if device.type == "cpu" else f"{device.type}:fake,cpu:fake"
+    dist.init_process_group(backend, rank=job.rank, world_size=job.world_size, store=FakeStore())
+    try:
+        yield
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class HarnessRecipe:
+    """A harness whose module, and what it imports of the checkout, is loaded."""
+
+    def __init__(self, job: ProbeJob, target: HarnessTarget, setup: Setup) -> None:
+        self._job = job
+        self._target = target
+        self._setup = setup
+
+    def place(self) -> None:
+        """Leave groups to the harness: the default one is there."""
+
+    def build(self, session: Session) -> Target:
+        """Call the harness's ``setup`` and let the session watch what it returns."""
+        context = Context(
+            device=session.device,
+            repo=Path(self._target.repo),
+            rank=self._job.rank,
+            world_size=self._job.world_size,
+            seed=self._job.seed,
+            limit_bytes=self._job.limit_bytes,
+        )
+        target = build_target(self._setup, context, where=self._target.harness)
+        session.watch(target.model, target.optimizer)
+        return target
+
+
+class BundledRecipe:
+    """The bundled transformer under a validated configuration."""
+
+    def __init__(self, job: ProbeJob, config: Config) -> None:
+        self._job = job
+        self._config = config
+        self._state: ParallelState | None = None
+
+    @classmethod
+    def load(cls, job: ProbeJob, target: BundledTarget) -> BundledRecipe:
+        """Validate the configuration and import the model."""
+        from oomscope.config.schema import Config
+        from oomscope.model import trainer  # noqa: F401 - imported in the stage that says so
+
+        return cls(job, Config.model_validate(target.config))
+
+    def place(self) -> None:
+        """Make the groups of every axis that this rank shares with others."""
+        from oomscope.model.mesh import build_parallel_state
+
+        self._state = build_parallel_state(self._config, rank=self._job.rank, world_size=self._job.world_size)
+
+    def build(self, session: Session) -> Target:
+        """Build this rank's stages, buffers and optimizer."""
+        from oomscope.model.mesh import ParallelState
+        from oomscope.model.trainer import Trainer
+
+        state = self._state or ParallelState()
+        trainer = Trainer(self._config, state, device=session.device, observer=session.observer)
+        trainer.setup()
+        iterations = count()
+        return Target(lambda: trainer.step(next(iterations)), model=list(trainer.model), optimizer=trainer.optimizer)

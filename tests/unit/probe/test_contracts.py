@@ -1,0 +1,178 @@
+"""Jobs and results cross the process boundary and the cache as JSON, and come back as they were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import ExitCode
+from oomscope.probe.git_bisect import git_bisect_code, git_bisect_code_of
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import (
+    Failure,
+    Oom,
+    Peak,
+    PhaseBytes,
+    ProbeResult,
+    RankSummary,
+    Site,
+    SiteBytes,
+)
+from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
+
+sizes = st.integers(0, 2**50)
+words = st.text(max_size=12)
+sites = st.builds(Site, file=words, line=sizes, function=words, module=words)
+verdicts = st.builds(
+    Verdict,
+    kind=st.sampled_from(["capacity", "fragmentation", "outside", "host", "headroom"]),
+    headline=words,
+    requested_bytes=sizes,
+    live_requested_bytes=sizes,
+    available_bytes=sizes,
+    reserved_bytes=sizes,
+    event=st.none() | sizes,
+    cured_by=st.lists(words, max_size=2).map(tuple),
+    tags=st.lists(words, max_size=2).map(tuple),
+    gaps=st.lists(st.builds(Gap, reason=words, bytes=sizes, text=words), max_size=2).map(tuple),
+    fixes=st.lists(
+        st.builds(
+            FixTried,
+            name=words,
+            conf=words,
+            survives=st.booleans(),
+            peak_reserved_bytes=sizes,
+            margin_bytes=st.integers(-(2**40), 2**40),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+peaks = st.builds(
+    Peak,
+    requested_bytes=sizes,
+    allocated_bytes=sizes,
+    active_bytes=sizes,
+    reserved_bytes=sizes,
+    iteration=sizes,
+    phase=words,
+    microbatch=sizes,
+    site=st.none() | sites,
+    event=sizes,
+    categories=st.dictionaries(words, sizes, max_size=3),
+    sites=st.lists(st.builds(SiteBytes, site=sites, bytes=sizes, count=sizes, category=words), max_size=3).map(tuple),
+)
+results = st.builds(
+    ProbeResult,
+    backend=st.sampled_from(["sim", "cuda"]),
+    outcome=st.sampled_from(["fits", "oom", "error"]),
+    available_bytes=sizes,
+    peak=st.none() | peaks,
+    phases=st.lists(
+        st.builds(PhaseBytes, iteration=sizes, phase=words, requested_bytes=sizes, reserved_bytes=sizes), max_size=2
+    ).map(tuple),
+    oom=st.none()
+    | st.builds(
+        Oom,
+        requested_bytes=sizes,
+        iteration=sizes,
+        phase=words,
+        microbatch=sizes,
+        site=st.none() | sites,
+        message=words,
+    ),
+    verdict=st.none() | verdicts,
+    demand_bytes=st.none() | sizes,
+    failure=st.none() | st.builds(Failure, kind=st.sampled_from(["import", "crash"]), message=words, detail=words),
+    timeline=st.lists(sizes, max_size=4).map(tuple),
+    flops=st.dictionaries(words, sizes, max_size=2),
+    step_time_s=st.none() | st.floats(0, 1e6),
+    versions=st.dictionaries(words, words, max_size=2),
+    ranks=st.lists(
+        st.builds(
+            RankSummary,
+            rank=sizes,
+            outcome=st.sampled_from(["fits", "oom", "error"]),
+            requested_bytes=sizes,
+            reserved_bytes=sizes,
+            margin_bytes=sizes,
+            message=words,
+        ),
+        max_size=2,
+    ).map(tuple),
+    notes=st.lists(words, max_size=2).map(tuple),
+)
+targets = st.builds(BundledTarget, config=st.dictionaries(words, sizes, max_size=3)) | st.builds(
+    HarnessTarget, harness=words, repo=words
+)
+jobs = st.builds(
+    ProbeJob,
+    target=targets,
+    backend=st.sampled_from(["auto", "sim", "cuda"]),
+    limit_bytes=st.none() | sizes,
+    gpu=st.none() | words,
+    allocator_conf=words,
+    timeout_s=st.floats(0.1, 1e6),
+    measure_demand=st.booleans(),
+)
+
+
+@given(results)
+def test_a_result_survives_json(result: ProbeResult) -> None:
+    assert ProbeResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+@given(jobs)
+def test_a_job_survives_json(job: ProbeJob) -> None:
+    assert ProbeJob.from_json(json.loads(json.dumps(job.to_json()))) == job
+
+
+@given(st.builds(Progress, stage=words, done=sizes, total=sizes, detail=st.dictionaries(words, sizes, max_size=2)))
+def test_progress_survives_json(progress: Progress) -> None:
+    assert Progress(**json.loads(json.dumps(progress.to_json()))) == progress
+
+
+def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
+    peak = Peak(
+        requested_bytes=5,
+        allocated_bytes=6,
+        active_bytes=6,
+        reserved_bytes=8,
+        iteration=0,
+        phase="forward",
+        microbatch=0,
+        site=None,
+        event=1,
+    )
+    result = ProbeResult(backend="sim", outcome="fits", available_bytes=20, peak=peak)
+    assert result.margin_bytes == 12
+    assert replace(result, peak=None).margin_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "code"),
+    [
+        ("fits", None, 0),
+        ("oom", None, 1),
+        ("error", "import", 125),
+        ("error", "setup", 125),
+        ("error", "step", 125),
+        ("error", "untestable", 125),
+        ("error", "crash", 125),
+        ("error", "timeout", 125),
+        ("error", "killed", 133),
+        ("error", "unfit", 133),
+        ("error", None, 133),
+    ],
+)
+def test_git_bisect_is_told_good_bad_untestable_or_stop(outcome: str, kind: str | None, code: int) -> None:
+    failure = Failure(kind=kind, message="") if kind else None
+    assert git_bisect_code(ProbeResult(backend="sim", outcome=outcome, failure=failure)) == code
+
+
+@pytest.mark.parametrize("code", [code for code in ExitCode if code is not ExitCode.OK])
+def test_no_error_of_ours_is_an_answer_to_git_bisect(code: ExitCode) -> None:
+    assert 128 <= git_bisect_code_of(code) <= 255

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oomscope.errors import UntestableError
+from oomscope.probe.failures import allocation_failed_in, chain, describe, details, requested_bytes, untestable_reason
+from oomscope.units import GiB, MiB
+
+OOM = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.19 GiB of which 1.40 GiB is free."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (torch.OutOfMemoryError(OOM), "device"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "outside"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "outside"),
+        (RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"), "outside"),
+        (RuntimeError("NCCL error in: init.cpp, unhandled cuda error\nCuda failure 2 'out of memory'"), "outside"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"), "host"),
+        (MemoryError(), "host"),
+        (OSError(12, "Cannot allocate memory"), "host"),
+        (ValueError("CUDA error: out of memory, said a test"), None),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+    ],
+)
+def test_who_refused_memory_is_told(error: BaseException, where: str | None) -> None:
+    assert allocation_failed_in(error) == where
+
+
+def raised_from(cause: BaseException | None) -> RuntimeError:
+    """Return an error that was raised while an out-of-memory error was handled."""
+    try:
+        try:
+            raise torch.OutOfMemoryError(OOM)
+        except torch.OutOfMemoryError as oom:
+            raise RuntimeError("training failed") from (oom if cause is None else cause)
+    except RuntimeError as error:
+        return error
+
+
+def test_an_out_of_memory_error_is_seen_through_what_wraps_it() -> None:
+    assert allocation_failed_in(raised_from(None)) == "device"
+
+
+def test_it_does_not_count_where_another_cause_is_named() -> None:
+    assert allocation_failed_in(raised_from(KeyError("the real cause"))) is None
+
+
+def test_a_chain_that_bites_its_tail_ends() -> None:
+    first, second = ValueError("1"), ValueError("2")
+    first.__cause__, second.__cause__ = second, first
+    assert list(chain(first)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (OOM, 2.5 * GiB),
+        ("Tried to allocate 20.00 MiB.", 20 * MiB),
+        ("Tried to allocate 512 bytes.", 512),
+        ("nothing", 0),
+    ],
+)
+def test_the_request_is_read_from_the_message(message: str, size: int) -> None:
+    assert requested_bytes(message) == size
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (AssertionError("Torch not compiled with CUDA enabled"), "ctx.device"),
+        (RuntimeError("Found no NVIDIA driver on your system."), "ctx.device"),
+        (ModuleNotFoundError("No module named 'flash_attn'"), "custom GPU kernels"),
+        (ModuleNotFoundError("No module named 'transformer_engine.pytorch'"), "custom GPU kernels"),
+        (torch._subclasses.fake_tensor.DataDependentOutputException("aten.item"), "does not compute"),
+        (UntestableError("the kernel has no shape rule"), "no shape rule"),
+    ],
+)
+def test_what_the_simulated_device_cannot_do_is_untestable(error: Exception, said: str) -> None:
+    assert said in untestable_reason(error, "sim")
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("No module named 'mymodel'"), TypeError("x"), SyntaxError("invalid syntax")]
+)
+def test_the_targets_own_faults_are_its_own(error: Exception) -> None:
+    assert untestable_reason(error, "sim") is None
+
+
+def test_on_a_gpu_only_what_says_so_is_untestable() -> None:
+    assert untestable_reason(ModuleNotFoundError("No module named 'flash_attn'"), "cuda") is None
+    assert untestable_reason(UntestableError("no"), "cuda") == "no"
+
+
+def fail() -> None:
+    raise ValueError("two\nlines")
+
+
+def test_an_error_is_described_in_one_line_with_its_place() -> None:
+    with pytest.raises(ValueError, match="two") as caught:
+        fail()
+    text = describe(caught.value, roots=(__file__,))
+    assert text.startswith("ValueError: two lines (")
+    assert text.endswith("in fail)")
+    assert describe(caught.value, roots=("/elsewhere",)) == "ValueError: two lines"
+    assert "Traceback" in details(caught.value)
+    assert describe(SystemExit(3)) == "called sys.exit(3)"
+    assert describe(KeyError()) == "KeyError"
