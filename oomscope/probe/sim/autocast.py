@@ -43,7 +43,7 @@ PROMOTE: Final = """
 """Cast to the widest floating type among the arguments. Source: the same file, AT_FORALL_PROMOTE."""
 
 _libraries: list[torch.library.Library] = []
-_AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.dtype, torch.Tensor]] = {}
 
 
@@ -141,10 +141,13 @@ def _fp32(op: Any) -> Callable[..., Any]:
 
 
 def _fp32_result(op: Any) -> Callable[..., Any]:
+    place = next(i for i, argument in enumerate(op._schema.arguments) if argument.name == "dtype")
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         source = args[0]
-        if _castable(source) and kwargs.get("dtype") is None and source.dtype is not torch.float32:
-            kwargs = {**kwargs, "dtype": torch.float32}
+        given = args[place] if len(args) > place else kwargs.get("dtype")
+        if _castable(source) and given is None and source.dtype is not torch.float32:
+            args, kwargs = args[:place], {**kwargs, "dtype": torch.float32}
         return _below(op, args, kwargs)
 
     return kernel

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.autograd import graph
 
+from oomscope.probe.sim.replace import replaced
+
 POISON = "the simulated device stopped this backward pass"
 """What the engine is given in place of a tensor."""
 
@@ -95,9 +97,10 @@ class BackwardGuard:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Route every backward pass, unpack hook and tensor hook of the process through this guard."""
-        push = torch._C._autograd._push_saved_tensors_default_hooks
-        on_tensor = torch.Tensor.register_hook
-        on_accumulated = torch.Tensor.register_post_accumulate_grad_hook
+        saved = torch._C._autograd
+        push = saved._push_saved_tensors_default_hooks
+        on_tensor: Callable[..., Any] = torch.Tensor.register_hook
+        on_accumulated: Callable[..., Any] = torch.Tensor.register_post_accumulate_grad_hook
 
         def push_guarded(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
             push(pack, self.guard(unpack, failed=POISON))
@@ -108,19 +111,15 @@ class BackwardGuard:
         def register_post_accumulate(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
             return on_accumulated(tensor, self.guard(hook, failed=None))
 
-        threaded = torch.autograd.is_multithreading_enabled()
-        torch.autograd.set_multithreading_enabled(False)
-        graph._engine_run_backward = self.run
-        torch.autograd._engine_run_backward = self.run
-        torch._C._autograd._push_saved_tensors_default_hooks = push_guarded
-        torch.Tensor.register_hook = register_hook  # type: ignore[method-assign]
-        torch.Tensor.register_post_accumulate_grad_hook = register_post_accumulate  # type: ignore[method-assign]
-        try:
+        with (
+            torch.autograd.set_multithreading_enabled(False),
+            replaced(graph, _engine_run_backward=self.run),
+            replaced(torch.autograd, _engine_run_backward=self.run),
+            replaced(saved, _push_saved_tensors_default_hooks=push_guarded),
+            replaced(
+                torch.Tensor,
+                register_hook=register_hook,
+                register_post_accumulate_grad_hook=register_post_accumulate,
+            ),
+        ):
             yield
-        finally:
-            torch.Tensor.register_post_accumulate_grad_hook = on_accumulated  # type: ignore[method-assign]
-            torch.Tensor.register_hook = on_tensor  # type: ignore[method-assign]
-            torch._C._autograd._push_saved_tensors_default_hooks = push
-            torch.autograd._engine_run_backward = _engine_run
-            graph._engine_run_backward = _engine_run
-            torch.autograd.set_multithreading_enabled(threaded)

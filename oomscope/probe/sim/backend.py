@@ -20,20 +20,23 @@ if TYPE_CHECKING:
     from oomscope.allocator import CachingAllocator
 
 DEVICE_TYPE = "sim"
+PRIVATE_USE_1 = 20
+"""The device type's number. Source: PyTorch torch/headeronly/core/DeviceType.h."""
 
 
 class Queue(Protocol):
     """What streams and the memory queries act on: the memory of the open session."""
 
     allocator: CachingAllocator
+    total_bytes: int
 
     def synchronize(self, stream: int | None) -> None:
         """Complete what is pending on ``stream`` (None: on all)."""
         ...
 
 
-class Stream(torch.Stream):
-    """A stream of the simulated device. Stream 0 is the default stream.
+class SimStream(torch.Stream):
+    """A stream of the simulated device. SimStream 0 is the default stream.
 
     ``torch.Stream("sim")`` cannot be used: the Python device guard hands out id 0 every time.
     """
@@ -47,12 +50,12 @@ class Stream(torch.Stream):
             cls,
             stream_id=number,
             device_index=0,
-            device_type=int(torch._C._autograd.DeviceType.PrivateUse1),
+            device_type=PRIVATE_USE_1,
         )
         return made
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self._entered: list[Stream] = []
+        self._entered: list[SimStream] = []
 
     def synchronize(self) -> None:
         """Wait for all work on this stream: frees pending on it complete."""
@@ -69,9 +72,9 @@ class Stream(torch.Stream):
     def wait_event(self, event: Any) -> None:
         """Order this stream after ``event``."""
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: Any = None) -> Any:
         """Record ``event`` (or a new one) on this stream and return it."""
-        event = event or Event()
+        event = event or SimEvent()
         event.record(self)
         return event
 
@@ -84,17 +87,17 @@ class Stream(torch.Stream):
         module.set_stream(self._entered.pop())
 
 
-class Event:
+class SimEvent:
     """An event of the simulated device. It is complete as soon as it was recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self._stream: Stream | None = None
+        self._stream: SimStream | None = None
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: SimStream | None = None) -> None:
         """Record on ``stream``, by default the current one."""
         self._stream = stream or module.current_stream()
 
-    def wait(self, stream: Stream | None = None) -> None:
+    def wait(self, stream: SimStream | None = None) -> None:
         """Order ``stream`` after this event."""
 
     def query(self) -> bool:
@@ -106,7 +109,7 @@ class Event:
         if self._stream is not None:
             self._stream.synchronize()
 
-    def elapsed_time(self, other: Event) -> float:
+    def elapsed_time(self, other: SimEvent) -> float:
         """Return 0.0 milliseconds: the simulated device has no clock."""
         return 0.0
 
@@ -114,12 +117,12 @@ class Event:
 class SimModule:
     """``torch.sim``: what torch asks of a backend, and what device-agnostic training code calls."""
 
-    Stream = Stream
-    Event = Event
+    Stream = SimStream
+    Event = SimEvent
 
     def __init__(self) -> None:
         self.queue: Queue | None = None
-        self._stream: Stream | None = None
+        self._stream: SimStream | None = None
         self._seed = 0
         self._rng_state = torch.zeros(16, dtype=torch.uint8)
 
@@ -170,22 +173,22 @@ class SimModule:
 
     # Streams ----------------------------------------------------------------------------------------------
 
-    def default_stream(self, device: Any = None) -> Stream:
+    def default_stream(self, device: Any = None) -> SimStream:
         """Return stream 0."""
-        return Stream(stream_id=0)
+        return SimStream(stream_id=0)
 
-    def current_stream(self, device: Any = None) -> Stream:
+    def current_stream(self, device: Any = None) -> SimStream:
         """Return the stream that operations are issued to."""
         if self._stream is None:
             self._stream = self.default_stream()
         return self._stream
 
-    def set_stream(self, stream: Stream) -> None:
+    def set_stream(self, stream: SimStream) -> None:
         """Issue operations to ``stream`` from now on."""
         self._stream = stream
 
     @contextmanager
-    def stream(self, stream: Stream | None) -> Iterator[None]:
+    def stream(self, stream: SimStream | None) -> Iterator[None]:
         """Issue operations to ``stream`` inside the block; None changes nothing."""
         if stream is None:
             yield
@@ -240,7 +243,7 @@ class SimModule:
 
     def max_memory_allocated(self, device: Any = None) -> int:
         """Return the peak of :meth:`memory_allocated`."""
-        return self.queue.allocator.allocated_bytes_peak if self.queue else 0
+        return self.queue.allocator.allocated_peak if self.queue else 0
 
     def memory_reserved(self, device: Any = None) -> int:
         """Return the bytes of segments."""
@@ -248,14 +251,13 @@ class SimModule:
 
     def max_memory_reserved(self, device: Any = None) -> int:
         """Return the peak of :meth:`memory_reserved`."""
-        return self.queue.allocator.reserved_bytes_peak if self.queue else 0
+        return self.queue.allocator.reserved_peak if self.queue else 0
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
         """Return free and total bytes of the card."""
         if self.queue is None:
             return (0, 0)
-        driver = self.queue.allocator.driver
-        return (driver.free_bytes, driver.total_bytes)
+        return (self.queue.allocator.device_free, self.queue.total_bytes)
 
 
 module = SimModule()

@@ -18,13 +18,14 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomscope.probe.sim import standins
+from oomscope.probe.sim import parity, standins
 from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
 from oomscope.probe.sim.backend import DEVICE_TYPE, module
 from oomscope.probe.sim.host import HostMemory
 from oomscope.probe.sim.memory import SimMemory
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.probe.sim.refusals import refuse_cuda, unsupported
+from oomscope.probe.sim.replace import replaced
 from oomscope.probe.sim.temporaries import BY_OP, GEMMS, Card, cublas_workspace_bytes
 from oomscope.snapshot.trace import Category
 
@@ -41,6 +42,9 @@ PINNED_FACTORIES: Final = {
     aten.rand.default,
     aten.randn.default,
 }
+OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
+"""Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
+
 UNIQUE_STORAGE_COUNT: Final = 2
 """References to a gradient's storage, as this mode sees it, when the engine's buffer is its only owner: the
 buffer's tensor and the Python object that asks."""
@@ -85,7 +89,7 @@ class SimMode(TorchDispatchMode):
         *,
         op_temporaries: bool,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
         self._host = host
         self._position = position
@@ -174,10 +178,10 @@ class SimMode(TorchDispatchMode):
         func, args, kwargs = call.func, call.args, call.kwargs
         if kwargs.get("pin_memory"):
             return self._make_pinned(call)
-        stand_in = standins.SIZED_BY_DATA.get(func)
-        if stand_in is not None:
+        written_out = OWN_RULES.get(func)
+        if written_out is not None:
             with self._fake:
-                out = stand_in(*args, **kwargs)
+                out = written_out(*args, **kwargs)
         else:
             out = self._shapes(func, args, kwargs)
         self._adopt(out, call, category or self._category(func))
@@ -300,51 +304,57 @@ class SimMode(TorchDispatchMode):
         return out
 
     def _pin(self, call: Call) -> Any:
-        return self.pinned_copy(call.args[0])
+        tensor = call.args[0]
+        if not isinstance(tensor, FakeTensor):
+            tensor = self._fake.from_tensor(tensor)
+        elif self._host.is_pinned(tensor.untyped_storage()):
+            return tensor
+        return self._make_pinned(call._replace(func=aten.empty_like.default, args=(tensor,), kwargs={}))
 
     def _is_pinned(self, call: Call) -> bool:
         return self._host.is_pinned(call.args[0].untyped_storage())
-
-    def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return ``tensor`` in pinned host memory; itself if it is there already."""
-        if isinstance(tensor, FakeTensor) and self._host.is_pinned(tensor.untyped_storage()):
-            return tensor
-        with self._fake:
-            out = torch.empty_like(self._fake.from_tensor(tensor) if not isinstance(tensor, FakeTensor) else tensor)
-        self._host.adopt(out.untyped_storage(), pinned=True)
-        return out
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Push the mode, and see what a dispatch mode cannot: storages that are resized, host memory that is pinned."""
         resize = torch.UntypedStorage.resize_
-        pin_memory, is_pinned = torch.Tensor.pin_memory, torch.Tensor.is_pinned
-        mode = self
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:
             result = resize(storage, size)
-            tenant = mode._memory.tenant_of(storage)
+            tenant = self._memory.tenant_of(storage)
             if tenant is not None:
-                origin = mode._position.origin(sys._getframe(1), module.current_stream().stream_id)
-                mode._memory.resized(storage, origin, tenant.category)
+                origin = self._position.origin(sys._getframe(1), module.current_stream().stream_id)
+                self._memory.resized(storage, origin, tenant.category)
             return result
 
-        def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-            return mode.pinned_copy(tensor)
+        def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+            pinned: torch.Tensor = aten._pin_memory(tensor)
+            return pinned
 
-        def pinned(tensor: torch.Tensor, device: Any = None) -> bool:
-            return isinstance(tensor, FakeTensor) and mode._host.is_pinned(tensor.untyped_storage())
+        def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+            return isinstance(tensor, FakeTensor) and self._host.is_pinned(tensor.untyped_storage())
 
-        torch.UntypedStorage.resize_ = resize_
-        torch.Tensor.pin_memory = pin  # type: ignore[method-assign]
-        torch.Tensor.is_pinned = pinned  # type: ignore[method-assign]
-        try:
-            with self:
-                yield
-        finally:
-            torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]
-            torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign]
-            torch.UntypedStorage.resize_ = resize
+        with (
+            replaced(torch.UntypedStorage, resize_=resize_),
+            replaced(torch.Tensor, pin_memory=pin_memory, is_pinned=is_pinned),
+            _literals_built_on_host(),
+            self,
+        ):
+            yield
+
+
+@contextmanager
+def _literals_built_on_host() -> Iterator[None]:
+    """Have ``torch.tensor(values, device=…)`` build on the host and copy, as it does under fake tensors.
+
+    Otherwise it copies with all modes switched off, and the device has no kernel to copy with.
+    """
+    before = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(before)
 
 
 def _can_accumulate(buffer: torch.Tensor, incoming: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ class HostMemory:
         if key in self._live:
             return
         nbytes = storage.nbytes()
-        self._live[key] = (weakref.ref(storage, lambda _, key=key: self._died(key)), nbytes, pinned)
+        self._live[key] = (weakref.ref(storage, partial(self._died, key)), nbytes, pinned)
         self._bytes[pinned] += nbytes
         self._peak[pinned] = max(self._peak[pinned], self._bytes[pinned])
 
@@ -30,7 +31,7 @@ class HostMemory:
         entry = self._live.get(storage._cdata)
         return entry is not None and entry[2]
 
-    def _died(self, key: int) -> None:
+    def _died(self, key: int, _: object) -> None:
         _, nbytes, pinned = self._live.pop(key)
         self._bytes[pinned] -= nbytes
 

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -66,12 +67,12 @@ class SimMemory:
         event_lag: int,
     ) -> None:
         self.allocator = CachingAllocator(settings, driver, event_lag=event_lag)
+        self.total_bytes = driver.total_bytes
         self.builder = builder
         self.position = position
         self.failure: FailedAllocation | None = None
         self._tenants: dict[int, tuple[weakref.ref[torch.UntypedStorage], Tenant]] = {}
         self._newborn: list[Tenant] = []
-        self._deferred: dict[int, tuple[int, int]] = {}
         self._clock = 0
 
     # Storages -------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ class SimMemory:
             return
         nbytes = storage.nbytes()
         tenant = self.serve(nbytes, origin, category, forward=forward)
-        self._tenants[key] = (weakref.ref(storage, lambda _, key=key: self._storage_died(key)), tenant)
+        self._tenants[key] = (weakref.ref(storage, partial(self._storage_died, key)), tenant)
         self._newborn.append(tenant)
 
     def resized(self, storage: torch.UntypedStorage, origin: Origin, category: Category) -> None:
@@ -108,7 +109,7 @@ class SimMemory:
         self._release(*old)
         self._newborn.append(tenant)
 
-    def _storage_died(self, key: int) -> None:
+    def _storage_died(self, key: int, _: object) -> None:
         _, tenant = self._tenants.pop(key)
         self._release(tenant.address, tenant.nbytes, tenant.stream)
 
@@ -174,24 +175,27 @@ class SimMemory:
             return
         moment = self.position.moment_id
         self.builder.event(Action.FREE_REQUESTED, address, nbytes, stream, self._tick(), 0, moment)
-        self._deferred[address] = (nbytes, stream)
+        active = self.allocator.active_bytes
         self.allocator.free(address)
-        self._record_driver_events(None)
+        if self.allocator.active_bytes < active:
+            self.builder.event(Action.FREE_COMPLETED, address, nbytes, stream, self._tick(), 0, moment)
 
     def _record_driver_events(self, origin: Origin | None) -> None:
-        events = self.allocator.drain_events()
-        if events:
-            stack = origin.stack if origin else 0
-            for event in events:
-                self._record(event, stack)
+        stack = origin.stack if origin else 0
+        for event in self.allocator.drain_events():
+            self._record(event, stack)
 
     def _record(self, event: AllocatorEvent, stack: int) -> None:
         action = ACTIONS[event.action]
-        size = event.size
-        if action is Action.FREE_COMPLETED:
-            size, _ = self._deferred.pop(event.address, (event.size, event.stream))
-            stack = 0
-        self.builder.event(action, event.address, size, event.stream, self._tick(), stack, self.position.moment_id)
+        self.builder.event(
+            action,
+            event.address,
+            event.size,
+            event.stream,
+            self._tick(),
+            0 if action is Action.FREE_COMPLETED else stack,
+            self.position.moment_id,
+        )
 
     def _tick(self) -> int:
         self._clock += 1

@@ -49,6 +49,21 @@ def _admit_fakes_to_foreach() -> None:
             supported.append(FakeTensor)
 
 
+def foreach_norm(
+    tensors: Sequence[torch.Tensor], order: float = 2, dtype: torch.dtype | None = None
+) -> list[torch.Tensor]:
+    """Return the norms as views of one buffer, as CUDA's fused kernel lays them out.
+
+    Source: PyTorch aten/src/ATen/native/cuda/ForeachReduceOp.cu, ``foreach_tensor_norm_cuda``.
+    """
+    norms = torch.empty(len(tensors), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
+    return list(norms.unbind())
+
+
+KERNELS: Final = {aten._foreach_norm.Scalar: foreach_norm}
+"""Operations whose CUDA kernel lays its outputs out otherwise than the shape rule says."""
+
+
 def attention_backend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, grouped: bool
 ) -> str:
@@ -155,7 +170,9 @@ class FusedRMSNorm(torch.autograd.Function):
         eps: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run with autograd."""
-        outputs: tuple[torch.Tensor, torch.Tensor] = FusedRMSNorm.apply(source, list(normalized_shape), weight, eps)
+        outputs: tuple[torch.Tensor, torch.Tensor] = FusedRMSNorm.apply(  # type: ignore[no-untyped-call]
+            source, list(normalized_shape), weight, eps
+        )
         return outputs
 
     @staticmethod

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from oomscope.errors import UntestableError
+from oomscope.probe.sim.replace import replaced
 
 
 def _refuse(reason: str, remedy: str) -> NoReturn:
@@ -44,11 +45,5 @@ def unsupported(op: object, error: Exception) -> UntestableError:
 @contextmanager
 def installed() -> Iterator[None]:
     """Refuse CUDA and ``torch.compile`` inside the block."""
-    lazy_init, compile_ = torch.cuda._lazy_init, torch.compile
-    torch.cuda._lazy_init = refuse_cuda
-    torch.compile = refuse_compile
-    try:
+    with replaced(torch.cuda, _lazy_init=refuse_cuda), replaced(torch, compile=refuse_compile):
         yield
-    finally:
-        torch.compile = compile_
-        torch.cuda._lazy_init = lazy_init

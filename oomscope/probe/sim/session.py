@@ -68,7 +68,7 @@ class SimSession:
         self._watch = Watch(self.position, self.memory)
         self._guard = BackwardGuard(self._watch.backward_begins, self._watch.backward_ends)
         card = Card(
-            compute_capability=settings.gpu.compute_capability,
+            compute_capability=settings.gpu.capability,
             cublas_workspace_config=settings.cublas_workspace_config,
         )
         self._mode = SimMode(
@@ -130,10 +130,10 @@ class SimSession:
             ),
             device=self._budget,
             stats=AllocatorStats(
-                allocated_bytes_peak=allocator.allocated_bytes_peak,
-                active_bytes_peak=allocator.active_bytes_peak,
-                reserved_bytes_peak=allocator.reserved_bytes_peak,
-                requested_bytes_peak=allocator.requested_bytes_peak,
+                allocated_bytes_peak=allocator.allocated_peak,
+                active_bytes_peak=allocator.active_peak,
+                reserved_bytes_peak=allocator.reserved_peak,
+                requested_bytes_peak=allocator.requested_peak,
                 reserved_bytes_current=allocator.reserved_bytes,
                 requested_bytes_current=allocator.requested_bytes,
                 num_alloc_retries=allocator.num_alloc_retries,

@@ -1,7 +1,7 @@
 """Tells phases, modules and roles of a program that tells nothing itself, from hooks on its modules and optimizer.
 
-Forward is what runs from the start of an iteration, loss what follows the root module's forward, backward what the
-autograd engine runs, optimizer what an optimizer's ``step`` runs. A microbatch ends with its backward.
+Forward is what runs from the start of an iteration and inside the root module, loss what follows it, backward what
+the autograd engine runs, optimizer what follows backward. A microbatch ends with its backward.
 """
 
 from __future__ import annotations
@@ -68,10 +68,14 @@ class Watch:
         self._in_backward = True
 
     def backward_ends(self) -> None:
-        """Note that the autograd engine stopped; the next microbatch begins."""
+        """Note that the autograd engine stopped; the next forward of the root module is another microbatch.
+
+        Until then what runs belongs to the update, such as gradient clipping; without a root module nobody could
+        tell when forward begins again, so there it begins at once.
+        """
         self._in_backward = False
         self._microbatch += 1
-        self._imply("forward")
+        self._imply("optimizer" if self._roots else "forward")
 
     @contextmanager
     def installed(self) -> Iterator[None]:
