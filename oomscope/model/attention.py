@@ -1,0 +1,116 @@
+"""Self-attention: QKV projection, positions, core attention, output projection.
+
+Q, K and V are blocks of one projection, [Q | K | V] on each rank, so that cutting them apart copies nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from oomscope.model.core_attention import flash_attention, unfused_attention
+from oomscope.model.norms import LayerNorm, RMSNorm
+from oomscope.model.random_state import ModelParallelRandom
+from oomscope.model.recompute import checkpoint
+from oomscope.model.rotary import RotaryTable, rotate, split_and_rotate
+from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+
+
+class CoreAttention(nn.Module):
+    """Flash or unfused attention with this rank's dropout.
+
+    Args:
+        backend: which kernels.
+        mask: the causal mask [s, s] that all layers share; flash needs none.
+        dropout_p: of the probabilities.
+        random: the rank's random numbers.
+        fork: draw from the model-parallel stream (not where the whole layer already does).
+        recompute: run it again in backward instead of keeping what it saves.
+    """
+
+    def __init__(
+        self,
+        backend: Literal["flash", "unfused"],
+        mask: torch.Tensor | None,
+        *,
+        dropout_p: float,
+        random: ModelParallelRandom,
+        fork: bool,
+        recompute: bool,
+    ) -> None:
+        super().__init__()
+        self._backend = backend
+        self._mask = mask
+        self._dropout_p = dropout_p
+        self._random = random
+        self._fork = fork
+        self._recompute = recompute
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return the context [s, b, a·d/t] from q [s, b, a/t, d], k and v [s, b, g/t, d]."""
+        if self._recompute and self.training:
+            return checkpoint(self._attend, self._random, q, k, v)
+        return self._attend(q, k, v)
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        dropout_p = self._dropout_p if self.training else 0.0
+        if self._fork and dropout_p > 0:
+            with self._random.fork():
+                return self._kernel(q, k, v, dropout_p)
+        return self._kernel(q, k, v, dropout_p)
+
+    def _kernel(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
+        if self._backend == "flash" or self._mask is None:
+            return flash_attention(q, k, v, dropout_p=dropout_p)
+        return unfused_attention(q, k, v, self._mask, dropout_p=dropout_p)
+
+
+class SelfAttention(nn.Module):
+    """Causal self-attention of one rank's heads.
+
+    Args:
+        qkv: [s/σ, b, h] → [s, b, (a + 2g)·d/t].
+        projection: [s, b, a·d/t] → [s/σ, b, h].
+        core: what happens between.
+        heads: query heads, key heads and value heads of this rank.
+        rotary: the rotary table, None where positions are learned.
+        q_norm: norm of each query head (Qwen3).
+        k_norm: norm of each key head.
+    """
+
+    def __init__(
+        self,
+        qkv: ColumnParallelLinear,
+        projection: RowParallelLinear,
+        core: CoreAttention,
+        *,
+        heads: tuple[int, int, int],
+        rotary: RotaryTable | None,
+        q_norm: LayerNorm | RMSNorm | None = None,
+        k_norm: LayerNorm | RMSNorm | None = None,
+    ) -> None:
+        super().__init__()
+        self.qkv = qkv
+        self.projection = projection
+        self.core = core
+        self.q_norm = q_norm
+        self.k_norm = k_norm
+        self._heads = heads
+        self._rotary = rotary
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, h] from [s/σ, b, h]."""
+        return self.projection(self.core(*self._query_key_value(x)))  # type: ignore[no-any-return]
+
+    def _query_key_value(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        qkv = self.qkv(x).unflatten(-1, (sum(self._heads), -1))
+        if self._rotary is not None and self.q_norm is None:
+            return split_and_rotate(qkv, self._heads, self._rotary)
+        q, k, v = qkv.split_with_sizes(self._heads, dim=2)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self._rotary is not None:
+            q, k = rotate(q, self._rotary), rotate(k, self._rotary)
+        return q, k, v

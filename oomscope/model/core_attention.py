@@ -1,0 +1,146 @@
+"""Causal core attention, from Q, K, V [s, b, heads, d] to the context [s, b, a·d]: flash, or unfused.
+
+Flash keeps Q, K, V, its output and the log-sum-exp of each row. Unfused keeps Q, K, V, the probabilities, and
+with dropout the mask and the dropped probabilities: 5·a·s²·b bytes in 16 bits, 2·a·s²·b without (Korthikanti et
+al. 2022, section 4.1). Neither keeps K and V expanded to the query heads (GQA).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from oomscope.errors import ConfigError
+from oomscope.model.autograd import Function
+from oomscope.model.residual import dropout
+
+
+def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
+    """Return the context [s, b, a·d] by the fused kernel.
+
+    The kernel gives its output the memory order of Q, so that the context needs no copy.
+
+    Raises:
+        ConfigError: dropout on the CPU, whose kernel has none.
+    """
+    if q.device.type == "cpu" and dropout_p > 0:
+        raise ConfigError(
+            "flash attention on the CPU has no dropout",
+            where="model.attention_dropout",
+            remedy="set it to 0, or model.attention_backend to unfused",
+        )
+    context_bash = _FlashAttention.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
+    return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
+
+
+class _FlashAttention(Function):
+    """q [b, a, s, d], k and v [b, g, s, d] → [b, a, s, d], through torch's own flash kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
+        ctx.dropout_p = dropout_p
+        if q.device.type == "cpu":
+            out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+            ctx.save_for_backward(q, k, v, out, lse)
+            return out  # type: ignore[no-any-return]
+        out, lse, _, _, ctx.max_q, ctx.max_k, seed, offset, _ = torch.ops.aten._scaled_dot_product_flash_attention(
+            q, k, v, dropout_p, True, False
+        )
+        ctx.save_for_backward(q, k, v, out, lse, seed, offset)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        if grad.device.type == "cpu":
+            grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                grad, *ctx.saved_tensors, 0.0, True
+            )
+        else:
+            q, k, v, out, lse, seed, offset = ctx.saved_tensors
+            grads = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+                grad, q, k, v, out, lse, None, None, ctx.max_q, ctx.max_k, ctx.dropout_p, True, seed, offset
+            )
+        return grads[0], grads[1], grads[2], None
+
+
+def causal_mask(seq_length: int, device: torch.device) -> torch.Tensor:
+    """Return the boolean mask [s, s], true where a query may not look."""
+    return torch.ones(seq_length, seq_length, dtype=torch.bool, device=device).triu_(1)
+
+
+def unfused_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, *, dropout_p: float
+) -> torch.Tensor:
+    """Return the context [s, b, a·d] by three kernels: scores and softmax, dropout, weighted sum.
+
+    Args:
+        q: queries [s, b, a, d].
+        k: keys [s, b, g, d].
+        v: values [s, b, g, d].
+        mask: ``causal_mask`` [s, s].
+        dropout_p: of the probabilities.
+    """
+    probabilities = dropout(_CausalSoftmax.apply(q, k, mask), dropout_p)
+    return _WeightedSum.apply(probabilities, v)  # type: ignore[no-any-return]
+
+
+def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return [b·heads, s, d] from [s, b, g, d], each key/value head repeated for its query heads."""
+    s, b, g, d = x.shape
+    expanded = x if g == heads else x.repeat_interleave(heads // g, dim=2)
+    return expanded.reshape(s, b * heads, d).transpose(0, 1)
+
+
+def _by_group(x: torch.Tensor, b: int, groups: int) -> torch.Tensor:
+    """Return [s, b, g, d] from gradients [b·heads, s, d], summed over the query heads of each group."""
+    _, s, d = x.shape
+    grouped = x.view(b, groups, -1, s, d)
+    summed = grouped.squeeze(2) if grouped.shape[2] == 1 else grouped.sum(2)
+    return summed.permute(2, 0, 1, 3)
+
+
+class _CausalSoftmax(Function):
+    """q [s, b, a, d], k [s, b, g, d] → probabilities [b, a, s, s]; the raw scores do not outlive it."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        s, b, a, d = q.shape
+        ctx.scale = 1.0 / math.sqrt(d)
+        scores = torch.empty((b * a, s, s), dtype=q.dtype, device=q.device)
+        scores.baddbmm_(_by_head(q, a), _by_head(k, a).transpose(1, 2), beta=0, alpha=ctx.scale)
+        probabilities = torch.softmax(scores.masked_fill_(mask, -math.inf), dim=-1).view(b, a, s, s)
+        ctx.save_for_backward(q, k, probabilities)
+        return probabilities
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        q, k, probabilities = ctx.saved_tensors
+        s, b, a, d = q.shape
+        grad_scores = torch.ops.aten._softmax_backward_data(grad, probabilities, -1, grad.dtype).view(b * a, s, s)
+        grad_q = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+        grad_q.baddbmm_(grad_scores, _by_head(k, a), beta=0, alpha=ctx.scale)
+        grad_k = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+        grad_k.baddbmm_(grad_scores.transpose(1, 2), _by_head(q, a), beta=0, alpha=ctx.scale)
+        return _by_group(grad_q, b, a), _by_group(grad_k, b, k.shape[2]), None
+
+
+class _WeightedSum(Function):
+    """probabilities [b, a, s, s], v [s, b, g, d] → context [s, b, a·d], contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, probabilities: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        b, a, s, _ = probabilities.shape
+        ctx.save_for_backward(probabilities, v)
+        context = torch.bmm(probabilities.view(b * a, s, s), _by_head(v, a))
+        return context.transpose(0, 1).reshape(s, b, -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        probabilities, v = ctx.saved_tensors
+        b, a, s, _ = probabilities.shape
+        grad_context = grad.reshape(s, b * a, -1).transpose(0, 1)
+        grad_probabilities = torch.bmm(grad_context, _by_head(v, a).transpose(1, 2)).view(b, a, s, s)
+        grad_v = torch.bmm(probabilities.view(b * a, s, s).transpose(1, 2), grad_context)
+        return grad_probabilities, _by_group(grad_v, b, v.shape[2])

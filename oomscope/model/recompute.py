@@ -1,0 +1,153 @@
+"""Activation recomputation: the two kinds of checkpoint that Megatron-Core has (``tensor_parallel/random.py``).
+
+The ordinary checkpoint keeps a region's input and runs the region again in backward. The output-discarding one
+also empties the region's *output*, although the next operation has saved it, and fills the same storage again just
+before that operation's backward reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from oomscope.config.schema import RecomputeConfig
+from oomscope.model.autograd import Function
+from oomscope.model.random_state import ModelParallelRandom
+
+Region = Callable[..., torch.Tensor]
+"""Tensors in, one tensor out; parameters come by closure."""
+
+
+class _Checkpoint(Function):
+    @staticmethod
+    def forward(ctx: Any, region: Region, random: ModelParallelRandom, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.region = region
+        ctx.random = random
+        ctx.states = random.states()
+        ctx.save_for_backward(*inputs)
+        with torch.no_grad():
+            return region(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs = [_leaf(x, needed) for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[2:], strict=True)]
+        with torch.enable_grad(), ctx.random.replay(ctx.states):
+            out = ctx.region(*inputs)
+        torch.autograd.backward(out, grad)
+        return None, None, *(x.grad for x in inputs)
+
+
+def _leaf(x: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    return x.detach().requires_grad_(requires_grad)
+
+
+def checkpoint(region: Region, random: ModelParallelRandom, *inputs: torch.Tensor) -> torch.Tensor:
+    """Return ``region(*inputs)``, keeping only ``inputs`` until backward.
+
+    The result is bitwise that of the region itself, dropout included.
+    """
+    return _Checkpoint.apply(region, random, *inputs)  # type: ignore[no-any-return]
+
+
+class LayerGroup(NamedTuple):
+    """Consecutive layers of one stage that are run as one region."""
+
+    layers: range
+    recompute: bool
+
+
+def layer_groups(recompute: RecomputeConfig, num_layers: int) -> list[LayerGroup]:
+    """Cut the ``num_layers`` layers of one stage as full recomputation asks for.
+
+    ``uniform`` makes checkpoints of ``recompute_num_layers`` layers (the last may be shorter); ``block`` makes one
+    of each of the first ``recompute_num_layers`` layers and keeps the others whole
+    (Megatron-Core ``recompute.py::checkpointed_forward``). Otherwise nothing is recomputed here.
+    """
+    size = recompute.recompute_num_layers or 0
+    if recompute.recompute_granularity != "full" or size < 1:
+        return [LayerGroup(range(num_layers), recompute=False)]
+    if recompute.recompute_method == "uniform":
+        starts = range(0, num_layers, size)
+        return [LayerGroup(range(start, min(start + size, num_layers)), recompute=True) for start in starts]
+    recomputed = min(size, num_layers)
+    singles = [LayerGroup(range(index, index + 1), recompute=True) for index in range(recomputed)]
+    return [*singles, LayerGroup(range(recomputed, num_layers), recompute=False)]
+
+
+class _Rerun:
+    """What an output-discarding checkpoint knows between its forward and its backward."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.input: torch.Tensor | None = None
+        self.output: GradientEdge | None = None
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        """Run the region with gradients; only the graph is kept, not the output."""
+        self.input = _leaf(x, requires_grad=True)
+        with torch.enable_grad():
+            out = self.region(self.input)
+        self.output = get_gradient_edge(out)
+        return out
+
+
+class _Discarding(Function):
+    @staticmethod
+    def forward(ctx: Any, rerun: _Rerun, x: torch.Tensor, owner: DiscardedOutput) -> torch.Tensor:
+        ctx.rerun = rerun
+        ctx.save_for_backward(x)
+        owner.context = ctx
+        with torch.no_grad():
+            return rerun.region(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, torch.Tensor | None, None]:
+        rerun: _Rerun = ctx.rerun
+        if rerun.output is None or rerun.input is None:
+            raise RuntimeError("the output of a region was needed before the gradient that refills it came")
+        torch.autograd.backward(rerun.output, grad)
+        return None, rerun.input.grad, None
+
+
+class DiscardedOutput:
+    """One region without random numbers whose output is emptied once it has been used.
+
+    ``run`` it, let the consumer use the output, then ``discard`` it. Between forward and backward the region's
+    input is all that it costs. Upstream splices the new storage into the old tensor; here it is copied, so that
+    output and copy coexist for the length of one kernel.
+    """
+
+    def __init__(self, region: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._rerun = _Rerun(region)
+        self._husk: torch.Tensor | None = None
+        self.context: Any = None
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the region's output for ``x``."""
+        out: torch.Tensor = _Discarding.apply(self._rerun, x, self)
+        self._husk = out.detach()
+        return out
+
+    def discard(self, *, refill_before: torch.Tensor) -> None:
+        """Empty the output; fill it again when the gradient of ``refill_before`` arrives.
+
+        Args:
+            refill_before: computed after every use of the output, so that its gradient comes before theirs.
+        """
+        if self._husk is None or not refill_before.requires_grad:
+            return  # nothing will come back: without gradients the output dies by itself
+        husk, context, rerun = self._husk, self.context, self._rerun
+        storage = husk.untyped_storage()
+        size = storage.nbytes()
+
+        def refill(_grad: torch.Tensor) -> None:
+            out = rerun.run(context.saved_tensors[0])
+            storage.resize_(size)
+            husk.data.copy_(out.detach())
+
+        storage.resize_(0)
+        refill_before.register_hook(refill)
+        self._husk = self.context = None

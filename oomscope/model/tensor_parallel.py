@@ -1,0 +1,242 @@
+"""What a tensor-parallel rank holds of a matrix, and what it sends when it multiplies by it.
+
+Column-parallel layers split the output, row-parallel layers the input (Shoeybi et al. 2019). With sequence
+parallelism the tensors between them are split along the sequence, and only that shard is kept for backward, which
+gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves its input and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from oomscope.model.autograd import Function
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorParallel:
+    """One rank's place in its tensor-parallel group, and how the group works."""
+
+    group: dist.ProcessGroup | None = None
+    rank: int = 0
+    size: int = 1
+    sequence_parallel: bool = False
+    """Keep what lies between the parallel regions split along the sequence."""
+    fuse_weight_gradients: bool = False
+    """Add weight gradients straight into ``weight.main_grad`` where the weight has one."""
+
+    @property
+    def sequence_shards(self) -> int:
+        """Parts that the sequence is cut in outside the parallel regions (the sigma of the ledger)."""
+        return self.size if self.sequence_parallel else 1
+
+
+# Collectives on plain tensors ------------------------------------------------------------------------------------
+
+
+def all_reduce(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum ``x`` over the group in place, and return it."""
+    if tp.size > 1:
+        dist.all_reduce(x, group=tp.group)
+    return x
+
+
+def all_gather_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return [s, …] from the shards [s/t, …] of all ranks."""
+    gathered = torch.empty((x.shape[0] * tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    dist.all_gather_into_tensor(gathered, x.contiguous(), group=tp.group)
+    return gathered
+
+
+def reduce_scatter_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return this rank's shard [s/t, …] of the sum of ``x`` [s, …] over the group."""
+    shard = torch.empty((x.shape[0] // tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    dist.reduce_scatter_tensor(shard, x.contiguous(), group=tp.group)
+    return shard
+
+
+def sequence_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return a copy of this rank's rows of ``x``; a view would keep all of ``x`` alive."""
+    rows = x.shape[0] // tp.size
+    return x.narrow(0, tp.rank * rows, rows).clone()
+
+
+# The same with gradients -----------------------------------------------------------------------------------------
+
+
+class _Reduce(Function):
+    """All-reduce forward, identity backward (the g of Shoeybi et al.)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return all_reduce(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad, None
+
+
+class _ReduceScatter(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return reduce_scatter_sequence(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
+class _Scatter(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return sequence_shard(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
+def reduce_from_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum the partial results of all ranks, in place."""
+    return _Reduce.apply(x, tp) if tp.size > 1 else x
+
+
+def reduce_scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum the partial results [s, …] of all ranks and keep this rank's rows [s/t, …]."""
+    return _ReduceScatter.apply(x, tp)  # type: ignore[no-any-return]
+
+
+def scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Keep this rank's rows [s/t, …] of ``x`` [s, …], which all ranks hold alike."""
+    return _Scatter.apply(x, tp)  # type: ignore[no-any-return]
+
+
+# Linear layers ---------------------------------------------------------------------------------------------------
+
+
+def _matmul(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return x · weightᵀ (+ bias) in one kernel and one allocation; no view, so that its user may overwrite it."""
+    rows = x.reshape(-1, x.shape[-1])
+    out = torch.mm(rows, weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
+    return torch.ops.aten._unsafe_view(out, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
+
+
+def _weight_gradient(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, tp: TensorParallel
+) -> torch.Tensor | None:
+    """Return gradᵀ · x, or None after adding it to ``weight.main_grad``."""
+    grad_rows, x_rows = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+    main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if tp.fuse_weight_gradients else None
+    if main_grad is None:
+        return grad_rows.t().mm(x_rows)
+    if main_grad.dtype == grad.dtype:
+        main_grad.addmm_(grad_rows.t(), x_rows)
+    elif main_grad.device.type == "cpu":
+        main_grad.addmm_(grad_rows.t().to(main_grad.dtype), x_rows.to(main_grad.dtype))
+    else:
+        torch.ops.aten.addmm.dtype_out(main_grad, grad_rows.t(), x_rows, main_grad.dtype, out=main_grad)
+    return None
+
+
+def _bias_gradient(grad: torch.Tensor) -> torch.Tensor:
+    return grad.reshape(-1, grad.shape[-1]).sum(0)
+
+
+class _ColumnLinear(Function):
+    """Megatron-Core ``layers.py::LinearWithGradAccumulationAndAsyncCommunication``, in its order of allocations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp = tp
+        ctx.has_bias = bias is not None
+        return _matmul(all_gather_sequence(x, tp) if tp.sequence_parallel else x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        if tp.sequence_parallel:
+            x = all_gather_sequence(x, tp)
+        grad_x = grad.matmul(weight)
+        grad_in = reduce_scatter_sequence(grad_x, tp) if tp.sequence_parallel else all_reduce(grad_x, tp)
+        grad_weight = _weight_gradient(grad, x, weight, tp)
+        return grad_in, grad_weight, _bias_gradient(grad) if ctx.has_bias else None, None
+
+
+class _RowLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp = tp
+        ctx.has_bias = bias is not None
+        if tp.size == 1:
+            return _matmul(x, weight, bias)
+        partial = _matmul(x, weight, None)
+        out = reduce_scatter_sequence(partial, tp) if tp.sequence_parallel else all_reduce(partial, tp)
+        return out if bias is None else out.add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        grad_bias = _bias_gradient(grad) if ctx.has_bias else None
+        if tp.sequence_parallel:
+            grad = all_gather_sequence(grad, tp)
+        return grad.matmul(weight), _weight_gradient(grad, x, weight, tp), grad_bias, None
+
+
+def column_parallel_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+) -> torch.Tensor:
+    """Return [s, b, out/t] from ``x`` [s/σ, b, in] and this rank's rows of the weight [out/t, in]."""
+    return _ColumnLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
+
+
+def row_parallel_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+) -> torch.Tensor:
+    """Return [s/σ, b, out] from ``x`` [s, b, in/t] and this rank's columns of the weight [out, in/t].
+
+    The bias is added once, after the sum over the ranks.
+    """
+    return _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
+
+
+class ColumnParallelLinear(nn.Module):
+    """A linear layer whose output features are split over the ranks."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._tp = tp
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s, b, out/t] from [s/σ, b, in]."""
+        return column_parallel_linear(x, self.weight, self.bias, self._tp)
+
+
+class RowParallelLinear(nn.Module):
+    """A linear layer whose input features are split over the ranks."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._tp = tp
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, out] from [s, b, in/t]."""
+        return row_parallel_linear(x, self.weight, self.bias, self._tp)

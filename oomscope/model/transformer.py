@@ -1,0 +1,121 @@
+"""The stage of a decoder-only GPT that one pipeline rank holds.
+
+Hidden states are [s/σ, b, h], where σ is the TP size under sequence parallelism and 1 without. Legend of the
+package: s sequence, b microbatch, h hidden, a query heads, g key/value heads, d head width, f MLP width,
+V padded vocabulary, t TP size.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+
+from oomscope.config.schema import Config
+from oomscope.model.assembly import Assembly
+from oomscope.model.loss import vocab_parallel_cross_entropy
+from oomscope.model.mesh import ParallelState
+from oomscope.model.observer import Observer, Silent
+from oomscope.model.random_state import ModelParallelRandom
+from oomscope.model.recompute import checkpoint, layer_groups
+from oomscope.model.tensor_parallel import TensorParallel, column_parallel_linear
+
+_SILENT = Silent()
+
+
+class GPTStage(nn.Module):
+    """Consecutive layers, with the embedding on the first stage and the output layer and loss on the last.
+
+    Args:
+        config: a configuration that satisfies the rules.
+        state: this rank's place in the world.
+        layers: global indices of the layers held here.
+        pre_process: this stage begins with the embedding.
+        post_process: this stage ends with the final norm, the output layer and the loss.
+        device: where everything lives.
+        dtype: of parameters and activations.
+        observer: is told when the loss begins.
+
+    Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
+    ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
+    the last stage).
+
+    Raises:
+        ConfigError: the key/value heads cannot be split over the TP ranks.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: ParallelState,
+        *,
+        layers: range,
+        pre_process: bool,
+        post_process: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        observer: Observer = _SILENT,
+    ) -> None:
+        super().__init__()
+        self._observer = observer
+        self._config = config
+        self._tp = TensorParallel(
+            group=state.tp_group,
+            rank=state.tp_rank,
+            size=state.tp_size,
+            sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
+            fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
+        )
+        seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
+        self._random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
+        assembly = Assembly(config, tp=self._tp, random=self._random, device=device, dtype=dtype)
+        self.embedding = assembly.embedding() if pre_process else None
+        self._groups = layer_groups(config.recompute, len(layers))
+        self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
+        self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
+        self.output_weight = self._make_output_weight(assembly, state) if post_process else None
+
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+        """Return what the next stage needs, or on the last stage the mean loss.
+
+        Args:
+            inputs: tokens [b, s] on the first stage, else the hidden state [s/σ, b, h].
+            labels: [b, s], for the last stage.
+
+        Returns:
+            The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
+            rank's logits [s, b, V/t].
+        """
+        hidden = inputs if self.embedding is None else self.embedding(inputs)
+        hidden = self._run_layers(hidden)
+        if self.final_norm is None or self.output_weight is None:
+            return hidden
+        with self._observer.phase("loss"):
+            logits = column_parallel_linear(self.final_norm(hidden), self.output_weight, None, self._tp)
+            return logits if labels is None else vocab_parallel_cross_entropy(logits, labels.t(), self._tp).mean()
+
+    def _run_layers(self, hidden: torch.Tensor) -> torch.Tensor:
+        fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
+        with fork:
+            for group in self._groups:
+                if group.recompute and self.training:
+                    hidden = checkpoint(partial(self._run, group.layers), self._random, hidden)
+                else:
+                    hidden = self._run(group.layers, hidden)
+        return hidden
+
+    def _run(self, layers: range, hidden: torch.Tensor) -> torch.Tensor:
+        for index in layers:
+            hidden = self.layers[index](hidden)
+        return hidden
+
+    def _make_output_weight(self, assembly: Assembly, state: ParallelState) -> nn.Parameter:
+        if not self._config.model.share_embeddings_and_output_weights:
+            return assembly.vocabulary("output")
+        if self.embedding is not None:
+            return self.embedding.words.weight
+        weight = assembly.vocabulary("embedding.words")
+        weight.shared_embedding = True  # type: ignore[attr-defined]
+        return weight

@@ -1,0 +1,89 @@
+"""One transformer layer: norm, attention, norm, MLP, each branch added to the residual stream.
+
+It also decides what selective recomputation runs again, as Megatron-Core ``transformer_layer.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+from oomscope.model.attention import SelfAttention
+from oomscope.model.mlp import MLP
+from oomscope.model.norms import LayerNorm, RMSNorm
+from oomscope.model.random_state import ModelParallelRandom
+from oomscope.model.recompute import DiscardedOutput, checkpoint
+from oomscope.model.residual import dropout_add
+
+
+class TransformerLayer(nn.Module):
+    """A layer of one rank; hidden states are [s/σ, b, h].
+
+    Args:
+        norm1: before attention.
+        attention: self-attention.
+        norm2: before the MLP.
+        mlp: the dense MLP.
+        hidden_dropout: of both branches.
+        recompute_modules: ``mlp`` and ``layernorm`` are handled here, ``core_attn`` in the attention.
+        fused_norms: the norms belong to the linear layer behind them (Transformer Engine's specification), so
+            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on.
+        random: the rank's random numbers.
+    """
+
+    def __init__(
+        self,
+        norm1: LayerNorm | RMSNorm,
+        attention: SelfAttention,
+        norm2: LayerNorm | RMSNorm,
+        mlp: MLP,
+        *,
+        hidden_dropout: float,
+        recompute_modules: Collection[str],
+        fused_norms: bool,
+        random: ModelParallelRandom,
+    ) -> None:
+        super().__init__()
+        self.norm1 = norm1
+        self.attention = attention
+        self.norm2 = norm2
+        self.mlp = mlp
+        self._hidden_dropout = hidden_dropout
+        self._recompute_mlp = "mlp" in recompute_modules
+        self._discard_norms = "layernorm" in recompute_modules and not fused_norms
+        self._fused_norms = fused_norms
+        self._random = random
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, h] from [s/σ, b, h]."""
+        dropout_p = self._hidden_dropout if self.training else 0.0
+        hidden = dropout_add(self._attention_branch(hidden), hidden, dropout_p)
+        return dropout_add(self._mlp_branch(hidden), hidden, dropout_p)
+
+    def _attention_branch(self, hidden: torch.Tensor) -> torch.Tensor:
+        if not (self._discard_norms and self.training):
+            return self.attention(self.norm1(hidden))  # type: ignore[no-any-return]
+        norm = DiscardedOutput(self.norm1)
+        out: torch.Tensor = self.attention(norm.run(hidden))
+        norm.discard(refill_before=out)
+        return out
+
+    def _mlp_branch(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self._recompute_mlp and self._fused_norms and self.training:
+            return checkpoint(self._norm_and_mlp, self._random, hidden)
+        if not (self._discard_norms and self.training):
+            return self._run_mlp(self.norm2(hidden))
+        norm = DiscardedOutput(self.norm2)
+        out = self._run_mlp(norm.run(hidden))
+        norm.discard(refill_before=out)
+        return out
+
+    def _run_mlp(self, x: torch.Tensor) -> torch.Tensor:
+        if self._recompute_mlp and self.training:
+            return checkpoint(self.mlp, self._random, x)
+        return self.mlp(x)  # type: ignore[no-any-return]
+
+    def _norm_and_mlp(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.mlp(self.norm2(hidden))  # type: ignore[no-any-return]
