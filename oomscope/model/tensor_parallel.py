@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.model.autograd import Function
+from oomscope.model.collectives import all_gather, reduce_scatter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +49,14 @@ def all_reduce(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
 def all_gather_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return [s, …] from the shards [s/t, …] of all ranks."""
     gathered = torch.empty((x.shape[0] * tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    dist.all_gather_into_tensor(gathered, x.contiguous(), group=tp.group)
+    all_gather(gathered, x.contiguous(), tp.group)
     return gathered
 
 
 def reduce_scatter_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return this rank's shard [s/t, …] of the sum of ``x`` [s, …] over the group."""
     shard = torch.empty((x.shape[0] // tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    dist.reduce_scatter_tensor(shard, x.contiguous(), group=tp.group)
+    reduce_scatter(shard, x.contiguous(), tp.group)
     return shard
 
 
