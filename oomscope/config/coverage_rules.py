@@ -44,6 +44,22 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source=_MODEL_PARALLEL,
     ),
     Rule(
+        id="N-shared-groups",
+        severity="not_modelled",
+        keys=("parallel.tensor_model_parallel_size", "model.num_query_groups"),
+        applies=lambda config: (
+            config.query_groups < config.parallel.tensor_model_parallel_size
+            and config.parallel.tensor_model_parallel_size % config.query_groups == 0
+        ),
+        summary="Query groups that several tensor-parallel ranks share.",
+        message=lambda config: (
+            f"sharing {config.query_groups} query groups among "
+            f"{config.parallel.tensor_model_parallel_size} tensor-parallel ranks is not there"
+        ),
+        remedy="set tensor_model_parallel_size to at most num_query_groups",
+        source="Megatron-Core transformer/attention.py",
+    ),
+    Rule(
         id="N-etp",
         severity="not_modelled",
         keys=(

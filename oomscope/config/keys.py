@@ -78,7 +78,7 @@ def meant_key(section: str, name: str) -> str:
     if at_home:
         return f"{key} belongs to {at_home[0]}: move it there"
     if key in FOREIGN_NAMES:
-        return f"did you mean {FOREIGN_NAMES[key]}?"
+        return f"did you mean {FOREIGN_NAMES[key].removeprefix(f'{section}.')}?"
     close = _closest(key, own)
     if close:
         return f"did you mean {close}?"

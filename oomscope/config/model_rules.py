@@ -126,7 +126,7 @@ MODEL_RULES: tuple[Rule, ...] = (
         summary="Gradients of an fp32 model are fp32.",
         message="grad_reduce_in_fp32 is ignored, since the parameters are fp32",
         remedy="remove grad_reduce_in_fp32",
-        source="Megatron-Core distributed/distributed_data_parallel.py",
+        source="Megatron-Core distributed/param_and_grad_buffer.py, group_params_for_buffers",
     ),
 )
 

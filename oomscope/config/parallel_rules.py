@@ -58,7 +58,7 @@ PARALLEL_RULES: tuple[Rule, ...] = (
             f"{config.model.num_attention_heads} attention heads cannot share {config.query_groups} query groups evenly"
         ),
         remedy="let num_query_groups divide num_attention_heads",
-        source=_TRANSFORMER,
+        source="Megatron-Core transformer/attention.py: heads of a rank // groups of a rank",
     ),
     Rule(
         id="P4",

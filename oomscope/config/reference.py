@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from pathlib import Path
@@ -40,8 +39,8 @@ What is refused or warned about, in the order of the checks: where several rules
 Megatron would name.
 
 - **error**: Megatron refuses it, or breaks on it.
-- **not modelled**: Megatron runs it, and this version of oomscope cannot measure it. It is refused, so that no number is
-  printed for something else.
+- **not modelled**: Megatron runs it, and this version of oomscope cannot measure it. It is refused, so that no number
+  is printed for something else.
 - **warning**: it is accepted and does not do what it seems to.
 
 This page is written by `python -m oomscope.config.reference docs`.
@@ -69,8 +68,9 @@ def rules_page() -> str:
 
 
 def _section(name: str, model: type[Section]) -> str:
-    head = f"## {name}\n\n{inspect.getdoc(model)}\n\n| key | accepts | default | meaning | source |\n|---|---|---|---|---|\n"
-    return head + "".join(_key(name, model, key, info) for key, info in model.model_fields.items())
+    table = "| key | accepts | default | meaning | source |\n|---|---|---|---|---|\n"
+    head = f"## {name}\n\n{(model.__doc__ or '').replace('``', '`')}\n\n"
+    return head + table + "".join(_key(name, model, key, info) for key, info in model.model_fields.items())
 
 
 def _key(section: str, model: type[Section], key: str, info: FieldInfo) -> str:

@@ -36,7 +36,10 @@ Size = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 0},
-                {"type": "string", "pattern": r"^\s*\d+(?:[_,]\d{3})*(?:\.\d+)?\s*(?:[kKmMgGtT]?[iI]?[bB]?)\s*$"},
+                {
+                    "type": "string",
+                    "pattern": r"^\s*\d+(?:[_,]\d{3})*(?:\.\d+)?\s*(?:[kKmMgGtT](?:[iI]?[bB])?|[bB])?\s*$",
+                },
             ],
             "format": "size",
         }

@@ -1,0 +1,19 @@
+"""The pages in docs/ say what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.config.reference import write_pages
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "rules.md"])
+def test_page_is_current(tmp_path: Path, page: str) -> None:
+    write_pages(tmp_path)
+    assert (DOCS / page).read_text(encoding="utf-8") == (tmp_path / page).read_text(encoding="utf-8"), (
+        "run `python -m oomscope.config.reference docs`"
+    )

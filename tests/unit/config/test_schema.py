@@ -1,0 +1,88 @@
+"""Types are kept, derived quantities are Megatron's, and every key is documented."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from oomscope.config.describe import accepts
+from oomscope.config.keys import SECTIONS, fields
+from oomscope.config.schema import Config, DataConfig, ModelConfig, ParallelConfig, PrecisionConfig, RecomputeConfig
+
+
+def config(**sections: object) -> Config:
+    model = sections.pop("model", ModelConfig(num_layers=2, hidden_size=64, num_attention_heads=4))
+    return Config(model=model, **sections)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["8", True, 8.0, None, 0, 2**31])
+def test_counts_are_whole_numbers(value: object) -> None:
+    with pytest.raises(ValidationError):
+        DataConfig.model_validate({"seq_length": value})
+
+
+def test_sections_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        config().data.seq_length = 3  # type: ignore[misc]
+
+
+def test_padded_vocabulary() -> None:
+    tp8 = config(parallel=ParallelConfig(tensor_model_parallel_size=8))
+    assert tp8.padded_vocab_size == 51200  # GPT-2's 50257, padded to a multiple of 128 * 8
+    assert config().padded_vocab_size == 50304
+
+
+@pytest.mark.parametrize(
+    ("data", "dp", "microbatches"),
+    [
+        (DataConfig(), 1, 1),
+        (DataConfig(num_microbatches=3), 2, 3),
+        (DataConfig(global_batch_size=32, micro_batch_size=2), 4, 4),
+    ],
+)
+def test_microbatches(data: DataConfig, dp: int, microbatches: int) -> None:
+    assert config(data=data, parallel=ParallelConfig(data_parallel_size=dp)).num_microbatches == microbatches
+
+
+@pytest.mark.parametrize(
+    ("implementation", "bf16", "backend"),
+    [("transformer_engine", True, "flash"), ("local", True, "unfused"), ("transformer_engine", False, "unfused")],
+)
+def test_auto_attention(implementation: str, bf16: bool, backend: str) -> None:
+    model = ModelConfig.model_validate(
+        {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "transformer_impl": implementation}
+    )
+    assert config(model=model, precision=PrecisionConfig(bf16=bf16)).attention_backend == backend
+
+
+@pytest.mark.parametrize(
+    ("recompute", "modules"),
+    [
+        (RecomputeConfig(), ()),
+        (RecomputeConfig(recompute_granularity="selective"), ("core_attn",)),
+        (RecomputeConfig(recompute_granularity="selective", recompute_modules=()), ()),
+        (RecomputeConfig(recompute_granularity="full", recompute_modules=("mlp",)), ()),
+    ],
+)
+def test_recomputed_modules(recompute: RecomputeConfig, modules: tuple[str, ...]) -> None:
+    assert config(recompute=recompute).recompute_modules == modules
+
+
+def test_flat_lists_every_key_in_order() -> None:
+    assert list(config().flat()) == [f"{section}.{key}" for section, key, _ in fields()]
+
+
+def test_no_key_has_two_homes() -> None:
+    keys = [key for _, key, _ in fields()]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(("section", "key"), [(section, key) for section, key, _ in fields()])
+def test_every_key_says_what_it_is(section: str, key: str) -> None:
+    assert SECTIONS[section].model_fields[key].description
+    assert accepts(section, key)
+
+
+def test_sources_name_existing_keys() -> None:
+    for model in SECTIONS.values():
+        assert model.SOURCES.keys() <= model.model_fields.keys()
