@@ -1,0 +1,106 @@
+"""One rank of a gloo world: trains every case that it is given and writes what came out, parameters put together.
+
+python parity_worker.py RANK WORLD_SIZE STORE CASES.json OUT_DIR
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from oomscope.config.schema import Config
+from oomscope.model.mesh import ParallelState, build_parallel_state
+from oomscope.model.pipeline import stage_layers
+from oomscope.model.trainer import Trainer
+
+STEPS = 2
+
+
+def train(config: Config, state: ParallelState) -> dict[str, Any]:
+    """Return losses and, after the last step, the clipped gradients and the parameters of this stage, whole."""
+    trainer = Trainer(config, state, device=torch.device("cpu"))
+    trainer.setup()
+    losses = [trainer.step(iteration) for iteration in range(STEPS)]
+    names = global_names(config, state, trainer.model[0])
+    grads = owned_grads(trainer, state)
+    return {
+        "losses": [loss.item() for loss in losses if loss is not None],
+        "grads": {names[p]: whole(names[p], p, grads[p], config, state) for p in names},
+        "parameters": {names[p]: whole(names[p], p, p.detach(), config, state) for p in names},
+    }
+
+
+def global_names(config: Config, state: ParallelState, stage: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+    """Name layers by their place in the whole model, and a tied output layer by the embedding."""
+    first = stage_layers(config, state.pp_rank).start
+    names = {}
+    for name, param in stage.named_parameters():
+        parts = name.split(".")
+        if parts[0] == "layers":
+            parts[1] = str(first + int(parts[1]))
+        names[param] = "words" if param.shared_embedding else ".".join(parts)  # type: ignore[attr-defined]
+    return names
+
+
+def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Return the main gradients, shards of the distributed optimizer put together."""
+    grads = {}
+    for buffer in trainer._built().buffers:
+        for index, param in enumerate(buffer.params):
+            owned = buffer.owned(index)
+            grad = torch.zeros_like(param)
+            grad.view(-1)[owned.start : owned.end] = param.main_grad.view(-1)[owned.start : owned.end]
+            if buffer.shards is not None and state.dp_group is not None:
+                dist.all_reduce(grad, group=state.dp_group)
+            grads[param] = grad
+    return grads
+
+
+def whole(
+    name: str, param: torch.nn.Parameter, local: torch.Tensor, config: Config, state: ParallelState
+) -> torch.Tensor:
+    """Put a tensor-parallel parameter together from the shards of all TP ranks."""
+    if state.tp_group is None or not param.tensor_model_parallel:  # type: ignore[attr-defined]
+        return local.clone()
+    shards = [torch.empty_like(local) for _ in range(state.tp_size)]
+    dist.all_gather(shards, local.contiguous(), group=state.tp_group)
+    if name.endswith(("projection.weight", "fc2.weight")):
+        return torch.cat(shards, dim=1)
+    blocks = split_blocks(name, config)
+    sizes = [rows // state.tp_size for rows in blocks] if blocks else [local.shape[0]]
+    parts = [shard.split(sizes) for shard in shards]
+    return torch.cat([part[block] for block in range(len(sizes)) for part in parts])
+
+
+def split_blocks(name: str, config: Config) -> list[int]:
+    """Return the rows of the matrices that a fused layer stacks, each of which is split over the ranks."""
+    if ".qkv." in name:
+        heads = (config.model.num_attention_heads, config.query_groups, config.query_groups)
+        return [count * config.head_dim for count in heads]
+    if ".fc1." in name and config.model.gated_linear_unit:
+        return [config.ffn_size, config.ffn_size]
+    return []
+
+
+def main() -> None:
+    rank, world_size = int(sys.argv[1]), int(sys.argv[2])
+    store, cases, out = sys.argv[3], json.loads(Path(sys.argv[4]).read_text()), Path(sys.argv[5])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    for name, document in cases.items():
+        config = Config.model_validate(document)
+        state = build_parallel_state(config, rank=rank, world_size=world_size)
+        result = train(config, state)
+        if state.tp_rank == state.dp_rank == 0:
+            torch.save(result, out / f"{name}.stage{state.pp_rank}.pt")
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

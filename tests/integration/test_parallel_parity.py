@@ -1,0 +1,181 @@
+"""Every parallelism trains as one process does: losses, gradients and parameters of two steps, on gloo, in fp32.
+
+Sums are taken in another order, so the numbers agree to a tolerance: for each parameter and its gradient (clipped to
+a global norm) the difference has at most 1e-5 of its norm. SGD, because Adam's first steps turn a gradient's
+rounding error into a whole step.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from oomscope.config.schema import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    PrecisionConfig,
+    ProbeConfig,
+)
+from oomscope.model.mesh import ParallelState
+
+WORKER = Path(__file__).with_name("parity_worker.py")
+TOLERANCE = 1e-5
+CLIP = 0.1
+SAMPLES = 4
+
+SMALL = {"num_layers": 4, "hidden_size": 32, "vocab_size": 64, "make_vocab_size_divisible_by": 1, "hidden_dropout": 0.0}
+MODELS: dict[str, dict[str, Any]] = {
+    "gpt": {**SMALL, "num_attention_heads": 4, "attention_dropout": 0.0},
+    "llama": {
+        **SMALL,
+        "num_attention_heads": 8,
+        "num_query_groups": 4,
+        "ffn_hidden_size": 48,
+        "attention_dropout": 0.0,
+        "normalization": "RMSNorm",
+        "position_embedding_type": "rope",
+        "activation_func": "silu",
+        "gated_linear_unit": True,
+        "add_bias_linear": False,
+        "share_embeddings_and_output_weights": False,
+    },
+}
+WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {
+        "tp2": {"tp": 2},
+        "tp2-sp": {"tp": 2, "sp": True},
+        "pp2": {"pp": 2},
+        "dp2": {"dp": 2},
+        "dp2-distopt": {"dp": 2, "distopt": True},
+    },
+    4: {
+        "tp4": {"tp": 4},
+        "tp4-sp": {"tp": 4, "sp": True},
+        "pp4": {"pp": 4},
+        "tp2-pp2": {"tp": 2, "pp": 2},
+        "tp2-sp-dp2": {"tp": 2, "sp": True, "dp": 2},
+        "tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2},
+        "pp2-dp2-distopt": {"pp": 2, "dp": 2, "distopt": True},
+        "dp4-distopt": {"dp": 4, "distopt": True},
+    },
+}
+CASES = [
+    pytest.param(world, f"{model}-{name}", id=f"{model}-{name}")
+    for world, splits in WORLDS.items()
+    for name in splits
+    for model in MODELS
+]
+
+
+def make_config(
+    model: str, *, tp: int = 1, pp: int = 1, dp: int = 1, sp: bool = False, distopt: bool = False
+) -> Config:
+    return Config(
+        model=ModelConfig(**MODELS[model]),
+        parallel=ParallelConfig(
+            tensor_model_parallel_size=tp,
+            pipeline_model_parallel_size=pp,
+            data_parallel_size=dp,
+            sequence_parallel=sp,
+        ),
+        optimizer=OptimizerConfig(optimizer="sgd", lr=0.1, clip_grad=CLIP, use_distributed_optimizer=distopt),
+        precision=PrecisionConfig(bf16=False),
+        data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=SAMPLES // dp),
+        probe=ProbeConfig(seed=7),
+    )
+
+
+@pytest.fixture(scope="module")
+def worker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("parity_worker", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def alone(worker: ModuleType) -> dict[str, dict[str, Any]]:
+    """What a single process gets, by model."""
+    return {model: worker.train(make_config(model), ParallelState()) for model in MODELS}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each case gets, its stages joined; each world is started once."""
+    return {name: result for world in WORLDS for name, result in run_world(world, tmp_path_factory).items()}
+
+
+def run_world(world: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp(f"world{world}")
+    configs = {
+        f"{model}-{name}": make_config(model, **split) for name, split in WORLDS[world].items() for model in MODELS
+    }
+    cases = folder / "cases.json"
+    cases.write_text(json.dumps({name: config.model_dump(mode="json") for name, config in configs.items()}))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(rank), str(world), str(folder / "store"), str(cases), str(folder)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
+    return {name: join_stages(name, folder, config) for name, config in configs.items()}
+
+
+def join_stages(name: str, folder: Path, config: Config) -> dict[str, Any]:
+    stages = [
+        torch.load(folder / f"{name}.stage{stage}.pt") for stage in range(config.parallel.pipeline_model_parallel_size)
+    ]
+    joined: dict[str, Any] = {"losses": stages[-1]["losses"]}
+    for kind in ("grads", "parameters"):
+        joined[kind] = {key: value for stage in stages for key, value in stage[kind].items()}
+    if config.model.share_embeddings_and_output_weights and len(stages) > 1:
+        assert torch.equal(stages[0]["parameters"]["words"], stages[-1]["parameters"]["words"]), (
+            "tied copies drift apart"
+        )
+    return joined
+
+
+@pytest.mark.parametrize(("world", "name"), CASES)
+def test_trains_as_one_process_does(
+    world: int, name: str, results: dict[str, dict[str, Any]], alone: dict[str, dict[str, Any]]
+) -> None:
+    result, reference = results[name], alone[name.split("-")[0]]
+    assert result["losses"] == pytest.approx(reference["losses"], rel=1e-6)
+    for kind in ("grads", "parameters"):
+        assert result[kind].keys() == reference[kind].keys()
+        for parameter, expected in reference[kind].items():
+            difference = torch.linalg.vector_norm(result[kind][parameter] - expected)
+            assert difference <= TOLERANCE * torch.linalg.vector_norm(expected), f"{kind} of {parameter}"
+
+
+def test_the_reference_learns(alone: dict[str, dict[str, Any]]) -> None:
+    """Otherwise equal parameters would say nothing."""
+    for result in alone.values():
+        assert all(grad.abs().max() > 0 for grad in result["grads"].values())
+        assert len(set(result["losses"])) == len(result["losses"])
+        norm = sum(grad.square().sum() for grad in result["grads"].values()).sqrt()
+        torch.testing.assert_close(norm, torch.tensor(CLIP), rtol=1e-4, atol=0, msg="not clipped")
