@@ -5,14 +5,21 @@ Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`,
 
 from __future__ import annotations
 
-from typing import Literal
+import importlib.metadata
+from typing import Final, Literal
 
 from oomscope.probe.job import BundledTarget, ProbeJob
-from oomscope.probe.live_set import bytes_by_category, bytes_by_site
 from oomscope.probe.measurement import FailedAllocation, Measurement
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult
 from oomscope.probe.sites import SiteRule, site_rule
+from oomscope.snapshot.attribution import by_category, by_site
+from oomscope.snapshot.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
+from oomscope.snapshot.verdict import FailedRequest, judge
+from oomscope.snapshot.verdict_types import Verdict
+
+RULES: Final = "allocator_rules"
+"""The key of ``Measurement.versions`` under which sim names the torch version whose allocator it emulates."""
 
 
 def analyse(
@@ -54,6 +61,7 @@ def analyse(
             for row in timeline.phase_peaks()
         ),
         oom=oom_of(measurement.oom, rule) if out_of_memory and measurement.oom else None,
+        verdict=verdict_of(job, measurement, out_of_memory=out_of_memory),
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
@@ -88,8 +96,8 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
         microbatch=moment.microbatch,
         site=rule.site_of(trace.stacks[trace.stack_id[event]], trace.modules[trace.module_id[event]]),
         event=event,
-        categories=bytes_by_category(timeline, event),
-        sites=bytes_by_site(timeline, event, rule),
+        categories=by_category(timeline, event),
+        sites=by_site(timeline, event, rule.site_of),
     )
 
 
@@ -104,6 +112,39 @@ def oom_of(failed: FailedAllocation, rule: SiteRule) -> Oom:
         message=" ".join(failed.message.split()),
         event=failed.event,
     )
+
+
+def verdict_of(job: ProbeJob, measurement: Measurement, *, out_of_memory: bool) -> Verdict:
+    """Return why the run failed, or what room it has: the same rules for a probe and for anybody's snapshot file."""
+    budget, failed = measurement.device, measurement.oom if out_of_memory else None
+    failure = None
+    if failed is not None:
+        failure = FailedRequest(
+            requested_bytes=failed.requested_bytes,
+            event=failed.event,
+            failed_in=failed.failed_in,
+            stream=int(measurement.trace.stream[failed.event]) if failed.event is not None else 0,
+            segments=failed.segments,
+        )
+    return judge(
+        measurement.trace,
+        Device(
+            total_bytes=budget.card_bytes or budget.limit_bytes,
+            non_torch_bytes=budget.non_torch_bytes,
+            other_process_bytes=budget.other_process_bytes,
+            fraction=budget.fraction,
+        ),
+        segments=measurement.snapshot.segments,
+        failure=failure,
+        conf=measurement.allocator_conf,
+        torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
+        demand_after=measurement.demand_after,
+    )
+
+
+def installed_torch() -> str:
+    """Return the installed torch's version, such as ``2.13``."""
+    return ".".join(importlib.metadata.version("torch").split(".")[:2])
 
 
 def flops_of(job: ProbeJob) -> dict[str, int]:

@@ -54,9 +54,7 @@ class ProbeJob:
     max_entries: int = 1_000_000
     max_frames: int = 40
     snapshot_path: str | None = None
-    """Where to write the snapshot; null means none is kept."""
-    overwrite: bool = False
-    """Write the snapshot also where a file of that name exists."""
+    """Where to write the snapshot; null means none is kept. A file that exists is replaced: the caller asks first."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

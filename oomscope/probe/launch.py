@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oomscope.errors import InputError
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all
@@ -52,12 +51,7 @@ def run(
 
     Never raises for what the target does. An interrupt of the caller passes through once every process that was
     started is gone.
-
-    Raises:
-        InputError: the snapshot's file exists and the job does not allow to overwrite it.
     """
-    if job.snapshot_path is not None and not job.overwrite and Path(job.snapshot_path).exists():
-        raise InputError("file exists", where=job.snapshot_path, remedy="choose another name or give --force")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="oomscope-probe-") as directory:
         room = Path(directory)

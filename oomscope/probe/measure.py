@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from oomscope.errors import InputError, MachineUnfitError, OomscopeError, SnapshotError, UsageError
-from oomscope.probe.analyse import analyse
 from oomscope.probe.failures import allocation_failed_in, describe, details, requested_bytes, untestable_reason
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
@@ -58,6 +57,8 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     if ending.failure is not None or ending.measurement is None:
         return _without_measurement(job, backend, ending.failure)
     progress(Progress(stage="analyse"))
+    from oomscope.probe.analyse import analyse  # once there is something to analyse
+
     measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
     if not (ending.out_of_memory and backend == "sim" and job.measure_demand):

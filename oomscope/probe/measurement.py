@@ -28,6 +28,10 @@ class DeviceBudget:
     """Device bytes of this process outside the caching allocator (context, NCCL, cuBLAS handles)."""
     other_process_bytes: int
     """Device bytes that other processes hold."""
+    card_bytes: int | None = None
+    """The real card's total where a smaller one is played on it; None where ``limit_bytes`` is the card."""
+    fraction: float | None = None
+    """The allocator's memory fraction, where that is how the smaller card is played."""
 
     @property
     def available_bytes(self) -> int:

@@ -5,35 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "ErrorKind",
+    "Failure",
+    "Oom",
+    "Outcome",
+    "Peak",
+    "PhaseBytes",
+    "ProbeResult",
+    "RankSummary",
+    "Site",
+    "SiteBytes",
+]
 
 SCHEMA_VERSION = 1
 Outcome = Literal["fits", "oom", "error"]
 ErrorKind = Literal["import", "setup", "step", "untestable", "crash", "timeout", "killed", "unfit"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """A line of code that allocates."""
-
-    file: str
-    line: int
-    function: str
-    module: str = ""
-    """Dotted module path where known."""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} {self.function}" if self.file else self.function
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiteBytes:
-    """Live requested bytes of one site, by category, at the peak."""
-
-    site: Site
-    bytes: int
-    count: int
-    category: str
 
 
 @dataclass(frozen=True, kw_only=True)

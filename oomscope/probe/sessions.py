@@ -139,7 +139,7 @@ def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bo
 def open_session(settings: SessionSettings, backend: Literal["sim", "cuda"]) -> Session:
     """Return a fresh session of ``backend``."""
     if backend == "sim":
-        from oomscope.probe.sim import SimSession
+        from oomscope.probe.sim.session import SimSession
 
         return SimSession(settings)
     from oomscope.probe.cuda import CudaSession

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.errors import InputError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.launch import run
 from oomscope.probe.result import ProbeResult
@@ -203,14 +202,6 @@ def test_the_worker_runs_in_the_checkout_and_writes_no_bytecode(launch, tmp_path
     seen = tmp_path / "seen"
     launch(f"open({str(seen)!r}, 'w').write(json.dumps([os.getcwd(), sys.dont_write_bytecode])); finish()")
     assert json.loads(seen.read_text()) == [str(checkout), True]
-
-
-def test_an_existing_snapshot_is_not_overwritten(launch, tmp_path: Path) -> None:
-    snapshot = tmp_path / "out.pickle"
-    snapshot.write_text("precious")
-    with pytest.raises(InputError, match="file exists"):
-        launch("finish()", snapshot_path=str(snapshot))
-    assert launch("finish()", snapshot_path=str(snapshot), overwrite=True).outcome == "fits"
 
 
 def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path, monkeypatch) -> None:

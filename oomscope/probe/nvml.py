@@ -1,0 +1,62 @@
+"""What the driver says of a card's memory (NVML, module ``pynvml`` of nvidia-ml-py): the bytes torch does not see.
+
+torch counts its own allocator's bytes. CUDA contexts, NCCL, cuBLAS handles and other processes take memory of the
+same card, and NVML is where that shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from oomscope.errors import MachineUnfitError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardMemory:
+    """One reading of a card, in bytes."""
+
+    total_bytes: int
+    """What programs can use: the card without what the driver keeps for itself."""
+    used_bytes: int
+    """Held by all processes together."""
+    driver_version: str
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody holds."""
+        return self.total_bytes - self.used_bytes
+
+
+def read_card(uuid: str) -> CardMemory:
+    """Return a reading of the card with this UUID (as in ``torch.cuda.get_device_properties().uuid``).
+
+    Driver-reserved memory is not counted as used: ``nvmlMemory_v2_t`` tells it apart, as cudaMemGetInfo does.
+
+    Raises:
+        MachineUnfitError: the driver cannot be asked, or knows no such card.
+    """
+    with _session() as nvml:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        return CardMemory(
+            total_bytes=int(memory.total) - int(memory.reserved),
+            used_bytes=int(memory.used),
+            driver_version=str(nvml.nvmlSystemGetDriverVersion()),
+        )
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            yield pynvml
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise MachineUnfitError(f"the NVIDIA driver cannot be asked for memory ({error})", where="NVML") from error
