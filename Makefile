@@ -41,7 +41,8 @@ bench: $(STAMP)
 
 # Pages that are generated from the code; a test fails while one of them is stale.
 docs: $(STAMP)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m oomscope.config.reference docs
+	$(BIN)/python -m oomscope.cli.reference docs
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

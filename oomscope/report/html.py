@@ -11,13 +11,16 @@ import oomscope
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import words
 from oomscope.report.charts import Bar, Level, area, bars
+from oomscope.report.rows import highest_phases, lines
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import format_size
+
+LINES_SHOWN = 40
 
 
 def probe_page(result: ProbeResult, *, title: str) -> str:
     """Return the page of one rank's measurement."""
-    sites = sorted(result.peak.sites, key=lambda row: -row.bytes) if result.peak else []
+    sites = lines(result.peak.sites, LINES_SHOWN) if result.peak else []
     charts = measurement_charts(result)
     return render("probe.html.j2", title=title, result=result, sites=sites, charts=charts, versions=result.versions)
 
@@ -32,7 +35,9 @@ def measurement_charts(result: ProbeResult) -> dict[str, Markup]:
         "timeline": area(result.timeline, title="Live requested bytes over the run", level=level),
         "categories": bars(_category_bars(result.peak), title="Live requested bytes at the peak by category"),
         "phases": bars(
-            [_phase_bar(row) for row in result.phases], title="Peak of live requested bytes by phase", level=level
+            [_phase_bar(row) for row in highest_phases(result.phases)],
+            title="Peak of live requested bytes by phase",
+            level=level,
         ),
         "fixes": bars(
             [_fix_bar(fix) for fix in fixes], title="Peak reserved under each allocator setting", level=level

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from oomscope.probe.result import PhaseBytes, ProbeResult, RankSummary, SiteBytes
 from oomscope.report import words
+from oomscope.report.rows import highest_phases, lines
 from oomscope.report.sparkline import Sparkline
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 
 STATUS_STYLES = {"fits": "bold green", "oom": "bold red", "error": "bold yellow"}
 BAR_WIDTH = 24
-SITES_SHOWN = 8
 
 
 def probe_report(result: ProbeResult, *, title: str = "") -> RenderableType:
@@ -97,28 +97,23 @@ def category_table(categories: dict[str, int]) -> Table:
     return table
 
 
-def site_table(sites: tuple[SiteBytes, ...], shown: int = SITES_SHOWN) -> Table:
-    """Return the lines that hold most bytes, and the rest as one row."""
-    table = _table(">Bytes", ">Blocks", "Category", "Line")
-    ordered = sorted(sites, key=lambda row: -row.bytes)
-    for row in ordered[:shown]:
-        line = words.site_text(row.site)
-        table.add_row(format_size(row.bytes), f"{row.count:,}", row.category.replace("_", " "), line)
-    rest = ordered[shown:]
-    if rest:
-        blocks = sum(row.count for row in rest)
-        line = words.count(len(rest), "further line")
-        table.add_row(format_size(sum(row.bytes for row in rest)), f"{blocks:,}", "", line)
+def site_table(sites: tuple[SiteBytes, ...]) -> Table:
+    """Return the lines of code that hold most bytes, and the rest as one row."""
+    table = _table(">Bytes", ">Blocks", "Category", "Line", "Module")
+    for line in lines(sites):
+        place = words.site_text(line.site) if line.site else words.count(line.lines, "further line")
+        table.add_row(format_size(line.bytes), f"{line.count:,}", line.category.replace("_", " "), place, line.module)
     return table
 
 
 def phase_table(phases: tuple[PhaseBytes, ...]) -> Table:
-    """Return the peak of each phase, in the order in which the phases came."""
+    """Return the peak of each phase and the iteration in which it stood."""
     table = _table("Phase", ">Live", ">Reserved", "")
-    top = max(row.requested_bytes for row in phases)
-    for row in phases:
-        name = row.phase if row.iteration < 0 else f"{row.phase}, iteration {row.iteration}"
+    rows = highest_phases(phases)
+    top = max(row.requested_bytes for row in rows)
+    for row in rows:
         live = format_size(row.requested_bytes)
+        name = words.moment_text(row.iteration, row.phase)
         table.add_row(name, live, format_size(row.reserved_bytes), bar(row.requested_bytes, top))
     return table
 

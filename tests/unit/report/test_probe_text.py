@@ -25,7 +25,7 @@ def test_what_fits() -> None:
         "FITS, 2.00 GiB to spare",
         "activation",
         "83.3 %",
-        "backward, iteration 1",
+        "backward of iteration 1",
         "14.3 %",
         "recomputed",
         "model.py:88 forward in layers.3.mlp",
@@ -51,7 +51,8 @@ def test_nothing_measured_is_two_lines() -> None:
 
 
 def test_the_rows_of_sites_beyond_the_table_stay_in_the_sum() -> None:
-    many = tuple(replace(results.SITES[0], bytes=1024, count=1) for _ in range(20))
+    site = results.SITES[0].site
+    many = tuple(replace(results.SITES[0], bytes=1024, count=1, site=replace(site, line=n)) for n in range(20))
     text = rendered(replace(results.FITS, peak=replace(results.PEAK, sites=many)))
     assert "12.00 KiB" in text
     assert "12 further lines" in text
