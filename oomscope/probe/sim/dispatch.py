@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -42,6 +43,9 @@ PINNED_FACTORIES: Final = {
     aten.rand.default,
     aten.randn.default,
 }
+TORCHS_OWN: Final = {"aten", "prims", "c10d", "_c10d_functional"}
+"""Namespaces whose errors are the program's; in others they mean a custom kernel without a shape rule."""
+
 OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
 """Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
 
@@ -195,6 +199,10 @@ class SimMode(TorchDispatchMode):
         try:
             return self._fake.dispatch(func, (), args, kwargs)
         except (DynamicOutputShapeException, UnsupportedOperator, NotImplementedError) as error:
+            raise unsupported(func, error) from error
+        except RuntimeError as error:
+            if func.namespace in TORCHS_OWN:
+                raise
             raise unsupported(func, error) from error
 
     def _adopt(self, out: Any, call: Call, category: Category) -> None:
@@ -363,7 +371,7 @@ def _can_accumulate(buffer: torch.Tensor, incoming: torch.Tensor) -> bool:
         and isinstance(incoming, FakeTensor)
         and buffer.shape == incoming.shape
         and buffer.dtype is incoming.dtype
-        and buffer._base is None
+        and is_non_overlapping_and_dense_or_false(buffer)
         and torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= UNIQUE_STORAGE_COUNT
     )
 

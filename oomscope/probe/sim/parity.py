@@ -7,11 +7,16 @@ table of them. All act on the PrivateUse1 keys alone: other devices never see th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import save_on_cpu
+
+from oomscope.probe.sim.backend import DEVICE_TYPE
+from oomscope.probe.sim.replace import replaced
 
 aten = torch.ops.aten
 
@@ -34,6 +39,21 @@ def install() -> None:
     _library.impl("rms_norm", rms_norm, "AutogradPrivateUse1")
     _library.impl("rms_norm", rms_norm, "PrivateUse1")
     _admit_fakes_to_foreach()
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Let ``save_on_cpu(pin_memory=True)`` pin what it saves, inside the block.
+
+    Source: torch/autograd/graph.py: it pins only where the device type that it is told, ``cuda``, is available.
+    """
+    initialise = save_on_cpu.__init__
+
+    def for_device(hooks: save_on_cpu, pin_memory: bool = False, device_type: str = DEVICE_TYPE) -> None:
+        initialise(hooks, pin_memory, device_type)
+
+    with replaced(save_on_cpu, __init__=for_device):
+        yield
 
 
 def _admit_fakes_to_foreach() -> None:

@@ -87,6 +87,7 @@ class SimSession:
         for part in (
             _collected_at_known_times(),
             refusals.installed(),
+            parity.installed(),
             self._guard.installed(),
             self._watch.installed(),
             self._mode.installed(),
