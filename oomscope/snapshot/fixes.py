@@ -1,0 +1,128 @@
+"""Which allocator settings are tried on a run, and the table of how each one went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
+from oomscope.errors import AllocatorConfError
+from oomscope.snapshot.replay import Device, Replay, replay
+from oomscope.snapshot.requests import Requests, requests_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Trace
+from oomscope.snapshot.verdict_types import FixTried
+
+AS_RECORDED: Final = "as recorded"
+CANDIDATES: Final = (
+    "expandable_segments:True",
+    "max_split_size_mb:64",
+    "max_split_size_mb:256",
+    "max_split_size_mb:1024",
+    "roundup_power2_divisions:8",
+    "max_split_size_mb:256,roundup_power2_divisions:8",
+)
+"""Tried in this order, which is the order of ``cured_by``: the setting that changes the least for the program first."""
+WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
+"""Tried only under a memory fraction; without one the allocator ignores it (PyTorch CUDACachingAllocator.cpp)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The rows of the table, and the replay under the recorded settings."""
+
+    rows: tuple[FixTried, ...]
+    """The recorded settings first."""
+    baseline: Replay
+
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """Names of the settings under which everything passed, in the order in which they were tried."""
+        return tuple(row.name for row in self.rows[1:] if row.survives)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Whose allocator it is: its settings and its version."""
+
+    conf: str = ""
+    """The PYTORCH_ALLOC_CONF in force."""
+    torch_version: str = DEFAULT_TORCH_VERSION
+
+    def settings(self) -> AllocatorSettings:
+        """Return what the configuration means to that torch.
+
+        Raises:
+            AllocatorConfError: it is ill-formed or has no rules here.
+        """
+        return AllocatorSettings.parse(self.conf, torch_version=self.torch_version)
+
+
+def try_fixes(trace: Trace, conf: str, device: Device) -> tuple[FixTried, ...]:
+    """Replay a whole trace under ``conf`` and under each setting worth trying; the first row is ``conf`` itself."""
+    return try_settings(requests_of(Timeline.of(trace)), Rules(conf=conf), device).rows
+
+
+def try_settings(requests: Requests, rules: Rules, device: Device, candidates: tuple[str, ...] | None = None) -> Tried:
+    """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
+
+    Args:
+        requests: what the program asked.
+        rules: the recorded settings.
+        device: the card.
+        candidates: settings to add; None: all that are worth trying on this device.
+
+    Raises:
+        AllocatorConfError: the recorded settings cannot be replayed.
+    """
+    if candidates is None:
+        candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
+    baseline = replay(requests, rules.settings(), device)
+    rows = [_row(AS_RECORDED, rules.conf, baseline, requests)]
+    for addition in candidates:
+        conf = merged(rules.conf, addition)
+        settings = _settings_if_known(conf, rules.torch_version)
+        if conf != merged(rules.conf, "") and settings is not None:
+            rows.append(_row(addition, conf, replay(requests, settings, device), requests))
+    return Tried(rows=tuple(rows), baseline=baseline)
+
+
+def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:
+    """Return what ``conf`` means; None where that torch has no such setting."""
+    try:
+        return AllocatorSettings.parse(conf, torch_version=torch_version)
+    except AllocatorConfError:
+        return None
+
+
+def merged(conf: str, addition: str) -> str:
+    """Return ``conf`` with the settings of ``addition`` in place of its own ones of the same key."""
+    settings = dict(_settings(conf)) | dict(_settings(addition))
+    return ",".join(f"{key}:{value}" for key, value in settings.items())
+
+
+def _settings(conf: str) -> list[tuple[str, str]]:
+    """Return keys and values; commas inside brackets belong to the value."""
+    parts: list[str] = []
+    depth = 0
+    for piece in conf.replace(" ", "").split(","):
+        if depth:
+            parts[-1] += f",{piece}"
+        elif piece:
+            parts.append(piece)
+        depth += piece.count("[") - piece.count("]")
+    return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
+
+
+def _row(name: str, conf: str, outcome: Replay, requests: Requests) -> FixTried:
+    return FixTried(
+        name=name,
+        conf=conf,
+        survives=outcome.survives,
+        peak_reserved_bytes=outcome.peak_reserved_bytes,
+        margin_bytes=outcome.margin_bytes,
+        retries=outcome.retries,
+        failed_event=outcome.failed_event,
+        note="blocks from before the recording are packed afresh" if requests.packed_before else "",
+    )

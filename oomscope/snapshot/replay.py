@@ -1,0 +1,150 @@
+"""Put a trace's requests to the emulated allocator, under its own settings or others, and see what happens.
+
+Nothing is estimated: a setting cures a failure if the same requests in the same order pass under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oomscope.allocator import AllocatorSegment, AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.snapshot.requests import Kind, Requests
+from oomscope.snapshot.trace import Block, Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """The card under a replay, in bytes."""
+
+    total_bytes: int
+    """What the driver calls the total; with ``--limit`` the limit."""
+    non_torch_bytes: int = 0
+    """Held by this process outside the caching allocator."""
+    other_process_bytes: int = 0
+    """Held by other processes."""
+    fraction: float | None = None
+    """``set_per_process_memory_fraction``, where it was set."""
+
+    @property
+    def available_bytes(self) -> int:
+        """D: what the caching allocator may hold."""
+        left = max(0, self.total_bytes - self.non_torch_bytes - self.other_process_bytes)
+        return left if self.fraction is None else min(left, int(self.fraction * self.total_bytes))
+
+    def without_other_processes(self) -> Device:
+        """Return the same card with nobody else on it; a fraction that made room for the others grows by them."""
+        fraction = self.fraction
+        if fraction is not None:
+            fraction = min(1.0, fraction + self.other_process_bytes / self.total_bytes)
+        return Device(total_bytes=self.total_bytes, non_torch_bytes=self.non_torch_bytes, fraction=fraction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """How the requests went."""
+
+    peak_reserved_bytes: int
+    """Largest reserved bytes, up to the failure where there was one."""
+    margin_bytes: int
+    """Device bytes left at that peak; after a failure, what was free less what was asked of the driver."""
+    retries: int
+    """How often cached blocks were released to serve a request."""
+    failed_event: int | None = None
+    """The event whose request failed; None where all passed."""
+    repeated: bool = False
+    """The failed request succeeded when it was repeated at once."""
+    segments: tuple[Segment, ...] = ()
+    """The allocator's segments at the failure, or at the end."""
+
+    @property
+    def survives(self) -> bool:
+        """Whether every request was served."""
+        return self.failed_event is None
+
+
+def replay(requests: Requests, settings: AllocatorSettings, device: Device) -> Replay:
+    """Serve ``requests`` until one fails or all have passed.
+
+    Args:
+        requests: what the program asked, see :func:`~oomscope.snapshot.requests.requests_of`.
+        settings: the allocator's, with the torch version whose rules count.
+        device: the card.
+    """
+    allocator = CachingAllocator(
+        settings,
+        Driver(device.total_bytes, min(device.total_bytes, device.non_torch_bytes + device.other_process_bytes)),
+        fraction=device.fraction,
+        event_lag=None,
+    )
+    failure = _serve(requests, allocator)
+    allocator.drain_events()
+    if failure is None:
+        return Replay(
+            peak_reserved_bytes=allocator.reserved_peak,
+            margin_bytes=device.available_bytes - allocator.reserved_peak,
+            retries=allocator.num_alloc_retries,
+            segments=segments_of(allocator.segments()),
+        )
+    index, error = failure
+    segments = segments_of(allocator.segments())
+    return Replay(
+        peak_reserved_bytes=allocator.reserved_peak,
+        margin_bytes=min(error.device_free, device.available_bytes - error.reserved) - error.alloc_size,
+        retries=allocator.num_alloc_retries,
+        failed_event=int(requests.event[index]),
+        segments=segments,
+        repeated=_succeeds(allocator, int(requests.size[index]), int(requests.stream[index])),
+    )
+
+
+def segments_of(segments: list[AllocatorSegment], device: int = 0) -> tuple[Segment, ...]:
+    """Return the emulator's segments in the terms of a snapshot."""
+    return tuple(
+        Segment(
+            device=device,
+            address=segment.address,
+            total_size=segment.total_size,
+            stream=segment.stream,
+            segment_type=segment.segment_type,
+            is_expandable=segment.is_expandable,
+            blocks=tuple(
+                Block(address=block.address, size=block.size, requested_size=block.requested_size, state=block.state)
+                for block in segment.blocks
+            ),
+        )
+        for segment in segments
+    )
+
+
+def _serve(requests: Requests, allocator: CachingAllocator) -> tuple[int, DeviceOutOfMemory] | None:
+    """Serve the requests in order; return the index and error of the first that fails."""
+    address_of: dict[int, int] = {}
+    columns = zip(
+        requests.kind.tolist(), requests.block.tolist(), requests.size.tolist(), requests.stream.tolist(), strict=True
+    )
+    for index, (kind, block, size, stream) in enumerate(columns):
+        if kind == Kind.MALLOC:
+            try:
+                address_of[block] = allocator.malloc(size, stream).address
+            except DeviceOutOfMemory as error:
+                return index, error
+            if index % 4096 == 0:
+                allocator.drain_events()
+        elif kind == Kind.FREE:
+            allocator.free(address_of.pop(block))
+        elif kind == Kind.USE:
+            allocator.record_stream(address_of[block], stream)
+        elif kind == Kind.COMPLETE:
+            allocator.synchronize(stream)
+        elif _succeeds(allocator, size, stream):
+            continue
+    return None
+
+
+def _succeeds(allocator: CachingAllocator, size: int, stream: int) -> bool:
+    """Ask once and give back what was got."""
+    try:
+        allocator.free(allocator.malloc(size, stream).address)
+    except DeviceOutOfMemory:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""What a program asked of the allocator, without what the allocator made of it: the input of a replay.
+
+A trace records answers (addresses, segments, when a deferred free completed). Stripped of them it is a list of
+requests that can be put to the same allocator under other settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.lifetimes import Indices, Lifetimes
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action
+
+
+class Kind(IntEnum):
+    """What is asked. The order is that within one event: what frees comes before what allocates."""
+
+    COMPLETE = 0
+    """Everything recorded on the stream is done."""
+    USE = 1
+    """The block is used on another stream too: its free waits for that stream (``record_stream``)."""
+    FREE = 2
+    MALLOC = 3
+    TRY = 4
+    """A request that failed when recorded, and that the program survived: served or not, nothing stays allocated."""
+
+
+NO_EVENT: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """Requests in order, in columns of equal length."""
+
+    kind: NDArray[np.int8]
+    block: Indices
+    """Number of the block: its row among the lifetimes; -1 where there is none."""
+    size: NDArray[np.int64]
+    """Requested bytes, of ``MALLOC`` and ``TRY``."""
+    stream: NDArray[np.int64]
+    """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
+    event: Indices
+    """The event of the trace that the request comes from; -1 for blocks that were there before."""
+    packed_before: int
+    """Blocks that were alive before the recording; they come first, packed in the order of their addresses, which
+    is not how the recorded run had them."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+class Last(NamedTuple):
+    """The allocation with which a list of requests ends."""
+
+    event: int
+    """Its place in the trace: the index of the ``oom`` event, or the trace's length."""
+    size: int
+    """Requested bytes."""
+    stream: int = 0
+
+
+def requests_of(timeline: Timeline, last: Last | None = None) -> Requests:
+    """Return the requests of a trace.
+
+    Args:
+        timeline: the trace, paired.
+        last: the allocation that failed, with which the requests end; None: they end with the trace.
+
+    A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
+    the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
+    """
+    trace, table = timeline.trace, timeline.lifetimes
+    end = len(trace) if last is None else last.event
+    columns = [
+        *_mallocs(table, end),
+        *_frees(table, _serial(trace.action), end),
+        *_failed_tries(timeline, end),
+    ]
+    if last is not None:
+        columns.append(_column(Kind.MALLOC, [-1], [last.size], [last.stream], [last.event]))
+    kind, block, size_, stream, event = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    order = np.lexsort((_rank_of_older(table, block, event), kind, event))
+    return Requests(
+        kind=kind[order].astype(np.int8),
+        block=block[order],
+        size=size_[order],
+        stream=stream[order],
+        event=event[order],
+        packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+    )
+
+
+Columns = tuple[Indices, Indices, Indices, Indices, Indices]
+
+
+def _column(
+    kind: Kind,
+    block: Indices | list[int],
+    size: Indices | list[int],
+    stream: Indices | list[int],
+    event: Indices | list[int],
+) -> Columns:
+    as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event)]
+    return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
+
+
+def _serial(action: NDArray[np.int8]) -> Indices:
+    """Return how many allocations were asked for before each event, and before the end."""
+    asked = (action == Action.ALLOC) | (action == Action.OOM)
+    return np.concatenate([[0], np.cumsum(asked)])
+
+
+def _mallocs(table: Lifetimes, end: int) -> list[Columns]:
+    """Return the allocations, those from before the trace included; blocks of no duration contradict the trace."""
+    rows = np.flatnonzero((table.born < end) & (table.completed > table.born))
+    return [_column(Kind.MALLOC, rows, table.size[rows], table.stream[rows], table.born[rows])]
+
+
+def _frees(table: Lifetimes, serial: Indices, end: int) -> list[Columns]:
+    """Return the frees; those that an allocation overtook wait for a stream of their own.
+
+    What was freed before the trace, and still pending then, is freed at its first event.
+    """
+    rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
+    freed = np.maximum(table.freed[rows], 0)
+    deferred = serial[table.completed[rows]] > serial[freed]
+    at_once, later = rows[~deferred], rows[deferred]
+    waited = _waiting_streams(table, serial, later)
+    done = np.flatnonzero(table.completed[later] < end)
+    return [
+        _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
+        _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
+        _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
+        _column(Kind.COMPLETE, [-1] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
+    ]
+
+
+def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
+    """Return a stream for each deferred free, such that those who share one complete before the same allocation.
+
+    Handles are above all of the trace's own, and used again once all of theirs are complete.
+    """
+    base = int(table.stream.max(initial=0)) + 1
+    handle_of: dict[int, int] = {}
+    idle: list[int] = []
+    result = np.zeros(len(rows), dtype=np.int64)
+    for position in np.argsort(table.freed[rows], kind="stable").tolist():
+        row = rows[position]
+        now = int(serial[max(table.freed[row], 0)])
+        for epoch in [epoch for epoch in handle_of if epoch <= now]:
+            idle.append(handle_of.pop(epoch))  # noqa: PERF401 - it takes from the mapping that names them
+        epoch = int(serial[table.completed[row]]) if table.completed[row] < table.end else 2**62
+        if epoch not in handle_of:
+            handle_of[epoch] = idle.pop() if idle else base + len(handle_of)
+        result[position] = handle_of[epoch]
+    return result
+
+
+def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:
+    """Return the allocations that failed before the end of the requests."""
+    trace = timeline.trace
+    events = np.flatnonzero(trace.action[:end] == Action.OOM)
+    return [_column(Kind.TRY, np.full(len(events), -1), trace.size[events], trace.stream[events], events)]
+
+
+def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:
+    """Return the order among the blocks from before the trace (by address); zero for all others."""
+    rank = np.zeros(len(block), dtype=np.int64)
+    older = np.flatnonzero((event == NO_EVENT) & (block >= 0))
+    rank[older] = np.argsort(np.argsort(table.address[block[older]], kind="stable"), kind="stable")
+    return rank

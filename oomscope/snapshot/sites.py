@@ -1,0 +1,80 @@
+"""Lines of code that allocate, and which line of a stack stands for it: the innermost one of the user's own code.
+
+Snapshots come from other machines, so a frame is judged by its path alone: C++ frames, torch itself, Python's own
+library and oomscope's measuring code are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from oomscope.snapshot.trace import Frame, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A line of code that allocates."""
+
+    file: str
+    line: int
+    function: str
+    module: str = ""
+    """Dotted module path where known."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}" if self.file else self.function
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteBytes:
+    """Live requested bytes of one site, by category."""
+
+    site: Site
+    bytes: int
+    count: int
+    """Blocks."""
+    category: str
+
+
+UserCode: TypeAlias = "Callable[[Frame], bool]"
+"""Says whether a frame is the user's own code."""
+
+_NOT_USER_CODE: Final = re.compile(
+    r"""
+      ^<                                                    # <frozen importlib>, <string>
+    | (^|/) (site|dist)-packages/ torch (_npu|gen|ao)? /    # an installed torch
+    | (^|/) torch/ (_|amp/|autograd/|cuda/|distributed/|func|fx/|nn/|optim/|overrides|storage|tensor|utils/|xpu/)
+    | /lib(64)?/python3(\.\d+)?/ (?! (site|dist)-packages/ )  # Python's own library
+    | (^|/) oomscope/probe/
+    """,
+    re.VERBOSE,
+)
+
+
+def is_python(frame: Frame) -> bool:
+    """Return whether a frame is Python's; C++ frames have no file (``??``) or a C++ one."""
+    return frame.filename.endswith(".py") or frame.filename.startswith("<")
+
+
+def is_user_code(frame: Frame) -> bool:
+    """Return whether a frame is Python code outside torch, Python's library and oomscope's probe."""
+    return is_python(frame) and not _NOT_USER_CODE.search(frame.filename)
+
+
+def user_frame(stack: Stack, user_code: UserCode = is_user_code) -> Frame | None:
+    """Return the innermost frame of user code; without one the innermost Python frame, then the innermost at all."""
+    for wanted in (user_code, is_python):
+        for frame in stack:
+            if wanted(frame):
+                return frame
+    return stack[0] if stack else None
+
+
+def site_of(stack: Stack, module: str = "", user_code: UserCode = is_user_code) -> Site | None:
+    """Return the site that stands for ``stack``; None where the stack is empty."""
+    frame = user_frame(stack, user_code)
+    return Site(file=frame.filename, line=frame.line, function=frame.name, module=module) if frame else None

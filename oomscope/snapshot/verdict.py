@@ -1,0 +1,208 @@
+"""Judge a run: capacity or fragmentation, cured by what, and where the missing bytes sit.
+
+R is the request that failed, A the requested bytes of all live blocks then, D what this process may use. A + R > D is
+capacity: no packing could serve the request. Otherwise the allocator failed although there was room, and the very
+same requests are replayed under other settings to see which of them pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from oomscope.snapshot.attribution import by_category
+from oomscope.snapshot.fixes import Rules, Tried, try_settings
+from oomscope.snapshot.gaps import gaps_of, request_as_seen
+from oomscope.snapshot.headline import headline_of, headroom_headline
+from oomscope.snapshot.leaks import find_leak
+from oomscope.snapshot.replay import Device
+from oomscope.snapshot.replay import replay as replay_requests
+from oomscope.snapshot.requests import Last, Requests, requests_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Segment, Trace
+from oomscope.snapshot.verdict_types import Gap, Verdict, VerdictKind
+
+NEUTRAL: Final = (Action.OOM, Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
+"""Actions that leave segments and blocks as they are."""
+EXPANDABLE: Final = ("expandable_segments:True",)
+"""What is tried where nothing failed: the setting that comes nearest to no overhead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRequest:
+    """The allocation that failed, as it was seen."""
+
+    requested_bytes: int
+    """R; 0 where the library that failed does not say."""
+    event: int | None = None
+    """Index of the ``oom`` event; None where the trace has none: then the failure is where the trace ends."""
+    failed_in: Literal["device", "outside", "host"] = "device"
+    """Who refused: the caching allocator, a library that allocates device memory by itself, or the host."""
+    stream: int = 0
+    segments: tuple[Segment, ...] = ()
+    """Segments as they stood at the failure; empty where nobody copied them."""
+
+
+def judge(
+    trace: Trace,
+    device: Device,
+    *,
+    rules: Rules | None = None,
+    segments: Sequence[Segment] | None = None,
+    failure: FailedRequest | None = None,
+    demand_after: int | None = None,
+) -> Verdict:
+    """Return the verdict on a run.
+
+    Args:
+        trace: the device's events, up to the failure, and beyond it where they go on.
+        device: the card as this process saw it.
+        rules: the allocator's settings and version; None: the defaults.
+        segments: the device's segments when the trace ended; they tell what was there before it began.
+        failure: the allocation that ended the run; None where it went through: then the headroom is stated.
+        demand_after: largest live requested bytes of the same run without a limit, where that is known.
+
+    Raises:
+        AllocatorConfError: the settings have no rules here.
+    """
+    case = _Case(Timeline.of(trace, segments), device, rules or Rules())
+    if failure is None:
+        return case.headroom()
+    if failure.failed_in != "device":
+        return case.elsewhere(failure)
+    return case.allocator_failed(failure, demand_after)
+
+
+def failure_of(trace: Trace) -> FailedRequest | None:
+    """Return the last ``oom`` event of a trace as a failure; None where there is none."""
+    events = np.flatnonzero(trace.action == Action.OOM)
+    if not len(events):
+        return None
+    event = int(events[-1])
+    return FailedRequest(requested_bytes=int(trace.size[event]), event=event, stream=int(trace.stream[event]))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is known of the run, whatever became of it."""
+
+    timeline: Timeline
+    device: Device
+    rules: Rules
+
+    def headroom(self) -> Verdict:
+        """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
+        event = self.timeline.peak_event()
+        live = self.timeline.live_bytes_at(event)
+        leak = find_leak(self.timeline)
+        verdict = Verdict(
+            kind="headroom",
+            headline="",
+            requested_bytes=0,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=int(self.timeline.reserved.max(initial=self._reserved_at_end())),
+            event=event if event >= 0 else None,
+            tags=("leak",) if leak else (),
+            fixes=try_settings(requests_of(self.timeline), self.rules, self.device, EXPANDABLE).rows,
+            packing_lower_bound_bytes=live,
+            categories=by_category(self.timeline, event),
+        )
+        return replace(verdict, headline=headroom_headline(verdict, leak))
+
+    def elsewhere(self, failure: FailedRequest) -> Verdict:
+        """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
+        verdict = self._facts(failure, self._segments_at(failure, None))
+        leak = find_leak(self.timeline, verdict.event)
+        kind: VerdictKind = "outside" if failure.failed_in == "outside" else "host"
+        verdict = replace(verdict, kind=kind, gaps=(), tags=("leak",) if leak else ())
+        return replace(verdict, headline=headline_of(verdict, leak=leak))
+
+    def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
+        """Return the verdict where the caching allocator refused a request."""
+        event = self._event(failure)
+        requests = requests_of(self.timeline, Last(event, failure.requested_bytes, failure.stream))
+        tried = try_settings(requests, self.rules, self.device)
+        reproduced = tried.baseline.failed_event == event
+        verdict = self._facts(failure, self._segments_at(failure, tried))
+        lacking = verdict.live_requested_bytes + verdict.requested_bytes - verdict.available_bytes
+        leak = find_leak(self.timeline, event)
+        cured_by = tried.cures if lacking <= 0 and reproduced else ()
+        tags = {
+            "foreign": self._fits_alone(requests),
+            "leak": leak is not None,
+            "spurious": reproduced and tried.baseline.repeated,
+            "later: capacity": lacking <= 0 and (demand_after or 0) > self.device.available_bytes,
+        }
+        verdict = replace(
+            verdict,
+            kind="capacity" if lacking > 0 else "fragmentation",
+            cured_by=cured_by,
+            uncured=lacking <= 0 and reproduced and not cured_by,
+            tags=tuple(tag for tag, holds in tags.items() if holds),
+            fixes=tried.rows,
+        )
+        return replace(verdict, headline=headline_of(verdict, leak=leak, demand_after=demand_after))
+
+    def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
+        """Return what is counted at the failure, before any judgement."""
+        event = self._event(failure)
+        last = min(event, len(self.timeline.trace) - 1)
+        live = self.timeline.live_bytes_at(last)
+        reserved = sum(segment.total_size for segment in segments)
+        if not segments:
+            reserved = int(self.timeline.reserved[last]) if last >= 0 else self._reserved_at_end()
+        return Verdict(
+            kind="capacity",
+            headline="",
+            requested_bytes=failure.requested_bytes,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=reserved,
+            event=event,
+            gaps=self._gaps(failure, segments, live),
+            packing_lower_bound_bytes=max(self._peak_before(event), live + failure.requested_bytes),
+            categories=by_category(self.timeline, last),
+        )
+
+    def _gaps(self, failure: FailedRequest, segments: tuple[Segment, ...], live: int) -> tuple[Gap, ...]:
+        """Return where the bytes sit; none where the segments at the failure are unknown or of another moment."""
+        held = sum(
+            block.requested_size
+            for segment in segments
+            for block in segment.blocks
+            if block.state == "active_allocated"
+        )
+        if not segments or held != live:
+            return ()
+        request = request_as_seen(self.rules.settings(), failure.requested_bytes, failure.stream)
+        return gaps_of(segments, request, self.device.available_bytes)
+
+    def _segments_at(self, failure: FailedRequest, tried: Tried | None) -> tuple[Segment, ...]:
+        """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
+        if failure.segments:
+            return failure.segments
+        event = self._event(failure)
+        if np.isin(self.timeline.trace.action[event:], NEUTRAL).all() and self.timeline.segments is not None:
+            return self.timeline.segments
+        if tried is not None and tried.baseline.failed_event == event:
+            return tried.baseline.segments
+        return ()
+
+    def _fits_alone(self, requests: Requests) -> bool:
+        """Return whether the requests pass on the same device with no other process on it."""
+        if not self.device.other_process_bytes:
+            return False
+        return replay_requests(requests, self.rules.settings(), self.device.without_other_processes()).survives
+
+    def _event(self, failure: FailedRequest) -> int:
+        return len(self.timeline.trace) if failure.event is None else failure.event
+
+    def _peak_before(self, event: int) -> int:
+        return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))
+
+    def _reserved_at_end(self) -> int:
+        return sum(segment.total_size for segment in self.timeline.segments or ())

@@ -1,0 +1,87 @@
+"""A program on an emulated card, recorded as the real allocator records it: what the verdicts are tested on."""
+
+from __future__ import annotations
+
+from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.replay import Device, segments_of
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Trace
+from oomscope.snapshot.verdict import FailedRequest
+
+ACTIONS = {action.name.lower(): action for action in Action}
+
+
+class Machine:
+    """Runs requests on the emulator and writes the trace of them.
+
+    ``failure`` is the first request that failed; the segments are copied at that instant.
+    """
+
+    def __init__(self, total: int, conf: str = "", *, non_torch: int = 0, others: int = 0, fraction=None) -> None:
+        self.device = Device(
+            total_bytes=total, non_torch_bytes=non_torch, other_process_bytes=others, fraction=fraction
+        )
+        self.conf = conf
+        self.allocator = CachingAllocator(
+            AllocatorSettings.parse(conf), Driver(total, non_torch + others), fraction=fraction, event_lag=None
+        )
+        self.builder = TraceBuilder()
+        self.failure: FailedRequest | None = None
+        self.moment = Moment("forward", 0, 0)
+        self._size: dict[int, tuple[int, int]] = {}
+        self._clock = 0
+
+    def alloc(
+        self, size: int, stream: int = 0, *, line: int = 1, category: Category = Category.ACTIVATION
+    ) -> int | None:
+        """Return the address, or None where it failed."""
+        stack = (Frame("/user/train.py", line, "step"),)
+        try:
+            address = self.allocator.malloc(size, stream).address
+        except DeviceOutOfMemory as error:
+            self._drain()
+            event = self._event(Action.OOM, error.device_free, size, stream, stack)
+            self.failure = self.failure or FailedRequest(
+                requested_bytes=size, event=event, stream=stream, segments=self.segments()
+            )
+            return None
+        self._drain()
+        self._event(Action.ALLOC, address, size, stream, stack, category)
+        self._size[address] = (size, stream)
+        return address
+
+    def free(self, address: int) -> None:
+        size, stream = self._size[address]
+        self._event(Action.FREE_REQUESTED, address, size, stream)
+        self.allocator.free(address)
+        pending = any(
+            block.address == address and block.state == "active_pending_free"
+            for segment in self.allocator.segments()
+            for block in segment.blocks
+        )
+        if not pending:
+            self._event(Action.FREE_COMPLETED, address, size, stream)
+        self._drain()
+
+    def use_on(self, address: int, stream: int) -> None:
+        self.allocator.record_stream(address, stream)
+
+    def synchronize(self) -> None:
+        self.allocator.synchronize()
+
+    def segments(self) -> tuple[Segment, ...]:
+        return segments_of(self.allocator.segments())
+
+    def trace(self) -> Trace:
+        return self.builder.build()
+
+    def _drain(self) -> None:
+        for event in self.allocator.drain_events():
+            if event.action == "oom":
+                continue
+            size = self._size[event.address][0] if event.action == "free_completed" else event.size
+            self._event(ACTIONS[event.action], event.address, size, event.stream)
+
+    def _event(self, action, address, size, stream, stack=(), category=Category.UNKNOWN) -> int:
+        self._clock += 1
+        return self.builder.event(action, address, size, stream, self._clock, stack, self.moment, category)
