@@ -57,6 +57,8 @@ def shown(value: object) -> str:
         text = "null"
     elif isinstance(value, bool):
         text = str(value).lower()
+    elif isinstance(value, int) and value.bit_length() > 64:
+        text = hex(value)  # Python refuses to write very long numbers in decimal
     elif isinstance(value, dict):
         text = "a mapping"
     elif isinstance(value, list | tuple):

@@ -24,6 +24,20 @@ A configuration is a YAML file of sections and keys. Keys are named as Megatron-
 has the default below. `preset: NAME` at the top lays the file upon a preset. `section.key=value` on the command line
 lays a value upon the file: `recompute.recompute_modules=[mlp]` is a list, `model.kv_channels=` is null.
 
+```yaml
+preset: llama3-8b
+parallel:
+  tensor_model_parallel_size: 8
+recompute:
+  recompute_granularity: full
+  recompute_method: block
+  recompute_num_layers: 8
+allocator:
+  conf: expandable_segments:True
+device:
+  gpu: h100-80gb
+```
+
 Which values may be combined is on the page [rules](rules.md). `oomscope config show` prints a whole configuration,
 `oomscope config schema` its JSON Schema, `oomscope config check` what is wrong with it.
 

@@ -19,9 +19,10 @@ from oomscope.config.problems import InvalidConfigError, Problem, shown
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
-MAX_NODES = 20_000
-"""Values of a document after its aliases are expanded: a few nested aliases can stand for billions."""
+MAX_NODES = 5_000
+"""Keys and values of a document, also after its aliases are expanded: a few nested aliases can stand for billions."""
 
+_TOO_MUCH = "write a plain configuration, without nested aliases"
 _MERGE = "tag:yaml.org,2002:merge"
 _STRING = "tag:yaml.org,2002:str"
 _NUMBERS = {
@@ -70,18 +71,25 @@ class Mapping:
 Tree = Scalar | Items | Mapping
 
 
+class _ExcessError(yaml.MarkedYAMLError):
+    """The document is YAML, and passes a bound."""
+
+
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which refuses deep nesting while it composes."""
+    """The safe loader, which refuses deep nesting and endless lists while it composes."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.depth = 0
+        self.composed = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self.depth += 1
-        if self.depth > MAX_DEPTH:
+        self.composed += 1
+        excess = _excess(self.depth, self.composed)
+        if excess:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=mark)
+            raise _ExcessError(problem=excess, problem_mark=mark)
         try:
             return Composer.compose_node(self, parent, index)
         finally:
@@ -118,10 +126,9 @@ class _Reader:
 
     def tree(self, node: Node, depth: int = 1) -> Tree:
         self.made += 1
-        if self.made > MAX_NODES or depth > MAX_DEPTH:
-            what = f"more than {MAX_NODES} values" if self.made > MAX_NODES else f"nested more than {MAX_DEPTH} deep"
-            problem = Problem(what, self.where(node), "write the configuration out, without nested aliases")
-            raise InvalidConfigError([problem])
+        excess = _excess(depth, self.made)
+        if excess:
+            raise InvalidConfigError([Problem(excess, self.where(node), _TOO_MUCH)])
         if isinstance(node, MappingNode):
             return self.mapping(node, depth)
         if isinstance(node, SequenceNode):
@@ -207,6 +214,13 @@ def read_yaml(data: bytes | str, source: str) -> tuple[Tree, list[Problem]]:
             loader.dispose()
 
 
+def _excess(depth: int, nodes: int) -> str | None:
+    """Return which bound is passed, if any."""
+    if depth > MAX_DEPTH:
+        return f"nested more than {MAX_DEPTH} deep"
+    return f"more than {MAX_NODES} keys and values" if nodes > MAX_NODES else None
+
+
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
@@ -236,5 +250,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str, source: str) -> Problem:
     where = source if mark is None else f"{source}:{mark.line + 1}"
     if error.problem is None or "but found another document" in error.problem:
         return Problem("more than one YAML document", where, "keep one")
+    if isinstance(error, _ExcessError):
+        return Problem(error.problem, where, _TOO_MUCH)
     context = f" {error.context}" if error.context else ""
     return Problem(f"not YAML: {error.problem}{context}", where, "mend the line")

@@ -142,6 +142,10 @@ def test_aliases_and_merge_keys() -> None:
             MODEL + "probe: {rank: second}\n",
             'cfg.yaml:5: probe.rank is "second", but must be a whole number of at least 0, first, last or worst',
         ),
+        (
+            MODEL + f"data: {{seq_length: 0x{'f' * 5000}}}\n",
+            f"cfg.yaml:5: data.seq_length is 0x{'f' * 54}…f, but must be a whole number of at least 1",
+        ),
         (MODEL + "optimizer: {lr: .inf}\n", "cfg.yaml:5: optimizer.lr is inf, but must be a number above 0"),
         (
             "model: {num_layers: 2, hidden_size: 64}\n",

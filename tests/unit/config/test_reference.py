@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.config.reference import write_pages
+from oomscope.config.load import load_text
+from oomscope.config.reference import configuration_page, write_pages
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -17,3 +18,8 @@ def test_page_is_current(tmp_path: Path, page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == (tmp_path / page).read_text(encoding="utf-8"), (
         "run `python -m oomscope.config.reference docs`"
     )
+
+
+def test_example_is_valid() -> None:
+    example = configuration_page().split("```yaml\n")[1].split("```")[0]
+    assert load_text(example, source="docs").warnings == ()

@@ -137,7 +137,8 @@ def test_depth_is_bounded() -> None:
 def test_aliases_cannot_multiply_without_bound() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
-    assert "values" in refusal("\n".join(lines))
+    assert "more than 5000 keys and values" in refusal("\n".join(lines))
+    assert "more than 5000 keys and values" in refusal("[" + "1," * 5000 + "]")
 
 
 def test_size_is_bounded() -> None:
