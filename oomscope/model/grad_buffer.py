@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import Config
+from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
 
@@ -199,7 +200,7 @@ class GradBuffer:
             return
         for bucket in self.buckets:
             if bucket.values is not None:
-                dist.all_gather_into_tensor(bucket.values, self._shard(bucket.values), group=self._group)
+                all_gather(bucket.values, self._shard(bucket.values), self._group)
 
     def owned(self, index: int) -> Span:
         """Return the elements of parameter ``index``, counted from its own start, that this rank updates."""
@@ -226,7 +227,7 @@ class GradBuffer:
             bucket.work = dist.all_reduce(bucket.grads, group=self._group, async_op=self._overlap)
         else:
             shard = self._shard(bucket.grads)
-            bucket.work = dist.reduce_scatter_tensor(shard, bucket.grads, group=self._group, async_op=self._overlap)
+            bucket.work = reduce_scatter(shard, bucket.grads, self._group, async_op=self._overlap)
 
     def _shard(self, data: torch.Tensor) -> torch.Tensor:
         size = data.numel() // (self.shards or 1)
@@ -289,7 +290,7 @@ def _hook(buffer: GradBuffer, observer: Observer) -> None:
         buffer.accumulate(param)  # type: ignore[arg-type]
 
     for param in buffer.params:
-        param.register_post_accumulate_grad_hook(on_grad)  # type: ignore[no-untyped-call]
+        param.register_post_accumulate_grad_hook(on_grad)
 
 
 def _move(param: nn.Parameter, place: torch.Tensor) -> None:

@@ -100,15 +100,14 @@ class Trainer:
         """Run one iteration; on the last stage return the mean loss of the step over all replicas, a 0-d tensor."""
         parts = self._built()
         microbatches = _Microbatches(self, parts, iteration)
-        with self.observer.phase("forward", iteration=iteration):
-            parts.optimizer.zero_grad()
-            run_one_forward_one_backward(
-                microbatches,
-                parts.links,
-                state=self.state,
-                num_microbatches=self.config.num_microbatches,
-                deallocate_outputs=self.config.parallel.deallocate_pipeline_outputs,
-            )
+        parts.optimizer.zero_grad()
+        run_one_forward_one_backward(
+            microbatches,
+            parts.links,
+            state=self.state,
+            num_microbatches=self.config.num_microbatches,
+            deallocate_outputs=self.config.parallel.deallocate_pipeline_outputs,
+        )
         with self.observer.phase("backward", iteration=iteration):
             finalize_grads(parts.buffers, self.state, self.observer)
         with self.observer.phase("optimizer", iteration=iteration):
