@@ -6,11 +6,12 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from oomscope.allocator import AllocatorSettings, Driver
+from oomscope.allocator.driver import MAX_DEVICE_BYTES
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sim import autocast, backend, parity, refusals
@@ -23,13 +24,9 @@ from oomscope.probe.sim.temporaries import Card
 from oomscope.probe.sim.watch import Watch
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Category, Snapshot
-from oomscope.units import TiB
 
 if TYPE_CHECKING:
     from oomscope.probe.sessions import SessionSettings
-
-UNLIMITED_BYTES: Final = 1024 * TiB
-"""The card of a run in which no allocation may fail."""
 
 
 class SimSession:
@@ -54,7 +51,7 @@ class SimSession:
             other_process_bytes=settings.other_process_bytes,
         )
         taken = self._budget.non_torch_bytes + self._budget.other_process_bytes
-        total = UNLIMITED_BYTES if settings.unlimited else self._budget.limit_bytes
+        total = MAX_DEVICE_BYTES if settings.unlimited else self._budget.limit_bytes
         builder = TraceBuilder()
         self.position = Position(builder, max_frames=settings.max_frames)
         self.memory = SimMemory(
