@@ -70,10 +70,11 @@ class Embedding(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the hidden state [s/σ, b, h] of ``tokens`` [b, s]."""
         hidden = self._sequence(self.words(tokens.t().contiguous()))
+        dropout_p = self._dropout_p if self.training else 0.0
         if self._tp.sequence_parallel:
             with self._random.fork():
-                return dropout(hidden, self._dropout_p)
-        return dropout(hidden, self._dropout_p)
+                return dropout(hidden, dropout_p)
+        return dropout(hidden, dropout_p)
 
     def _sequence(self, partial: torch.Tensor) -> torch.Tensor:
         """Return the sum over ranks of ``partial`` [s, b, h], with positions, as this rank holds it."""

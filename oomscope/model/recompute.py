@@ -16,6 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from oomscope.config.schema import RecomputeConfig
 from oomscope.model.autograd import Function
 from oomscope.model.random_state import ModelParallelRandom
+from oomscope.model.tensor_parallel import TensorParallel, all_gather_sequence, flat_shard
 
 Region = Callable[..., torch.Tensor]
 """Tensors in, one tensor out; parameters come by closure."""
@@ -23,33 +24,58 @@ Region = Callable[..., torch.Tensor]
 
 class _Checkpoint(Function):
     @staticmethod
-    def forward(ctx: Any, region: Region, random: ModelParallelRandom, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        region: Region,
+        random: ModelParallelRandom,
+        distribute: TensorParallel | None,
+        *inputs: torch.Tensor,
+    ) -> torch.Tensor:
         ctx.region = region
         ctx.random = random
+        ctx.distribute = distribute
         ctx.states = random.states()
-        ctx.save_for_backward(*inputs)
         with torch.no_grad():
-            return region(*inputs)
+            out = region(*inputs)
+        if distribute is None:
+            ctx.save_for_backward(*inputs)
+        else:
+            ctx.shape = inputs[0].shape
+            ctx.save_for_backward(flat_shard(inputs[0], distribute), *inputs[1:])
+            inputs[0].untyped_storage().resize_(0)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inputs = [_leaf(x, needed) for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[2:], strict=True)]
+        saved = list(ctx.saved_tensors)
+        if ctx.distribute is not None:
+            saved[0] = all_gather_sequence(saved[0], ctx.distribute).view(ctx.shape)
+        inputs = [_leaf(x, needed) for x, needed in zip(saved, ctx.needs_input_grad[3:], strict=True)]
         with torch.enable_grad(), ctx.random.replay(ctx.states):
             out = ctx.region(*inputs)
         torch.autograd.backward(out, grad)
-        return None, None, *(x.grad for x in inputs)
+        return None, None, None, *(x.grad for x in inputs)
 
 
 def _leaf(x: torch.Tensor, requires_grad: bool) -> torch.Tensor:
     return x.detach().requires_grad_(requires_grad)
 
 
-def checkpoint(region: Region, random: ModelParallelRandom, *inputs: torch.Tensor) -> torch.Tensor:
+def checkpoint(
+    region: Region, random: ModelParallelRandom, *inputs: torch.Tensor, distribute: TensorParallel | None = None
+) -> torch.Tensor:
     """Return ``region(*inputs)``, keeping only ``inputs`` until backward.
 
     The result is bitwise that of the region itself, dropout included.
+
+    Args:
+        region: what is run now and again in backward.
+        random: the rank's random numbers.
+        inputs: its arguments.
+        distribute: keep only this rank's part of the first input, which all ranks of the group hold alike. Its
+            storage is emptied, so that nobody else who holds the tensor keeps it whole.
     """
-    return _Checkpoint.apply(region, random, *inputs)  # type: ignore[no-any-return]
+    return _Checkpoint.apply(region, random, distribute, *inputs)  # type: ignore[no-any-return]
 
 
 class LayerGroup(NamedTuple):

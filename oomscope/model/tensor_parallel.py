@@ -66,6 +66,11 @@ def sequence_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     return x.narrow(0, tp.rank * rows, rows).clone()
 
 
+def flat_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return a copy of this rank's part [numel/t] of ``x``, flattened."""
+    return x.detach().reshape(-1).chunk(tp.size)[tp.rank].clone()
+
+
 # The same with gradients -----------------------------------------------------------------------------------------
 
 

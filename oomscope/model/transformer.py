@@ -72,6 +72,7 @@ class GPTStage(nn.Module):
         self._random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
         assembly = Assembly(config, tp=self._tp, random=self._random, device=device, dtype=dtype)
         self.embedding = assembly.embedding() if pre_process else None
+        self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))
         self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
         self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
@@ -101,7 +102,9 @@ class GPTStage(nn.Module):
         with fork:
             for group in self._groups:
                 if group.recompute and self.training:
-                    hidden = checkpoint(partial(self._run, group.layers), self._random, hidden)
+                    hidden = checkpoint(
+                        partial(self._run, group.layers), self._random, hidden, distribute=self._distribute
+                    )
                 else:
                     hidden = self._run(group.layers, hidden)
         return hidden

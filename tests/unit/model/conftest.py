@@ -1,0 +1,83 @@
+"""Stages of any split on the meta device, and what they save for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from oomscope.config.schema import Config
+from oomscope.model.mesh import ParallelState
+from oomscope.model.transformer import GPTStage
+
+
+def small_config(**sections: dict) -> Config:
+    """A GPT of two layers; ``sections`` override single keys."""
+    model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 1000}
+    document = {"data": {"seq_length": 16, "micro_batch_size": 2}, **sections}
+    return Config.model_validate({**document, "model": {**model, **sections.get("model", {})}})
+
+
+class Meter:
+    """Saved bytes by storage, parameters left out."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._parameters = {parameter.untyped_storage()._cdata for parameter in module.parameters()}
+        self._kept: dict[int, torch.UntypedStorage] = {}
+
+    @property
+    def bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self._kept.values())
+
+    def __call__(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+            return run()
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._parameters:
+            self._kept[storage._cdata] = storage
+        return tensor
+
+
+@pytest.fixture
+def fake_world() -> Iterator[None]:
+    """Rank 0 of a world of eight whose collectives do nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
+    """Make the stage that holds a whole configuration, on rank 0 of its TP group."""
+
+    def make(config: Config, *, device: str = "meta") -> GPTStage:
+        t = config.parallel.tensor_model_parallel_size
+        group = dist.new_group(list(range(t))) if t > 1 else None
+        return GPTStage(
+            config,
+            ParallelState(world_size=8, tp_size=t, tp_group=group),
+            layers=range(config.model.num_layers),
+            pre_process=True,
+            post_process=True,
+            device=torch.device(device),
+            dtype=torch.bfloat16 if config.precision.bf16 else torch.float32,
+        )
+
+    return make
+
+
+@pytest.fixture
+def config_of() -> Callable[..., Config]:
+    """Make a small configuration."""
+    return small_config
+
+
+@pytest.fixture
+def meter_of() -> Callable[[torch.nn.Module], Meter]:
+    """Make a meter of saved bytes."""
+    return Meter

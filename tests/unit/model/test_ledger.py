@@ -1,0 +1,197 @@
+"""The model keeps, tensor for tensor, what the ledger says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.schema import Config
+from oomscope.model.ledger import (
+    embedding_ledger,
+    head_ledger,
+    kept_layer_ledger,
+    layer_ledger,
+    layers_bytes,
+    loss_peak_bytes,
+    stage_bytes,
+    stage_parameters,
+)
+
+NORMS = ("LayerNorm", "RMSNorm")
+GROUPS = (8, 16)  # of 16 heads
+MLPS = (
+    {"activation_func": "gelu"},
+    {"activation_func": "silu", "gated_linear_unit": True},
+    {"activation_func": "relu"},
+)
+DROPOUTS = (0.0, 0.1)
+BACKENDS = ("flash", "unfused")
+SPLITS = ((1, False), (2, False), (2, True), (4, True), (8, False), (8, True))
+POSITIONS = ("rope", "learned_absolute")
+
+
+def layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions="rope", **other):
+    t, sequence_parallel = split
+    return config_of(
+        model=dict(
+            num_attention_heads=16,
+            num_query_groups=groups,
+            normalization=norm,
+            hidden_dropout=dropout,
+            attention_dropout=dropout,
+            attention_backend=backend,
+            position_embedding_type=positions,
+            **{**mlp, **other.pop("model", {})},
+        ),
+        parallel={"tensor_model_parallel_size": t, "sequence_parallel": sequence_parallel},
+        **other,
+    )
+
+
+def hidden_of(config: Config) -> torch.Tensor:
+    sigma = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
+    shape = (config.data.seq_length // sigma, config.data.micro_batch_size, config.model.hidden_size)
+    return torch.empty(shape, device="meta", dtype=torch.bfloat16, requires_grad=True)
+
+
+def saved_by_layer(config: Config, meta_stage, meter_of) -> int:
+    layer = meta_stage(config).layers[0]
+    meter = meter_of(layer)
+    meter(lambda: layer(hidden_of(config)))
+    return meter.bytes
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_layer_keeps_its_ledger(config_of, meta_stage, meter_of, backend, split):
+    for norm, groups, mlp, dropout, positions in itertools.product(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS):
+        config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions)
+        kept = saved_by_layer(config, meta_stage, meter_of)
+        assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_query_and_key_norms_keep_the_projection(config_of, meta_stage, meter_of, norm, positions):
+    config = layer_config(config_of, norm, 8, MLPS[1], 0.0, "flash", (2, True), positions, model={"qk_layernorm": True})
+    assert saved_by_layer(config, meta_stage, meter_of) == sum(layer_ledger(config).values())
+
+
+@pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
+@pytest.mark.parametrize(
+    "modules", [[], ["core_attn"], ["mlp"], ["layernorm"], ["core_attn", "mlp", "layernorm"]], ids="+".join
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_selective_recomputation_keeps_its_ledger(config_of, meta_stage, meter_of, backend, modules, implementation):
+    for dropout, split in itertools.product(DROPOUTS, ((1, False), (2, True))):
+        config = layer_config(
+            config_of,
+            "RMSNorm",
+            8,
+            MLPS[1],
+            dropout,
+            backend,
+            split,
+            model={"transformer_impl": implementation},
+            recompute={"recompute_granularity": "selective", "recompute_modules": modules},
+        )
+        assert saved_by_layer(config, meta_stage, meter_of) == sum(kept_layer_ledger(config).values())
+
+
+@pytest.mark.parametrize(
+    ("method", "group", "checkpoints", "whole"),
+    [("uniform", 1, 5, 0), ("uniform", 3, 2, 0), ("uniform", 9, 1, 0), ("block", 2, 2, 3), ("block", 9, 5, 0)],
+)
+def test_full_recomputation_keeps_inputs(config_of, meta_stage, meter_of, method, group, checkpoints, whole):
+    config = config_of(
+        model={"num_layers": 5, "position_embedding_type": "rope"},
+        recompute={"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": group},
+    )
+    stage = meta_stage(config)
+    meter = meter_of(stage)
+    meter(lambda: stage._run_layers(hidden_of(config)))
+    hidden = hidden_of(config).numel() * 2
+    assert meter.bytes == layers_bytes(config, 5) == checkpoints * hidden + whole * sum(layer_ledger(config).values())
+
+
+def test_distributed_checkpoints_keep_a_share(config_of, meta_stage, meter_of):
+    config = config_of(
+        parallel={"tensor_model_parallel_size": 4},
+        recompute={
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+            "distribute_saved_activations": True,
+        },
+    )
+    stage = meta_stage(config)
+    hidden = hidden_of(config)
+    shape = hidden.shape
+    meter = meter_of(stage)
+    out = meter(lambda: stage._run_layers(hidden))
+    assert meter.bytes == layers_bytes(config, 2) == 2 * shape.numel() * 2 // 4
+    assert hidden.untyped_storage().nbytes() == 0
+    out.sum().backward()
+    assert hidden.grad.shape == shape
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("dropout", DROPOUTS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_embedding_and_loss_keep_their_ledger(config_of, meta_stage, meter_of, split, dropout, positions):
+    config = layer_config(config_of, "LayerNorm", 16, MLPS[0], dropout, "flash", split, positions)
+    stage = meta_stage(config)
+    tokens = torch.empty((2, 16), dtype=torch.int64, device="meta")
+    embedding = meter_of(stage)
+    embedding(lambda: stage.embedding(tokens))
+    assert embedding.bytes == sum(embedding_ledger(config).values())
+    whole = meter_of(stage)
+    whole(lambda: stage(tokens, tokens))
+    assert whole.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
+    assert whole.bytes == embedding.bytes + layers_bytes(config, 2) + sum(head_ledger(config).values())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("split", SPLITS)
+def test_parameters_are_counted(config_of, meta_stage, split, tied, bias):
+    other = {
+        "add_bias_linear": bias,
+        "add_qkv_bias": True,
+        "share_embeddings_and_output_weights": tied,
+        "qk_layernorm": True,
+    }
+    for norm, positions, mlp in itertools.product(NORMS, POSITIONS, MLPS):
+        config = layer_config(config_of, norm, 8, mlp, 0.0, "flash", split, positions, model=other)
+        held = sum(parameter.numel() for parameter in meta_stage(config).parameters())
+        assert held == stage_parameters(config, 2, pre_process=True, post_process=True)
+
+
+sizes = st.tuples(*(st.integers(0, top) for top in (6, 3, 4, 4, 3)))
+
+
+@given(sizes, st.booleans())
+def test_the_ledger_is_korthikantis_table_2(exponents, sequence_parallel):
+    """Unfused MHA, GeLU, f = 4h, dropout: sbh(10 + 24/t + 5as/ht), and sbh(34/t + 5as/ht) with SP, plus statistics."""
+    s, b, a, d, t = (2**exponent for exponent in exponents)
+    s, a, d = s * t, a * t, 8 * d
+    h = a * d
+    config = Config(
+        model={"num_layers": 1, "hidden_size": h, "num_attention_heads": a, "attention_backend": "unfused"},
+        data={"seq_length": s, "micro_batch_size": b},
+        parallel={"tensor_model_parallel_size": t, "sequence_parallel": sequence_parallel},
+    )
+    statistics = 2 * 8 * s * b // (t if sequence_parallel else 1)
+    shared = 10 * s * b * h // t if sequence_parallel else 10 * s * b * h
+    attention = 5 * a * s * s * b // t
+    assert sum(layer_ledger(config).values()) == shared + 24 * s * b * h // t + attention + statistics
+
+
+def test_the_loss_peaks_at_six_bytes_a_logit(config_of):
+    config = config_of()
+    assert loss_peak_bytes(config) == 6 * 32 * config.padded_vocab_size
+    assert loss_peak_bytes(config_of(precision={"bf16": False})) == 4 * 32 * config.padded_vocab_size

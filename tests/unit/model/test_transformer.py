@@ -1,0 +1,201 @@
+"""A stage on one rank computes what a textbook transformer computes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from oomscope.config.schema import Config
+from oomscope.errors import ConfigError
+from oomscope.model.mesh import ParallelState
+from oomscope.model.transformer import GPTStage
+
+CPU = torch.device("cpu")
+
+
+def whole_model(config: Config, state: ParallelState | None = None) -> GPTStage:
+    return GPTStage(
+        config,
+        state or ParallelState(),
+        layers=range(config.model.num_layers),
+        pre_process=True,
+        post_process=True,
+        device=CPU,
+        dtype=torch.float32,
+    )
+
+
+def textbook(config: Config, weights: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """Return logits [b, s, V], batch first, with nothing but plain autograd operations."""
+    model = config.model
+    a, g, d = model.num_attention_heads, config.query_groups, config.head_dim
+    _b, s = tokens.shape
+
+    def norm(x, name):
+        weight = weights[f"{name}.weight"]
+        if model.normalization == "RMSNorm":
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + model.layernorm_epsilon) * weight
+        return F.layer_norm(x, weight.shape, weight, weights[f"{name}.bias"], model.layernorm_epsilon)
+
+    def linear(x, name):
+        return F.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+    def rope(x):  # as complex numbers, dimension i paired with i + d/2
+        angles = torch.outer(torch.arange(s), model.rotary_base ** (-torch.arange(0, d, 2) / d))
+        turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.cat((turned.real, turned.imag), -1)
+
+    def attention(x, name):
+        q, k, v = (part.unflatten(-1, (-1, d)) for part in linear(x, f"{name}.qkv").split([a * d, g * d, g * d], -1))
+        if model.qk_layernorm:
+            q, k = norm(q, f"{name}.q_norm"), norm(k, f"{name}.k_norm")
+        if model.position_embedding_type == "rope":
+            q, k = rope(q), rope(k)
+        k, v = (x.repeat_interleave(a // g, 2) for x in (k, v))
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / d**0.5
+        scores = scores + torch.full((s, s), -torch.inf).triu(1)
+        return linear(torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(2), f"{name}.projection")
+
+    def mlp(x, name):
+        act = {"gelu": F.gelu, "silu": F.silu, "relu": F.relu}[model.activation_func]
+        x = linear(x, f"{name}.fc1")
+        if model.gated_linear_unit:
+            gate, up = x.chunk(2, -1)
+            return linear(act(gate) * up, f"{name}.fc2")
+        return linear(act(x), f"{name}.fc2")
+
+    words = weights["embedding.words.weight"]
+    hidden = words[tokens]
+    if model.position_embedding_type == "learned_absolute":
+        hidden = hidden + weights["embedding.positions"][:s]
+    for index in range(model.num_layers):
+        hidden = hidden + attention(norm(hidden, f"layers.{index}.norm1"), f"layers.{index}.attention")
+        hidden = hidden + mlp(norm(hidden, f"layers.{index}.norm2"), f"layers.{index}.mlp")
+    return norm(hidden, "final_norm") @ weights.get("output_weight", words).t()
+
+
+VARIANTS = [
+    dict(normalization=norm, num_query_groups=groups, position_embedding_type=positions, **mlp)
+    for norm, groups, positions, mlp in itertools.product(
+        ["LayerNorm", "RMSNorm"],
+        [2, 8],
+        ["rope", "learned_absolute", "none"],
+        [
+            {"activation_func": "gelu"},
+            {"activation_func": "relu", "add_bias_linear": False},
+            {"activation_func": "silu", "gated_linear_unit": True, "qk_layernorm": True},
+            {"activation_func": "gelu", "gated_linear_unit": True, "share_embeddings_and_output_weights": False},
+        ],
+    )
+]
+
+
+@pytest.mark.parametrize("backend", ["flash", "unfused"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(map(str, variant.values())))
+def test_loss_and_gradients_are_the_textbooks(config_of, variant, backend):
+    config = config_of(
+        model=dict(hidden_dropout=0.0, attention_dropout=0.0, attention_backend=backend, **variant),
+        precision={"bf16": False},
+    )
+    stage = whole_model(config)
+    for parameter in stage.parameters():  # biases and norms away from 0 and 1; large enough to tell mistakes
+        with torch.no_grad():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)), alpha=0.1)
+    tokens, labels = torch.randint(0, 1000, (2, 2, 16), generator=torch.Generator().manual_seed(6))
+    loss = stage(tokens, labels)
+    loss.backward()
+    copies = {weight: weight.detach().clone().requires_grad_() for weight in stage.parameters()}
+    weights = {name: copies[weight] for name, weight in stage.named_parameters(remove_duplicate=False)}
+    expected = F.cross_entropy(textbook(config, weights, tokens).flatten(0, 1), labels.flatten())
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+    for name, parameter in stage.named_parameters():
+        torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-3, atol=2e-6, msg=name)
+
+
+def test_logits_come_out_without_labels(config_of):
+    config = config_of(precision={"bf16": False})
+    logits = whole_model(config).eval()(torch.zeros(2, 16, dtype=torch.int64))
+    assert logits.shape == (16, 2, config.padded_vocab_size)
+
+
+def test_stages_put_together_are_the_whole(config_of):
+    config = config_of(
+        model={"num_layers": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0}, precision={"bf16": False}
+    )
+    tokens = torch.arange(32).view(2, 16)
+    first, last = (
+        GPTStage(
+            config,
+            ParallelState(),
+            layers=layers,
+            pre_process=layers.start == 0,
+            post_process=layers.stop == 4,
+            device=CPU,
+            dtype=torch.float32,
+        )
+        for layers in (range(1), range(1, 4))
+    )
+    assert torch.equal(last(first(tokens), tokens), whole_model(config)(tokens, tokens))
+    assert [parameter.shared_embedding for parameter in (first.embedding.words.weight, last.output_weight)] == [
+        True
+    ] * 2
+
+
+def test_evaluation_drops_nothing(config_of):
+    stage = whole_model(config_of(model={"hidden_dropout": 0.5, "attention_dropout": 0.5}, precision={"bf16": False}))
+    tokens = torch.arange(32).view(2, 16)
+    stage.eval()
+    assert torch.equal(stage(tokens, tokens), stage(tokens, tokens))
+    stage.train()
+    assert not torch.equal(stage(tokens, tokens), stage(tokens, tokens))
+
+
+def test_a_seed_fixes_the_weights(config_of):
+    one, same, other = (
+        whole_model(config_of(probe={"seed": seed}, precision={"bf16": False})).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["embedding.words.weight"], other["embedding.words.weight"])
+    assert not torch.equal(one["layers.0.mlp.fc1.weight"], one["layers.1.mlp.fc1.weight"])
+
+
+def test_heads_that_cannot_be_split_are_refused(config_of):
+    config = config_of(model={"num_query_groups": 1}, parallel={"tensor_model_parallel_size": 2})
+    with pytest.raises(ConfigError, match="1 key/value heads cannot be split over 2 TP ranks"):
+        whole_model(config, ParallelState(tp_size=2))
+
+
+def test_flash_dropout_on_the_cpu_is_refused(config_of):
+    config = config_of(model={"attention_backend": "flash", "attention_dropout": 0.1}, precision={"bf16": False})
+    with pytest.raises(ConfigError, match="flash attention on the CPU has no dropout"):
+        whole_model(config)(torch.zeros(2, 16, dtype=torch.int64))
+
+
+def test_the_observer_hears_of_the_loss(config_of):
+    phases = []
+
+    class Listener:
+        def phase(self, phase, *, iteration=None, microbatch=None):
+            phases.append(phase)
+            return torch.no_grad()
+
+        def role(self, role, tensors):
+            raise AssertionError
+
+    stage = GPTStage(
+        config_of(precision={"bf16": False}),
+        ParallelState(),
+        layers=range(2),
+        pre_process=True,
+        post_process=True,
+        device=CPU,
+        dtype=torch.float32,
+        observer=Listener(),
+    )
+    tokens = torch.zeros(2, 16, dtype=torch.int64)
+    assert not stage(tokens, tokens).requires_grad
+    assert phases == ["loss"]
