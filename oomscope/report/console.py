@@ -26,12 +26,12 @@ def progress_console(file: TextIO | None = None) -> Console:
 
 
 def show(console: Console, report: RenderableType) -> None:
-    """Print ``report``; where no terminal pads the lines away, none ends in blanks."""
+    """Print ``report``; where there is no terminal, sentences stay on one line and no line ends in blanks."""
     if console.is_terminal:
         console.print(report)
         return
     with console.capture() as capture:
-        console.print(report)
+        console.print(report, soft_wrap=True)
     lines = capture.get().splitlines()
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
 

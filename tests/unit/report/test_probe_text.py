@@ -4,15 +4,15 @@ import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from oomscope.report import words
 from oomscope.report.console import result_console, show
 from oomscope.report.probe_text import bar, probe_report
 from tests.unit.report import results
 
 
-def rendered(result, *, columns: int | None = None, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
-    if columns is not None and monkeypatch is not None:
-        monkeypatch.setenv("COLUMNS", str(columns))
+def rendered(result) -> str:
     file = io.StringIO()
     show(result_console(file), probe_report(result, title="gpt-tiny"))
     return file.getvalue()
@@ -65,9 +65,16 @@ def test_a_pipe_gets_plain_text() -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 200])
-def test_no_line_is_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = rendered(results.OOM, columns=columns, monkeypatch=monkeypatch)
-    assert max(len(line) for line in text.splitlines()) <= columns
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, color_system=None)
+    show(console, probe_report(results.OOM, title="gpt-tiny"))
+    assert max(len(line) for line in console.file.getvalue().splitlines()) <= columns
+
+
+@pytest.mark.parametrize("columns", ["40", "400"])
+def test_in_a_log_the_answer_is_one_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert words.status_text(results.OOM) in rendered(results.OOM).splitlines()
 
 
 def test_markup_in_names_is_text() -> None:
