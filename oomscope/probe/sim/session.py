@@ -66,6 +66,7 @@ class SimSession:
         self._guard = BackwardGuard(self._watch.backward_begins, self._watch.backward_ends)
         card = Card(
             compute_capability=settings.gpu.capability,
+            multiprocessors=settings.gpu.multiprocessors,
             cublas_workspace_config=settings.cublas_workspace_config,
         )
         self._mode = SimMode(

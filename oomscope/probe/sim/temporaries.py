@@ -6,6 +6,7 @@ the duration of the operation; cuBLAS workspaces live on, one for each thread an
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Card:
     """What a formula may depend on."""
 
     compute_capability: tuple[int, int]
+    multiprocessors: int = 132
     cublas_workspace_config: str | None = None
 
 
@@ -66,38 +68,40 @@ def flash_backward_bytes(args: Arguments, card: Card) -> tuple[int, ...]:
 
 
 def layer_norm_backward_bytes(args: Arguments, card: Card) -> tuple[int, ...]:
-    """Return the per-block partial sums of dgamma and dbeta of layer norm's backward.
+    """Return the partial sums of dgamma and dbeta, one row for every 32 rows of the input.
 
-    ``args``: grad_out, input ``[…, h]``, normalized_shape, …
+    ``args``: grad_out, input ``[m, n]`` (flattened), normalized_shape, mean, rstd, weight, bias, output_mask.
     """
-    source, shape = args[1], args[2]
-    width = 1
-    for size in shape:
-        width *= size
+    source, shape, weight, bias = args[1], args[2], args[5], args[6]
+    width = math.prod(shape)
     rows = source.numel() // max(width, 1)
-    if rows <= 64 * 1024 or width / 32 >= 64:
+    if rows <= 64 * 1024 or width // 32 >= card.multiprocessors // 2:
         return ()
-    partials = -(-rows // 64)
-    bytes_each = partials * width * (4 if source.dtype in {torch.float16, torch.bfloat16} else source.element_size())
-    return (bytes_each, bytes_each)
+    partials = min(32 * 1024 // -(-width // 32), -(-rows // 32))
+    return tuple(partials * width * tensor.element_size() for tensor in (weight, bias) if tensor is not None)
 
 
 def embedding_backward_bytes(args: Arguments, card: Card) -> tuple[int, ...]:
-    """Return the sorted indices and their origins that the embedding's backward keeps while it sums.
+    """Return the sorted indices, the bounds of their segments, and the fp32 partial sums of the segments.
 
-    ``args``: grad_out, indices ``[…]``, num_weights, …
+    ``args``: grad_out ``[…, h]``, indices ``[…]``, num_weights, …
     """
-    indices = args[1]
-    if indices.numel() <= 3072:
+    grad, indices, num_weights = args[:3]
+    count, width, index_size = indices.numel(), grad.shape[-1], indices.element_size()
+    if count <= 3072:
         return ()
-    each = indices.numel() * indices.element_size()
-    return (each, each, each)
-
-
-def sort_bytes(args: Arguments, card: Card) -> tuple[int, ...]:
-    """Return the second copy of keys and indices of a radix sort; ``args``: input first."""
-    source = args[0]
-    return (source.numel() * source.element_size(), source.numel() * 8)
+    segments = min(count, num_weights)
+    partials = count // 10 + segments
+    accumulator = 8 if grad.dtype is torch.float64 else 4
+    return (
+        count * index_size,
+        count * index_size,
+        count * index_size,
+        segments * index_size,
+        segments * index_size,
+        partials * index_size,
+        partials * width * accumulator,
+    )
 
 
 TEMPORARIES: Final = (
@@ -113,26 +117,19 @@ TEMPORARIES: Final = (
     Temporary(
         name="layer_norm_backward",
         ops=(aten.native_layer_norm_backward.default,),
-        condition="more than 65536 rows of fewer than 2048 columns: one partial sum for each 64 rows",
-        formula="2 * ceil(rows / 64) * h * accumulator size",
+        condition="more than 65536 rows, and columns / 32 below half the multiprocessors",
+        formula="2 * min(32768 / ceil(n / 32), ceil(m / 32)) * n * itemsize",
         source="PyTorch aten/src/ATen/native/cuda/layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel",
         sizes=layer_norm_backward_bytes,
     ),
     Temporary(
         name="embedding_backward",
         ops=(aten.embedding_dense_backward.default,),
-        condition="more than 3072 indices (fewer are summed without sorting)",
-        formula="3 * numel * itemsize: sorted indices, origins, and the sort's second buffer",
-        source="PyTorch aten/src/ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda",
+        condition="more than 3072 indices",
+        formula="p * h * 4 + index_size * (3 * numel + 2 * u + p), u = min(numel, rows), p = numel // 10 + u",
+        source="PyTorch aten/src/ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda, and "
+        "EmbeddingBackwardKernel.cu, embedding_backward_cuda_kernel (its two-pass path)",
         sizes=embedding_backward_bytes,
-    ),
-    Temporary(
-        name="sort",
-        ops=(aten.sort.default, aten.sort.stable, aten.argsort.default),
-        condition="always",
-        formula="numel * (itemsize + 8): double buffers of keys and indices",
-        source="PyTorch aten/src/ATen/native/cuda/Sort.cpp",
-        sizes=sort_bytes,
     ),
 )
 """Every known temporary. A row is added when a measurement on a GPU shows an allocation that is not here."""

@@ -139,3 +139,29 @@ def test_flash_attentions_backward_needs_its_accumulators(simulate, story):
     dq_accum = 1024 * 8 * 64 * 4
     expanded = 1024 * 8 * 64 * 2
     assert peak(op_temporaries=True) - peak(op_temporaries=False) == softmax_d + dq_accum + 2 * expanded
+
+
+def test_the_embeddings_backward_needs_its_partial_sums(simulate, story):
+    def total(op_temporaries: bool) -> int:
+        session = simulate(op_temporaries=op_temporaries)
+        with session, session.iteration(0):
+            table = torch.nn.Embedding(1000, 64, device=session.device, dtype=torch.bfloat16)
+            table(torch.zeros(4096, dtype=torch.long, device=session.device)).sum().backward()
+        return sum(story(session.measurement()).allocations())
+
+    partials = 409 + 1000
+    expected = partials * 64 * 4 + 8 * (3 * 4096 + 2 * 1000 + partials)
+    assert total(op_temporaries=True) - total(op_temporaries=False) == expected
+
+
+def test_layer_norms_backward_sums_tall_inputs_in_two_steps(simulate, story):
+    def total(op_temporaries: bool, rows: int) -> int:
+        session = simulate(op_temporaries=op_temporaries)
+        with session, session.iteration(0):
+            norm = torch.nn.LayerNorm(64, device=session.device)
+            norm(torch.ones(rows, 64, device=session.device)).sum().backward()
+        return sum(story(session.measurement()).allocations())
+
+    tall, low = 131072, 65536
+    assert total(op_temporaries=True, rows=tall) - total(op_temporaries=False, rows=tall) == 2 * 4096 * 64 * 4
+    assert total(op_temporaries=True, rows=low) == total(op_temporaries=False, rows=low)
