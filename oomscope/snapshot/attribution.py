@@ -5,9 +5,7 @@ What cannot be attributed (no stack, alive before the recording began) is a row 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -23,22 +21,6 @@ SiteOf = Callable[[Stack, str], Site | None]
 
 NO_STACK: Final = Site(file="", line=0, function="(no stack recorded)")
 OLDER: Final = Site(file="", line=0, function="(alive before the recording began)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Growth:
-    """What one line holds in two live sets; a line that only one of them has holds nothing in the other."""
-
-    site: Site
-    """The line as it is afterwards, or as it was where it is gone."""
-    category: str
-    before_bytes: int
-    after_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        """Growth; negative where it shrank."""
-        return self.after_bytes - self.before_bytes
 
 
 def by_category(timeline: Timeline, event: int) -> dict[str, int]:
@@ -90,18 +72,6 @@ def by_site(timeline: Timeline, event: int, choose: SiteOf = site_of) -> tuple[S
     return tuple(sorted(found, key=lambda row: (-row.bytes, str(row.site), row.site.module, row.category)))
 
 
-def grew(before: Iterable[SiteBytes], after: Iterable[SiteBytes]) -> tuple[Growth, ...]:
-    """Return what each line gained or lost between two live sets, largest gain first; lines without change left out.
-
-    Lines are matched by file, function and category, and inside a function in their order, because an edit moves the
-    lines below it. Modules are added up. The rows sum exactly to the difference of the two sets.
-    """
-    old, new = _lines(before), _lines(after)
-    rows = [row for place in old.keys() | new.keys() for row in _matched(old.get(place, []), new.get(place, []))]
-    changed = [row for row in rows if row.bytes]
-    return tuple(sorted(changed, key=lambda row: (-row.bytes, str(row.site), row.category)))
-
-
 def _column(timeline: Timeline, rows: Indices, column: NDArray[np.integer]) -> Indices:
     """Return a column of the alloc events of ``rows``; 0, the unknown, for what was alive before."""
     born = timeline.lifetimes.born[rows]
@@ -129,38 +99,3 @@ def _stacks(timeline: Timeline, rows: Indices) -> Iterator[Stack]:
             yield trace.stacks[trace.forward_stack_id[born] or trace.stack_id[born]]
         else:
             yield kept[block] if block >= 0 else ()
-
-
-class _Line:
-    """What one line holds, over all modules."""
-
-    def __init__(self, site: Site, category: str) -> None:
-        self.site = site
-        self.category = category
-        self.bytes = 0
-
-
-def _lines(rows: Iterable[SiteBytes]) -> dict[tuple[str, str, str], list[_Line]]:
-    """Return the lines of each function and category in their order."""
-    lines: dict[tuple[Site, str], _Line] = {}
-    for row in rows:
-        site = Site(file=row.site.file, line=row.site.line, function=row.site.function)
-        lines.setdefault((site, row.category), _Line(site, row.category)).bytes += row.bytes
-    places: dict[tuple[str, str, str], list[_Line]] = {}
-    for line in sorted(lines.values(), key=lambda line: line.site.line):
-        places.setdefault((line.site.file, line.site.function, line.category), []).append(line)
-    return places
-
-
-def _matched(before: Sequence[_Line], after: Sequence[_Line]) -> Iterator[Growth]:
-    """Yield the growth of each line of one function: lines of equal bytes are the same, the rest go by their order."""
-    sizes = [line.bytes for line in before], [line.bytes for line in after]
-    for tag, a, b, c, d in SequenceMatcher(None, *sizes, autojunk=False).get_opcodes():
-        if tag == "equal" or b - a == d - c:
-            for was, now in zip(before[a:b], after[c:d], strict=True):
-                yield Growth(site=now.site, category=now.category, before_bytes=was.bytes, after_bytes=now.bytes)
-        else:
-            for line in before[a:b]:
-                yield Growth(site=line.site, category=line.category, before_bytes=line.bytes, after_bytes=0)
-            for line in after[c:d]:
-                yield Growth(site=line.site, category=line.category, before_bytes=0, after_bytes=line.bytes)

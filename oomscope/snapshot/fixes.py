@@ -64,7 +64,14 @@ def try_fixes(trace: Trace, conf: str, device: Device) -> tuple[FixTried, ...]:
     return try_settings(requests_of(Timeline.of(trace)), Rules(conf=conf), device).rows
 
 
-def try_settings(requests: Requests, rules: Rules, device: Device, candidates: tuple[str, ...] | None = None) -> Tried:
+def try_settings(
+    requests: Requests,
+    rules: Rules,
+    device: Device,
+    *,
+    candidates: tuple[str, ...] | None = None,
+    baseline: Replay | None = None,
+) -> Tried:
     """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
 
     Args:
@@ -72,13 +79,14 @@ def try_settings(requests: Requests, rules: Rules, device: Device, candidates: t
         rules: the recorded settings.
         device: the card.
         candidates: settings to add; None: all that are worth trying on this device.
+        baseline: the replay under ``rules``, where it was made already.
 
     Raises:
         AllocatorConfError: the recorded settings cannot be replayed.
     """
     if candidates is None:
         candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
-    baseline = replay(requests, rules.settings(), device)
+    baseline = baseline or replay(requests, rules.settings(), device)
     rows = [_row(AS_RECORDED, rules.conf, baseline, requests)]
     for addition in candidates:
         conf = merged(rules.conf, addition)

@@ -65,12 +65,15 @@ class Last(NamedTuple):
     stream: int = 0
 
 
-def requests_of(timeline: Timeline, last: Last | None = None) -> Requests:
+def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
     """Return the requests of a trace.
 
     Args:
         timeline: the trace, paired.
         last: the allocation that failed, with which the requests end; None: they end with the trace.
+        pending_at_last: blocks freed since the allocation before ``last`` were still in use by a stream when it was
+            asked for. The events cannot tell: a completion right before the failure comes either from the look at the
+            streams with which an allocation begins, or from the wait for them when all else has failed.
 
     A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
     the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
@@ -79,7 +82,7 @@ def requests_of(timeline: Timeline, last: Last | None = None) -> Requests:
     end = len(trace) if last is None else last.event
     columns = [
         *_mallocs(table, end),
-        *_frees(table, _serial(trace.action), end),
+        *_frees(table, _serial(trace.action), end, pending_at_last=pending_at_last),
         *_failed_tries(timeline, end),
     ]
     if last is not None:
@@ -122,17 +125,19 @@ def _mallocs(table: Lifetimes, end: int) -> list[Columns]:
     return [_column(Kind.MALLOC, rows, table.size[rows], table.stream[rows], table.born[rows])]
 
 
-def _frees(table: Lifetimes, serial: Indices, end: int) -> list[Columns]:
+def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool) -> list[Columns]:
     """Return the frees; those that an allocation overtook wait for a stream of their own.
 
     What was freed before the trace, and still pending then, is freed at its first event.
     """
     rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
     freed = np.maximum(table.freed[rows], 0)
-    deferred = serial[table.completed[rows]] > serial[freed]
+    completed = table.completed[rows]
+    waited_for = (serial[freed] == serial[end]) if pending_at_last else np.zeros(len(rows), dtype=bool)
+    deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
     at_once, later = rows[~deferred], rows[deferred]
     waited = _waiting_streams(table, serial, later)
-    done = np.flatnonzero(table.completed[later] < end)
+    done = np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred])
     return [
         _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
         _column(Kind.USE, later, table.size[later], waited, freed[deferred]),

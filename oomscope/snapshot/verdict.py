@@ -18,8 +18,7 @@ from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.gaps import gaps_of, request_as_seen
 from oomscope.snapshot.headline import headline_of, headroom_headline
 from oomscope.snapshot.leaks import find_leak
-from oomscope.snapshot.replay import Device
-from oomscope.snapshot.replay import replay as replay_requests
+from oomscope.snapshot.replay import Device, Replay, replay
 from oomscope.snapshot.requests import Last, Requests, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Trace
@@ -107,7 +106,7 @@ class _Case:
             reserved_bytes=int(self.timeline.reserved.max(initial=self._reserved_at_end())),
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
-            fixes=try_settings(requests_of(self.timeline), self.rules, self.device, EXPANDABLE).rows,
+            fixes=try_settings(requests_of(self.timeline), self.rules, self.device, candidates=EXPANDABLE).rows,
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
@@ -124,8 +123,8 @@ class _Case:
     def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
         event = self._event(failure)
-        requests = requests_of(self.timeline, Last(event, failure.requested_bytes, failure.stream))
-        tried = try_settings(requests, self.rules, self.device)
+        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, failure.stream))
+        tried = try_settings(requests, self.rules, self.device, baseline=baseline)
         reproduced = tried.baseline.failed_event == event
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + verdict.requested_bytes - verdict.available_bytes
@@ -146,6 +145,15 @@ class _Case:
             fixes=tried.rows,
         )
         return replace(verdict, headline=headline_of(verdict, leak=leak, demand_after=demand_after))
+
+    def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
+        """Return the requests up to the failure, read such that their replay fails there too if it can."""
+        for pending in (False, True):
+            requests = requests_of(self.timeline, last, pending_at_last=pending)
+            outcome = replay(requests, self.rules.settings(), self.device)
+            if outcome.failed_event == last.event:
+                break
+        return requests, outcome
 
     def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
         """Return what is counted at the failure, before any judgement."""
@@ -196,7 +204,7 @@ class _Case:
         """Return whether the requests pass on the same device with no other process on it."""
         if not self.device.other_process_bytes:
             return False
-        return replay_requests(requests, self.rules.settings(), self.device.without_other_processes()).survives
+        return replay(requests, self.rules.settings(), self.device.without_other_processes()).survives
 
     def _event(self, failure: FailedRequest) -> int:
         return len(self.timeline.trace) if failure.event is None else failure.event

@@ -1,0 +1,124 @@
+"""Every table sums to the live bytes; a line of user code stands for a stack."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_module, by_moment, by_site
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.sites import Site, is_user_code, site_of, user_frame
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment
+
+from .strategies import recordings
+
+
+@given(recordings())
+def test_every_table_sums_to_the_live_bytes_at_every_event(recording):
+    trace, segments, _ = recording
+    timeline = Timeline.of(trace, segments)
+    for event in range(-1, len(trace)):
+        live = timeline.live_bytes_at(event)
+        assert sum(by_category(timeline, event).values()) == live
+        assert sum(by_module(timeline, event).values()) == live
+        assert sum(by_moment(timeline, event).values()) == live
+        sites = by_site(timeline, event)
+        assert sum(row.bytes for row in sites) == live
+        assert sum(row.count for row in sites) == len(timeline.live_at(event))
+
+
+USER = Frame("/home/a/train.py", 7, "step")
+TORCH = Frame("/usr/lib/python3.11/site-packages/torch/nn/modules/linear.py", 116, "forward")
+
+
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    [
+        ("/home/a/train.py", True),
+        ("/home/a/venv/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py", True),
+        ("/home/a/my_torch/torch_utils.py", True),
+        ("/repo/oomscope/model/mlp.py", True),
+        ("/home/a/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/torch/_tensor.py", False),
+        ("/home/a/pytorch/torch/optim/adamw.py", False),
+        ("/usr/lib/python3.11/contextlib.py", False),
+        ("/opt/conda/lib/python3.12/threading.py", False),
+        ("/repo/oomscope/probe/worker.py", False),
+        ("<frozen runpy>", False),
+        ("<string>", False),
+        ("??", False),
+        ("/build/aten/src/ATen/native/cuda/Blas.cpp", False),
+    ],
+)
+def test_which_frames_are_the_users_own(filename, expected):
+    assert is_user_code(Frame(filename, 1, "f")) is expected
+
+
+def test_the_innermost_user_frame_stands_for_a_stack():
+    cxx = Frame("??", 0, "at::empty")
+    outer = Frame("/home/a/main.py", 1, "main")
+    assert user_frame((cxx, TORCH, USER, outer)) == USER
+    assert user_frame((cxx, TORCH)) == TORCH
+    assert user_frame((cxx,)) == cxx
+    assert user_frame(()) is None
+    assert user_frame((TORCH, USER), user_code=lambda frame: frame.line > 100) == TORCH
+
+
+def test_backward_counts_for_the_forward_line_behind_it():
+    builder = TraceBuilder()
+    backward = (Frame("/home/a/train.py", 99, "loss.backward"),)
+    builder.event(Action.ALLOC, 0, 100, stack=backward, forward_stack=(TORCH, USER), module="mlp")
+    builder.event(Action.ALLOC, 512, 50, stack=backward, category=Category.GRADIENT)
+    rows = by_site(Timeline.of(builder.build()), 1)
+    assert [(row.site.line, row.site.module, row.category, row.bytes) for row in rows] == [
+        (7, "mlp", "unknown", 100),
+        (99, "", "gradient", 50),
+    ]
+
+
+def test_what_cannot_be_attributed_is_a_row_of_its_own():
+    def block(address: int, stack: tuple[Frame, ...] = ()) -> Block:
+        return Block(address=address, size=512, requested_size=400, state="active_allocated", stack=stack)
+
+    segment = Segment(
+        device=0,
+        address=0,
+        total_size=2048,
+        stream=0,
+        segment_type="small",
+        is_expandable=False,
+        blocks=(block(0), block(512, (USER,)), block(1024)),
+    )
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 1024, 400)
+    rows = {row.site: row.bytes for row in by_site(Timeline.of(builder.build(), (segment,)), 0)}
+    assert rows == {
+        OLDER: 400,
+        NO_STACK: 400,
+        Site(file="/home/a/train.py", line=7, function="step"): 400,
+    }
+
+
+def test_the_choice_of_line_is_the_callers():
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 100, stack=(TORCH, USER), module="mlp")
+    timeline = Timeline.of(builder.build())
+    (row,) = by_site(timeline, 0, choose=lambda stack, module: Site(file=stack[0].name, line=0, function=module))
+    assert (row.site.file, row.site.function) == ("forward", "mlp")
+
+
+def test_moments_and_modules_keep_their_names():
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 100, moment=Moment("forward", 0, 1), module="layers.0")
+    builder.event(Action.ALLOC, 512, 30)
+    timeline = Timeline.of(builder.build())
+    assert by_moment(timeline, 1) == {Moment("forward", 0, 1): 100, Moment("", -1, -1): 30}
+    assert by_module(timeline, 1) == {"layers.0": 100, "": 30}
+    assert list(by_category(timeline, 1)) == ["unknown"]
+
+
+def test_a_site_reads_as_a_place():
+    assert str(site_of((USER,))) == "/home/a/train.py:7 step"
+    assert str(NO_STACK) == "(no stack recorded)"
+    assert site_of(()) is None

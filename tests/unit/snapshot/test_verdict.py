@@ -1,0 +1,301 @@
+"""A constructed run of each kind of failure, on an emulated card, and what is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from oomscope.snapshot.fixes import Rules
+from oomscope.snapshot.trace import Category, Moment
+from oomscope.snapshot.verdict import FailedRequest, failure_of, judge
+from oomscope.snapshot.verdict_types import Verdict
+from oomscope.units import GiB, KiB, MiB
+
+from .machine import Machine
+from .test_replay import STEPS, run
+
+
+def verdict_on(machine: Machine, **facts) -> Verdict:
+    verdict = judge(
+        machine.trace(),
+        machine.device,
+        rules=Rules(conf=machine.conf),
+        segments=machine.segments(),
+        failure=machine.failure,
+        **facts,
+    )
+    assert Verdict.from_json(verdict.to_json()) == verdict
+    assert "\n" not in verdict.headline
+    return verdict
+
+
+def gaps(verdict: Verdict) -> dict[str, int]:
+    assert sum(gap.bytes for gap in verdict.gaps) == verdict.available_bytes - verdict.live_requested_bytes
+    return {gap.reason: gap.bytes for gap in verdict.gaps}
+
+
+def fragmented(conf: str = "", **card) -> Machine:
+    """Three segments of 200 MiB, each with a 30 MiB block left in its middle, and then a request for 300 MiB."""
+    machine = Machine(GiB, conf, **card)
+    large = [machine.alloc(200 * MiB) for _ in range(4)]
+    for address in large:
+        machine.free(address)
+    small = [machine.alloc(30 * MiB) for _ in range(24)]
+    for index, address in enumerate(small):
+        if index % 6 != 2:
+            machine.free(address)
+    machine.alloc(300 * MiB)
+    return machine
+
+
+def test_capacity():
+    machine = Machine(GiB)
+    for _ in range(10):
+        machine.alloc(100 * MiB, category=Category.PARAMETER)
+    machine.alloc(100 * MiB)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "capacity"
+    assert not verdict.tags
+    assert not verdict.cured_by
+    assert not verdict.uncured
+    assert verdict.live_requested_bytes == 1000 * MiB
+    assert verdict.categories == {"parameter": 1000 * MiB}
+    assert verdict.packing_lower_bound_bytes == 1100 * MiB
+    assert gaps(verdict) == {"free_device": 24 * MiB}
+    assert not any(fix.survives for fix in verdict.fixes)
+    assert "76.00 MiB too much" in verdict.headline
+
+
+def test_fragmentation_that_expandable_segments_cure():
+    machine = fragmented()
+    assert machine.failure is not None
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert verdict.cured_by[0] == "expandable_segments:True"
+    assert not verdict.uncured
+    assert gaps(verdict) == {"split_remainder": 680 * MiB, "free_device": 224 * MiB}
+    recorded, cure = verdict.fixes[:2]
+    assert not recorded.survives
+    assert recorded.failed_event == verdict.event == machine.failure.event
+    assert cure.survives
+    assert 0 <= cure.margin_bytes == GiB - cure.peak_reserved_bytes
+    assert "pass under expandable_segments:True" in verdict.headline
+
+
+def test_the_cure_holds_when_the_program_runs_under_it():
+    assert fragmented("expandable_segments:True").failure is None
+
+
+def test_fragmentation_that_nothing_cures():
+    """The granularity band: 2 MiB are asked for, 19 MiB are free, and the allocator takes 20 MiB at a time."""
+    machine = Machine(59 * MiB)
+    machine.alloc(20 * MiB)
+    machine.alloc(20 * MiB)
+    machine.alloc(2 * MiB)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert verdict.uncured
+    assert verdict.cured_by == ()
+    assert gaps(verdict) == {"granularity": 19 * MiB}
+    assert "20.00 MiB for 2.00 MiB" in verdict.gaps[0].text
+    assert "fail under every setting tried" in verdict.headline
+
+
+def test_free_blocks_of_another_stream_do_not_serve():
+    machine = Machine(220 * MiB)
+    first = machine.alloc(100 * MiB, stream=5)
+    second = machine.alloc(100 * MiB, stream=5)
+    for address in (first, second):
+        machine.free(address)
+    machine.alloc(20 * MiB, stream=5)
+    machine.alloc(20 * MiB, stream=5)
+    third = machine.alloc(60 * MiB, stream=5)
+    machine.alloc(20 * MiB, stream=5)
+    machine.free(third)
+    machine.alloc(60 * MiB, stream=0)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert gaps(verdict)["cached_other_stream"] == 140 * MiB
+
+
+def test_free_blocks_of_the_other_pool_do_not_serve():
+    machine = Machine(24 * MiB)
+    small = [machine.alloc(512 * KiB) for _ in range(48)]
+    for index, address in enumerate(small):
+        if index % 4:
+            machine.free(address)
+    machine.alloc(2 * MiB)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert gaps(verdict) == {"cached_other_pool": 18 * MiB}
+
+
+def test_blocks_pending_on_a_stream():
+    """At the failure itself the allocator has waited for every stream, so such gaps are seen under a fraction's card
+    only where the copy was made before that; here the copy is made by hand."""
+    machine = Machine(GiB)
+    block = machine.alloc(600 * MiB)
+    machine.use_on(block, 7)
+    machine.free(block)
+    pending = machine.segments()
+    machine.alloc(2 * GiB)
+    machine.failure = replace(machine.failure, segments=pending, requested_bytes=500 * MiB)
+    verdict = verdict_on(machine)
+    assert gaps(verdict) == {"pending_free": 600 * MiB, "free_device": 424 * MiB}
+
+
+def test_spurious_the_identical_request_passes_when_repeated():
+    """What the last wait frees inside a live segment serves nobody: the pool is not searched again."""
+    machine = Machine(220 * MiB)
+    whole = machine.alloc(200 * MiB)
+    machine.free(whole)
+    machine.alloc(20 * MiB)
+    block = machine.alloc(150 * MiB)
+    machine.use_on(block, 7)
+    machine.free(block)
+    assert machine.alloc(150 * MiB) is None
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert "spurious" in verdict.tags
+    assert gaps(verdict)["cached_usable"] == 180 * MiB
+    assert "passes when repeated" in verdict.headline
+
+
+def test_foreign_it_would_have_fitted_alone():
+    machine = Machine(GiB, others=500 * MiB)
+    machine.alloc(400 * MiB)
+    machine.alloc(200 * MiB)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "capacity"
+    assert verdict.tags == ("foreign",)
+    assert verdict.available_bytes == 524 * MiB
+
+
+def test_not_foreign_where_it_fails_alone_too():
+    machine = Machine(GiB, others=500 * MiB)
+    machine.alloc(400 * MiB)
+    machine.alloc(900 * MiB)
+    assert verdict_on(machine).tags == ()
+
+
+def leaking(machine: Machine, *, per_iteration: int, iterations: int) -> None:
+    for iteration in range(iterations):
+        machine.moment = Moment("forward", iteration, 0)
+        if machine.alloc(per_iteration, line=42) is None:
+            return
+        machine.moment = Moment("backward", iteration, 0)
+        scratch = machine.alloc(50 * MiB, line=7)
+        if scratch is None:
+            return
+        machine.free(scratch)
+
+
+def test_leak_with_the_line_that_grows():
+    machine = Machine(GiB)
+    leaking(machine, per_iteration=100 * MiB, iterations=100)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "capacity"
+    assert verdict.tags == ("leak",)
+    assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
+
+
+@pytest.mark.parametrize(("per_iteration", "iterations"), [(100 * MiB, 3), (1000, 20)])
+def test_no_leak_without_three_whole_iterations_or_a_mebibyte_each(per_iteration, iterations):
+    machine = Machine(GiB)
+    leaking(machine, per_iteration=per_iteration, iterations=iterations)
+    assert verdict_on(machine).tags == ()
+
+
+def test_no_leak_where_the_first_iteration_makes_the_optimizer_states():
+    machine = Machine(GiB)
+    machine.alloc(200 * MiB)
+    for iteration in range(6):
+        machine.moment = Moment("optimizer", iteration, 0)
+        machine.free(machine.alloc(50 * MiB))
+    assert verdict_on(machine).tags == ()
+
+
+def test_later_capacity_cured_here_but_the_run_goes_on_to_need_more():
+    verdict = verdict_on(fragmented(), demand_after=2 * GiB)
+    assert verdict.kind == "fragmentation"
+    assert verdict.cured_by
+    assert verdict.tags == ("later: capacity",)
+    assert "goes on to need 2.00 GiB" in verdict.headline
+
+
+def test_headroom():
+    machine = Machine(GiB)
+    large = machine.alloc(200 * MiB)
+    machine.free(large)
+    machine.alloc(30 * MiB, category=Category.INPUT)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "headroom"
+    assert verdict.event == 1
+    assert verdict.live_requested_bytes == verdict.reserved_bytes == 200 * MiB
+    assert [fix.name for fix in verdict.fixes] == ["as recorded", "expandable_segments:True"]
+    assert "824.00 MiB to spare" in verdict.headline
+
+
+def test_headroom_of_nothing():
+    verdict = verdict_on(Machine(GiB))
+    assert verdict.kind == "headroom"
+    assert verdict.event is None
+    assert verdict.live_requested_bytes == verdict.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("failed_in", ["outside", "host"])
+def test_failures_elsewhere_are_not_replayed(failed_in):
+    machine = Machine(GiB)
+    machine.alloc(100 * MiB)
+    machine.failure = FailedRequest(requested_bytes=0, failed_in=failed_in)
+    verdict = verdict_on(machine)
+    assert verdict.kind == failed_in
+    assert verdict.live_requested_bytes == 100 * MiB
+    assert verdict.fixes == ()
+
+
+def test_segments_at_the_failure_are_replayed_where_nobody_copied_them():
+    machine = fragmented()
+    copied = verdict_on(machine)
+    machine.alloc(10 * MiB)
+    machine.failure = replace(machine.failure, segments=())
+    replayed = verdict_on(machine)
+    assert replayed.gaps == copied.gaps
+    assert replayed.reserved_bytes == copied.reserved_bytes
+
+
+def test_no_cure_is_claimed_where_the_replay_does_not_reproduce_the_failure():
+    machine = fragmented()
+    machine.failure = replace(machine.failure, requested_bytes=MiB)
+    verdict = verdict_on(machine)
+    assert verdict.kind == "fragmentation"
+    assert verdict.cured_by == ()
+    assert not verdict.uncured
+    assert "does not reproduce" in verdict.headline
+
+
+def test_the_last_oom_event_is_the_failure_of_a_trace():
+    machine = fragmented()
+    found = failure_of(machine.trace())
+    assert (found.event, found.requested_bytes) == (machine.failure.event, 300 * MiB)
+    assert failure_of(Machine(GiB).trace()) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS)
+def test_every_failure_is_judged_and_its_numbers_add_up(steps):
+    machine = Machine(100 * MiB, non_torch=3 * MiB)
+    run(machine, steps)
+    verdict = verdict_on(machine)
+    assert sum(verdict.categories.values()) == verdict.live_requested_bytes
+    if machine.failure is None:
+        assert verdict.kind == "headroom"
+        return
+    too_much = verdict.live_requested_bytes + verdict.requested_bytes > verdict.available_bytes
+    assert verdict.kind == ("capacity" if too_much else "fragmentation")
+    assert sum(gaps(verdict).values()) >= 0
+    assert verdict.uncured == (verdict.kind == "fragmentation" and not verdict.cured_by)
+    if verdict.kind == "capacity":
+        assert not any(fix.survives for fix in verdict.fixes)
