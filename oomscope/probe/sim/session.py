@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from oomscope.allocator import AllocatorSettings, Driver
-from oomscope.allocator.driver import MAX_DEVICE_BYTES
+from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sim import autocast, backend, parity, refusals
