@@ -1,0 +1,222 @@
+"""What a training step tells its observer, that it learns, and that ways of saving memory change no bit of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from oomscope.config.schema import Config
+from oomscope.errors import UsageError
+from oomscope.model.data import Batch, RandomTokens
+from oomscope.model.mesh import ParallelState, build_parallel_state
+from oomscope.model.observer import Silent
+from oomscope.model.trainer import Trainer
+
+CPU = torch.device("cpu")
+MODEL = {
+    "num_layers": 4,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "vocab_size": 60,
+    "make_vocab_size_divisible_by": 1,
+}
+
+
+def make_config(**sections: dict[str, Any]) -> Config:
+    document: dict[str, dict[str, Any]] = {
+        "model": dict(MODEL),
+        "data": {"seq_length": 8, "micro_batch_size": 2, "num_microbatches": 2},
+        "precision": {"bf16": False},
+    }
+    for section, keys in sections.items():
+        document[section] = {**document.get(section, {}), **keys}
+    return Config.model_validate(document)
+
+
+def make_trainer(config: Config, **options: Any) -> Trainer:
+    trainer = Trainer(config, ParallelState(), device=CPU, **options)
+    trainer.setup()
+    return trainer
+
+
+def losses(config: Config, steps: int, **options: Any) -> list[float]:
+    trainer = make_trainer(config, **options)
+    return [loss.item() for loss in map(trainer.step, range(steps)) if loss is not None]
+
+
+class Log(Silent):
+    """Keeps what is told: phases as they begin, bytes by role and phase."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, int | None, int | None]] = []
+        self.roles: Counter[tuple[str, str]] = Counter()
+        self._inside: list[str] = []
+
+    @contextmanager
+    def phase(self, phase: str, *, iteration: int | None = None, microbatch: int | None = None) -> Iterator[None]:  # type: ignore[override]
+        self.phases.append((phase, iteration, microbatch))
+        self._inside.append(phase)
+        yield
+        self._inside.pop()
+
+    def role(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
+        storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+        self.roles[role, self._inside[-1]] += sum(storages.values())
+
+
+def test_phases_come_in_the_order_of_training() -> None:
+    log = Log()
+    make_trainer(make_config(), observer=log).step(5)
+    seen = list(dict.fromkeys(log.phases))
+    assert seen[0] == ("init", None, None)
+    assert [phase for phase in seen if phase[0] in {"forward", "backward", "optimizer"}] == [
+        ("forward", 5, 0), ("backward", 5, 0), ("forward", 5, 1), ("backward", 5, 1), ("backward", 5, None),
+        ("optimizer", 5, None),
+    ]  # fmt: skip
+    assert log.phases[log.phases.index(("forward", 5, 0)) + 1][0] == "loss"
+
+
+def test_roles_cover_what_stays() -> None:
+    log = Log()
+    trainer = make_trainer(make_config(precision={"bf16": True}, model={"attention_backend": "unfused"}), observer=log)
+    params = sum(param.numel() for param in trainer.model[0].parameters())
+    assert log.roles["parameter", "init"] == 2 * params
+    assert log.roles["main_gradient", "init"] == 4 * params
+    assert log.roles["optimizer_state", "init"] == 4 * params
+    trainer.step(0)
+    assert log.roles["optimizer_state", "optimizer"] == 8 * params + 2 * 4, "moments and two step counts"
+    assert log.roles["gradient", "backward"] == 2 * 2 * params
+    assert log.roles["input", "forward"] == 2 * 2 * 2 * 8 * 8, "tokens and labels, two microbatches of 2 x 8 int64"
+
+
+def test_a_trainer_needs_a_model() -> None:
+    trainer = Trainer(make_config(), ParallelState(), device=CPU)
+    with pytest.raises(UsageError, match="call setup"):
+        trainer.step(0)
+    with pytest.raises(UsageError, match="call setup"):
+        _ = trainer.optimizer
+
+
+def test_the_seed_fixes_everything() -> None:
+    config = make_config()
+    assert losses(config, 3) == losses(config, 3)
+    assert losses(config, 1) != losses(make_config(probe={"seed": 4321}), 1)
+
+
+class Repeated:
+    """The same batch again and again."""
+
+    def __init__(self, config: Config) -> None:
+        data = config.data
+        self._batch = RandomTokens(
+            vocab_size=config.model.vocab_size,
+            seq_length=data.seq_length,
+            micro_batch_size=data.micro_batch_size,
+            seed=3,
+        ).batch(0, 0)
+
+    def batch(self, iteration: int, index: int) -> Batch:
+        return self._batch
+
+
+@pytest.mark.parametrize("precision", [{"bf16": False}, {"bf16": True}, {"bf16": True, "grad_reduce_in_fp32": False}])
+@pytest.mark.parametrize("distributed", [False, True])
+def test_it_learns_a_batch_by_heart(precision: dict[str, bool], distributed: bool) -> None:
+    config = make_config(
+        precision=precision,
+        model={"hidden_dropout": 0.0, "attention_dropout": 0.0, "attention_backend": "unfused"},
+        optimizer={"lr": 1e-2, "use_distributed_optimizer": distributed},
+    )
+    history = losses(config, 25, data=Repeated(config))
+    assert history[0] == pytest.approx(4.09, abs=0.2), "the logarithm of 60 words"
+    assert history[-1] < 1.0
+
+
+LLAMA = {
+    "normalization": "RMSNorm",
+    "position_embedding_type": "rope",
+    "activation_func": "silu",
+    "gated_linear_unit": True,
+    "transformer_impl": "local",
+}
+
+
+def full(method: str, layers: int) -> dict[str, Any]:
+    return {"recompute_granularity": "full", "recompute_method": method, "recompute_num_layers": layers}
+
+
+def selective(*modules: str) -> dict[str, Any]:
+    return {"recompute_granularity": "selective", "recompute_modules": modules}
+
+
+SAVERS: dict[str, dict[str, dict[str, Any]]] = {
+    "full-uniform-1": {"recompute": full("uniform", 1)},
+    "full-uniform-3": {"recompute": full("uniform", 3)},
+    "full-block-2": {"recompute": full("block", 2)},
+    "core_attn": {"recompute": selective("core_attn")},
+    "mlp": {"recompute": selective("mlp")},
+    "layernorm": {"recompute": selective("layernorm")},
+    "all-selective": {"recompute": selective("core_attn", "mlp", "layernorm")},
+    "offload-2": {"offload": {"cpu_offloading": True, "cpu_offloading_num_layers": 2}},
+    "overlapped-reduction": {"optimizer": {"overlap_grad_reduce": True}},
+}
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, list[torch.Tensor]]:
+    return {name: trained(model, {}) for name, model in (("gpt", {}), ("llama", LLAMA))}
+
+
+def trained(model: dict[str, Any], saver: dict[str, dict[str, Any]]) -> list[torch.Tensor]:
+    """Return the losses of two steps with dropout and the parameters after them."""
+    trainer = make_trainer(make_config(model={**model, "transformer_impl": "local"}, **saver))
+    history = [loss for loss in map(trainer.step, range(2)) if loss is not None]
+    return [*history, *(param.detach() for param in trainer.model[0].parameters())]
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+@pytest.mark.parametrize("model", ["gpt", "llama"])
+def test_saving_memory_changes_no_bit(model: str, saver: str, plain: dict[str, list[torch.Tensor]]) -> None:
+    result = trained(LLAMA if model == "llama" else {}, SAVERS[saver])
+    for ours, expected in zip(result, plain[model], strict=True):
+        assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("model", ["gpt", "llama"])
+def test_fused_weight_gradients_are_the_same_but_for_rounding(model: str, plain: dict[str, list[torch.Tensor]]) -> None:
+    """They are added to the main gradient product by product, not as a sum."""
+    result = trained(LLAMA if model == "llama" else {}, {"precision": {"gradient_accumulation_fusion": True}})
+    for ours, expected in zip(result, plain[model], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 3, 4, 11])
+def test_one_process_plays_any_rank(rank: int) -> None:
+    config = make_config(
+        parallel={
+            "tensor_model_parallel_size": 2,
+            "sequence_parallel": True,
+            "pipeline_model_parallel_size": 2,
+            "data_parallel_size": 3,
+        },
+        optimizer={"use_distributed_optimizer": True},
+    )
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=12)
+    try:
+        state = build_parallel_state(config, rank=rank, world_size=12)
+        trainer = Trainer(config, state, device=CPU)
+        trainer.setup()
+        results = [trainer.step(iteration) for iteration in range(2)]
+    finally:
+        dist.destroy_process_group()
+    assert [loss is None for loss in results] == [not state.is_last_stage] * 2
+    layers = [name for name, _ in trainer.model[0].named_children()]
+    assert ("embedding" in layers) == state.is_first_stage
+    assert len(trainer.model[0].layers) == 2
