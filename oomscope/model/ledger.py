@@ -17,7 +17,9 @@ _FLASH_RANDOM_STATE = 24
 _INDEX = 8
 """Bytes of a token index (int64)."""
 
-_CORE_ATTENTION_ROWS = frozenset({"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state"})
+_CORE_ATTENTION_ROWS = frozenset(
+    {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state"}
+)
 _MLP_ROWS = frozenset({"fc1_output", "fc2_input"})
 _NORM_ROWS = frozenset({"norm1_stats", "qkv_input", "norm2_stats", "fc1_input"})
 _NORM2_ROWS = frozenset({"norm2_stats", "fc1_input"})

@@ -18,6 +18,7 @@ from oomscope.model.assembly import Assembly
 from oomscope.model.loss import vocab_parallel_cross_entropy
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
+from oomscope.model.offload import LayerOffload
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint, layer_groups
 from oomscope.model.tensor_parallel import TensorParallel, column_parallel_linear
@@ -75,6 +76,9 @@ class GPTStage(nn.Module):
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))
         self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
+        offload = config.offload
+        offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
+        self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
         self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
         self.output_weight = self._make_output_weight(assembly, state) if post_process else None
 
@@ -100,6 +104,8 @@ class GPTStage(nn.Module):
     def _run_layers(self, hidden: torch.Tensor) -> torch.Tensor:
         fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
         with fork:
+            if self._offload is not None and torch.is_grad_enabled():
+                return self._offload.run(hidden)
             for group in self._groups:
                 if group.recompute and self.training:
                     hidden = checkpoint(
