@@ -13,6 +13,7 @@ from oomscope.probe.measurement import FailedAllocation, Measurement
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
+from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.verdict import FailedRequest, judge
@@ -97,7 +98,7 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
         site=rule.site_of(trace.stacks[trace.stack_id[event]], trace.modules[trace.module_id[event]]),
         event=event,
         categories=by_category(timeline, event),
-        sites=by_site(timeline, event, rule.site_of),
+        sites=by_site(timeline, event, rule.group_of),
     )
 
 
@@ -134,10 +135,12 @@ def verdict_of(job: ProbeJob, measurement: Measurement, *, out_of_memory: bool) 
             other_process_bytes=budget.other_process_bytes,
             fraction=budget.fraction,
         ),
+        rules=Rules(
+            conf=measurement.allocator_conf,
+            torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
+        ),
         segments=measurement.snapshot.segments,
         failure=failure,
-        conf=measurement.allocator_conf,
-        torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
         demand_after=measurement.demand_after,
     )
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from oomscope.errors import ExitCode
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all
@@ -93,6 +94,8 @@ class _Exit:
         during = f" during {self.stage}" if self.stage else ""
         if self.timed_out:
             return f"ended{during}, having taken more than {self.timeout_s:g} s; give a longer --timeout"
+        if self.ended.status == ExitCode.INTERNAL:
+            return f"a defect of oomscope itself ended the probe{during}; please report it with the log"
         if self.ended.signal is None:
             return f"the probe's process exited{during} with status {self.ended.status} and without a result"
         if self.ended.signal == signal.SIGKILL and self.oom_killed:

@@ -18,7 +18,7 @@ from oomscope.probe.failures import allocation_failed_in, describe, details, req
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.measurement import FailedAllocation, FailedIn, Measurement
-from oomscope.probe.recipes import load_recipe, world_of
+from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.sessions import Session, SessionSettings, open_session, resolve_backend, settings_of
 
@@ -50,10 +50,10 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     try:
         backend = resolve_backend(job)
         settings = settings_of(job, backend)
+        ending = run_once(job, settings, backend, progress=progress, opener=opener)
     except OomscopeError as error:
         failure = Failure(kind=_kind_of_ours(error), message=str(error))
         return _without_measurement(job, "cuda" if job.backend == "cuda" else "sim", failure)
-    ending = run_once(job, settings, backend, progress=progress, opener=opener)
     if ending.failure is not None or ending.measurement is None:
         return _without_measurement(job, backend, ending.failure)
     progress(Progress(stage="analyse"))
@@ -64,13 +64,31 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     if not (ending.out_of_memory and backend == "sim" and job.measure_demand):
         return result
     keep(result)
-    again = run_once(job, replace(settings, unlimited=True), backend, progress=progress, opener=opener)
-    if again.measurement is None or again.failure is not None or again.out_of_memory:
-        reason = again.failure.message if again.failure else "memory ran out there too"
-        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {reason}"))
-    demand = again.measurement.stats.requested_bytes_peak
+    demand = _demand(job, settings, backend, progress=progress, opener=opener)
+    if isinstance(demand, str):
+        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {demand}"))
     judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=True)
     return replace(judged, snapshot=snapshot)
+
+
+def _demand(
+    job: ProbeJob,
+    settings: SessionSettings,
+    backend: Literal["sim", "cuda"],
+    *,
+    progress: OnProgress,
+    opener: Opener,
+) -> int | str:
+    """Return the largest live requested bytes of the whole run on a card without a limit, or why it is unknown."""
+    try:
+        ending = run_once(job, replace(settings, unlimited=True), backend, progress=progress, opener=opener)
+    except OomscopeError as error:
+        return str(error)
+    if ending.failure is not None:
+        return ending.failure.message
+    if ending.measurement is None or ending.out_of_memory:
+        return "memory ran out there too"
+    return ending.measurement.stats.requested_bytes_peak
 
 
 def run_once(
@@ -81,18 +99,32 @@ def run_once(
     progress: OnProgress,
     opener: Opener,
 ) -> Ending:
-    """Load, build and step the target once under a fresh session."""
-    stage: Stage = "import"
-    session: Session | None = None
-    stopped: Stopped | None = None
+    """Load, build and step the target once under a fresh session.
+
+    Raises:
+        OomscopeError: the session cannot be opened: the machine or a setting is at fault, not the target.
+    """
+    progress(Progress(stage="import"))
     try:
-        progress(Progress(stage=stage))
         recipe = load_recipe(job)
-        session = opener(settings, backend)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
+        return Ending(measurement=None, failure=_failure_of(error, job, backend, "import"))
+    session = opener(settings, backend)
+    stopped = _run(recipe, session, job, backend, progress)
+    del recipe
+    gc.collect()
+    return _ending(stopped, session)
+
+
+def _run(
+    recipe: Recipe, session: Session, job: ProbeJob, backend: Literal["sim", "cuda"], progress: OnProgress
+) -> Stopped | None:
+    """Build and step the target in the session; return what stopped it, None where it went through."""
+    stage: Stage = "setup"
+    try:
         with world_of(job, session.device):
             recipe.place()
             with session:
-                stage = "setup"
                 progress(Progress(stage=stage))
                 seed_everything(job.seed)
                 target = recipe.build(session)
@@ -103,10 +135,8 @@ def run_once(
                         target.step()
         progress(Progress(stage=stage, done=job.iterations, total=job.iterations))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        stopped = Stopped.by(error, job, backend, stage)
-    target = recipe = None  # type: ignore[assignment]
-    gc.collect()
-    return _ending(stopped, session)
+        return Stopped.by(error, job, backend, stage)
+    return None
 
 
 def seed_everything(seed: int) -> None:
@@ -140,13 +170,13 @@ class Stopped:
         )
 
 
-def _ending(stopped: Stopped | None, session: Session | None) -> Ending:
+def _ending(stopped: Stopped | None, session: Session) -> Ending:
     """Tell a run that went through from an OOM and from a failure of the target."""
-    if session is None or (stopped is not None and stopped.refused_by is None):
-        return Ending(measurement=None, failure=stopped.failure if stopped else None)
+    if stopped is None:
+        return Ending(measurement=session.measurement())
+    if stopped.refused_by is None:
+        return Ending(measurement=None, failure=stopped.failure)
     measurement = session.measurement()
-    if stopped is None or stopped.refused_by is None:
-        return Ending(measurement=measurement)
     if measurement.oom is None or stopped.refused_by != "device":
         last = FailedAllocation(
             requested_bytes=stopped.requested_bytes, message=stopped.failure.message, failed_in=stopped.refused_by

@@ -123,5 +123,6 @@ class BundledRecipe:
         state = self._state or ParallelState()
         trainer = Trainer(self._config, state, device=session.device, observer=session.observer)
         trainer.setup()
+        session.watch(list(trainer.model), None)  # names its modules; phases and roles it tells itself
         iterations = count()
-        return Target(lambda: trainer.step(next(iterations)), model=list(trainer.model), optimizer=trainer.optimizer)
+        return Target(lambda: trainer.step(next(iterations)))

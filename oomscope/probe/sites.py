@@ -56,6 +56,14 @@ class SiteRule:
             return None
         return Site(file=self._name(frame.filename), line=frame.line, function=frame.name, module=module)
 
+    def group_of(self, stack: Stack, module: str = "") -> Site | None:
+        """Return :meth:`site_of`, with one name for the modules of a list: ``layers.*.mlp`` for ``layers.3.mlp``.
+
+        In a table the same line of eighty equal layers is one row.
+        """
+        parts = ("*" if part.isdigit() else part for part in module.split("."))
+        return self.site_of(stack, ".".join(parts))
+
     def _name(self, filename: str) -> str:
         for prefix, replacement in self.names:
             if filename.startswith(prefix):

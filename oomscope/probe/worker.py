@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
+from oomscope.errors import ExitCode
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
@@ -46,7 +48,11 @@ def main(arguments: list[str]) -> None:
 
     job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
     path = Path(result_path).absolute()
-    write_whole(path, measure(job, progress=progress, keep=lambda result: write_whole(path, result)))
+    try:
+        write_whole(path, measure(job, progress=progress, keep=lambda result: write_whole(path, result)))
+    except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
+        traceback.print_exc()
+        sys.exit(ExitCode.INTERNAL)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,318 @@
+"""The worker's work on a fake session: every way in which a target can end, and what is derived from the recording."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from oomscope.errors import AllocatorConfError, MachineUnfitError
+from oomscope.probe import measure as measure_module
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.measure import measure
+from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
+from oomscope.probe.result import ProbeResult
+from oomscope.probe.sessions import SessionSettings
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
+from oomscope.units import GiB, MiB
+
+CPU = torch.device("cpu")
+FORWARD = Moment("forward", 0, -1)
+
+
+@dataclass
+class FakeSession:
+    """Serves a script of allocations: 64 MiB that stay, 32 MiB that go, and on demand one that fails."""
+
+    settings: SessionSettings
+    repo: Path
+    device: torch.device = CPU
+    log: list[str] = field(default_factory=list)
+    watched: list[object] = field(default_factory=list)
+    oom: FailedAllocation | None = None
+
+    @property
+    def observer(self):
+        return None
+
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, *_):
+        self.log.append("exit")
+
+    @contextmanager
+    def iteration(self, index: int):
+        self.log.append(f"iteration {index}")
+        yield
+
+    def watch(self, model, optimizer) -> None:
+        self.watched.append((model, optimizer))
+
+    def measurement(self) -> Measurement:
+        stack = (Frame("/usr/lib/torch/x.py", 1, "relu"), Frame(str(self.repo / "model.py"), 7, "forward"))
+        builder = TraceBuilder()
+        builder.event(Action.SEGMENT_ALLOC, 0x1000, 128 * MiB)
+        builder.event(
+            Action.ALLOC, 0x1000, 64 * MiB, stack=stack, moment=FORWARD, category=Category.PARAMETER, module="mlp.3"
+        )
+        builder.event(Action.ALLOC, 0x9000000, 32 * MiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
+        for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
+            builder.event(action, 0x9000000, 32 * MiB, moment=Moment("backward", 0, -1))
+        return Measurement(
+            snapshot=Snapshot(segments=(), traces=(builder.build(),)),
+            device=DeviceBudget(gpu="toy", limit_bytes=GiB, non_torch_bytes=24 * MiB, other_process_bytes=0),
+            stats=AllocatorStats(
+                allocated_bytes_peak=96 * MiB,
+                active_bytes_peak=96 * MiB,
+                reserved_bytes_peak=128 * MiB,
+                requested_bytes_peak=2 * GiB if self.settings.unlimited else 96 * MiB,
+                reserved_bytes_current=128 * MiB,
+                requested_bytes_current=64 * MiB,
+                num_ooms=1 if self.oom else 0,
+            ),
+            oom=None if self.settings.unlimited else self.oom,
+            notes=("a note of the backend",),
+        )
+
+
+class Bench:
+    """Measures a harness, given as source text, on fake sessions."""
+
+    def __init__(self, directory: Path) -> None:
+        self.repo = directory / "repo"
+        self.repo.mkdir()
+        self.sessions: list[FakeSession] = []
+        self.steps: list[Progress] = []
+        self.kept: list[ProbeResult] = []
+        self.oom: FailedAllocation | None = None
+
+    def __call__(self, source: str, *, session=FakeSession, **fields) -> ProbeResult:
+        harness = self.repo.parent / "harness.py"
+        harness.write_text("import torch, oomscope\nOOM = torch.OutOfMemoryError('CUDA out of memory.')\n" + source)
+        job = ProbeJob(
+            target=HarnessTarget(harness=str(harness), repo=str(self.repo)), backend="sim", **{"rank": 0, **fields}
+        )
+        return measure(job, progress=self.steps.append, keep=self.kept.append, opener=self.open(session))
+
+    def open(self, kind):
+        def opener(settings, backend):
+            session = kind(settings, self.repo, oom=self.oom)
+            self.sessions.append(session)
+            return session
+
+        return opener
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    monkeypatch.setattr(measure_module, "seed_everything", lambda seed: None)
+    bench = Bench(tmp_path)
+    yield bench
+    for name in [name for name in sys.modules if name.startswith(("<oomscope", "the_repo_"))]:
+        del sys.modules[name]
+
+
+STEPPING = "def setup(ctx):\n    return oomscope.Target({step}, model='the model', optimizer='the optimizer')\n"
+RAISING = "def setup(ctx):\n    def step():\n        {step}\n    return step\n"
+
+
+def test_a_target_that_fits(bench: Bench) -> None:
+    result = bench(STEPPING.format(step="lambda: None"), iterations=3)
+    assert result.outcome == "fits"
+    assert result.failure is None is result.oom
+    (session,) = bench.sessions
+    assert session.log == ["enter", "iteration 0", "iteration 1", "iteration 2", "exit"]
+    assert session.watched == [("the model", "the optimizer")]
+    assert bench.kept == []
+    stages = list(dict.fromkeys(step.stage for step in bench.steps))
+    assert stages == ["import", "setup", "step", "analyse"]
+
+
+def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
+    result = bench(STEPPING.format(step="lambda: None"))
+    peak = result.peak
+    assert (peak.requested_bytes, peak.reserved_bytes, peak.phase, peak.iteration) == (
+        96 * MiB,
+        128 * MiB,
+        "forward",
+        0,
+    )
+    assert str(peak.site) == "model.py:7 forward"
+    assert peak.categories == {"parameter": 64 * MiB, "temporary": 32 * MiB}
+    assert [(row.site.module, row.bytes, row.category) for row in peak.sites] == [
+        ("mlp.*", 64 * MiB, "parameter"),
+        ("", 32 * MiB, "temporary"),
+    ]
+    assert result.available_bytes == 1000 * MiB
+    assert result.margin_bytes == 872 * MiB
+    assert [(row.phase, row.requested_bytes) for row in result.phases] == [
+        ("unknown", 0),
+        ("forward", 96 * MiB),
+        ("backward", 64 * MiB),
+    ]
+    assert max(result.timeline) == 96 * MiB
+    assert result.verdict.kind == "headroom"
+    assert result.notes == ("a note of the backend",)
+    assert ProbeResult.from_json(result.to_json()) == result
+
+
+def test_the_harness_is_told_what_it_needs(bench: Bench) -> None:
+    (bench.repo / "the_repo_model.py").write_text("name = 'from the checkout'\n")
+    (bench.repo / "src").mkdir()
+    (bench.repo / "src" / "the_repo_lib.py").write_text("name = 'from src'\n")
+    result = bench(
+        "import the_repo_model, the_repo_lib\n"
+        "def setup(ctx):\n"
+        "    raise RuntimeError(f'{the_repo_model.name} {the_repo_lib.name} {ctx.device} {ctx.rank} '\n"
+        "                       f'{ctx.world_size} {ctx.seed} {ctx.limit_bytes} {ctx.repo.name}')\n",
+        seed=5,
+        limit_bytes=GiB,
+    )
+    assert result.failure.kind == "setup"
+    assert f"from the checkout from src cpu 0 1 5 {GiB} repo" in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "said"),
+    [
+        ("raise KeyError('at import')", "import", "KeyError: 'at import'"),
+        ("x = 1", "import", "defines no function setup"),
+        ("setup = 3", "import", "defines no function setup"),
+        ("def setup(ctx): raise ValueError('two\\nlines')", "setup", "ValueError: two lines"),
+        ("def setup(ctx): return None", "setup", "setup returned nothing, not a target"),
+        ("def setup(ctx): return 7", "setup", "an object of type int"),
+        ("def setup(ctx): return oomscope.Target(None)", "setup", "Target"),
+        ("def setup(): return None", "setup", "TypeError"),
+        (RAISING.format(step="raise ValueError('in step')"), "step", "harness.py:5 in step"),
+        (RAISING.format(step="raise SystemExit(4)"), "step", "called sys.exit(4)"),
+        (RAISING.format(step="raise AssertionError('Torch not compiled with CUDA enabled')"), "untestable", "by name"),
+    ],
+)
+def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, source: str, kind: str, said: str) -> None:
+    result = bench(source)
+    assert (result.outcome, result.failure.kind) == ("error", kind)
+    assert said in result.failure.message
+    assert "\n" not in result.failure.message
+    assert result.peak is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(MachineUnfitError("no such card"), "unfit"), (AllocatorConfError("no such key"), "untestable")],
+)
+def test_a_session_that_cannot_be_opened_is_no_fault_of_the_target(bench: Bench, error: Exception, kind: str) -> None:
+    def refuse(*_, **__):
+        raise error
+
+    result = bench("def setup(ctx): return lambda: None", session=refuse)
+    assert (result.failure.kind, result.failure.message) == (kind, error.message)
+
+
+def test_a_defect_of_a_session_is_not_blamed_on_the_target(bench: Bench) -> None:
+    def defect(*_, **__):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bench("def setup(ctx): return lambda: None", session=defect)
+
+
+def test_a_missing_checkout_is_named(bench: Bench) -> None:
+    bench.repo.rmdir()
+    result = bench("def setup(ctx): return lambda: None")
+    assert result.failure.kind == "untestable"
+    assert "no such checkout" in result.failure.message
+    bench.repo.mkdir()
+
+
+FAILED = FailedAllocation(requested_bytes=2 * GiB, message="CUDA out of\nmemory.", moment=FORWARD)
+
+
+def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> None:
+    bench.oom = FAILED
+    (bench.repo / "count").write_text("")
+    source = RAISING.format(step="import pathlib, sys; runs = pathlib.Path(sys.path[0], 'count'); "
+                                 "runs.write_text(runs.read_text() + 'x')\n"
+                                 "        if len(runs.read_text()) == 1: raise OOM")  # fmt: skip
+    result = bench(source, iterations=1)
+    assert result.outcome == "oom"
+    assert (result.oom.requested_bytes, result.oom.phase, result.oom.message) == (
+        2 * GiB,
+        "forward",
+        "CUDA out of memory.",
+    )
+    assert [session.settings.unlimited for session in bench.sessions] == [False, True]
+    assert result.demand_bytes == 2 * GiB
+    assert result.verdict.kind == "capacity"
+    (kept,) = bench.kept
+    assert kept == replace(result, demand_bytes=None, verdict=kept.verdict)
+
+
+def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:
+    bench.oom = FAILED
+    result = bench(RAISING.format(step="raise OOM"))
+    assert result.outcome == "oom"
+    assert result.demand_bytes is None
+    assert "the demand of the whole run is unknown: memory ran out there too" in result.notes
+
+
+def test_the_demand_is_not_measured_where_nobody_wants_it(bench: Bench) -> None:
+    bench.oom = FAILED
+    assert bench(RAISING.format(step="raise OOM"), measure_demand=False).outcome == "oom"
+    assert len(bench.sessions) == 1
+
+
+def test_out_of_memory_in_setup_counts_too(bench: Bench) -> None:
+    bench.oom = FAILED
+    assert bench("def setup(ctx): raise OOM", measure_demand=False).outcome == "oom"
+
+
+def test_an_out_of_memory_error_that_the_target_survives_is_a_note(bench: Bench) -> None:
+    bench.oom = FAILED
+    result = bench(RAISING.format(step="pass"))
+    assert (result.outcome, result.oom) == ("fits", None)
+    assert "an allocation failed once and the target went on" in result.notes
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate')", "outside"),
+        ("MemoryError()", "host"),
+    ],
+)
+def test_memory_refused_by_others_is_told_apart(bench: Bench, error: str, kind: str) -> None:
+    result = bench(RAISING.format(step=f"raise {error}"), measure_demand=False)
+    assert result.outcome == "oom"
+    assert result.verdict.kind == kind
+
+
+def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "out.pickle"
+    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path))
+    assert result.snapshot == str(path)
+    assert len(load_snapshot(path).traces[0]) == result.events
+
+
+def test_a_snapshot_that_cannot_be_written_is_a_note(bench: Bench, tmp_path: Path) -> None:
+    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(tmp_path / "no" / "out.pickle"))
+    assert (result.outcome, result.snapshot) == ("fits", None)
+    assert any(note.startswith("no snapshot:") for note in result.notes)
+
+
+def test_the_second_run_sees_fresh_modules(bench: Bench) -> None:
+    bench.oom = FAILED
+    (bench.repo / "the_repo_state.py").write_text("calls = []\n")
+    bench("import the_repo_state\ndef setup(ctx):\n    the_repo_state.calls.append(1)\n"
+          "    if len(the_repo_state.calls) > 1: raise ValueError('state leaked')\n    raise OOM\n")  # fmt: skip
+    assert len(bench.sessions) == 2
+    assert len(sys.modules["the_repo_state"].calls) == 1
