@@ -43,6 +43,8 @@ PINNED_FACTORIES: Final = {
     aten.rand.default,
     aten.randn.default,
 }
+FAKE_MODE: Final = torch._C._TorchDispatchModeKey.FAKE
+
 TORCHS_OWN: Final = {"aten", "prims", "c10d", "_c10d_functional"}
 """Namespaces whose errors are the program's; in others they mean a custom kernel without a shape rule."""
 
@@ -125,6 +127,8 @@ class SimMode(TorchDispatchMode):
                 concerned = True
             elif kind not in PLAIN_TYPES:
                 return NotImplemented
+        if torch._C._get_dispatch_mode(FAKE_MODE) is not None:
+            return func(*args, **kwargs)  # torch itself works out shapes, as DTensor does for its sharding
         if not concerned and not self._asks_for_device(func, kwargs):
             return func(*args, **kwargs)
         frame = sys._getframe(1)

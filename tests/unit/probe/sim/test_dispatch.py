@@ -231,3 +231,48 @@ def test_collectives_are_communication_and_return_at_once(simulate, story):
     finally:
         dist.destroy_process_group()
     assert story(session.measurement()).categories() == {"communication": 1024}
+
+
+@pytest.fixture
+def world():
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("sim:fake,cpu:fake", rank=0, world_size=8, store=FakeStore())
+    yield 8
+    dist.destroy_process_group()
+
+
+def test_tensor_parallel_dtensors_hold_their_shard(simulate, world):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    session = simulate()
+    mesh = init_device_mesh("sim", (world,))
+    with session:
+        model = torch.nn.Sequential(
+            torch.nn.Linear(1024, 1024, device=session.device, bias=False),
+            torch.nn.Linear(1024, 1024, device=session.device, bias=False),
+        )
+        model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        assert torch.sim.memory_allocated() == 2 * 4 * MiB // world
+        model(torch.randn(8, 1024, device=session.device)).sum().backward()
+        assert model[0].weight.grad.to_local().shape == (1024 // world, 1024)
+
+
+def test_fully_sharded_parameters_are_gathered_one_layer_at_a_time(simulate, world):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    session = simulate()
+    mesh = init_device_mesh("sim", (world,))
+    with session:
+        model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, device=session.device, bias=False) for _ in range(8)))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        shards = torch.sim.memory_allocated()
+        assert shards == 8 * 4 * MiB // world
+        model(torch.randn(8, 1024, device=session.device)).sum().backward()
+        whole = 8 * 4 * MiB
+        assert torch.sim.max_memory_allocated() < shards + whole
