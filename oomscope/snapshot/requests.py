@@ -158,7 +158,7 @@ def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indice
     for position in np.argsort(table.freed[rows], kind="stable").tolist():
         row = rows[position]
         now = int(serial[max(table.freed[row], 0)])
-        for epoch in [epoch for epoch in handle_of if epoch <= now]:
+        for epoch in [epoch for epoch in handle_of if epoch < now]:
             idle.append(handle_of.pop(epoch))  # noqa: PERF401 - it takes from the mapping that names them
         epoch = int(serial[table.completed[row]]) if table.completed[row] < table.end else 2**62
         if epoch not in handle_of:

@@ -14,7 +14,8 @@ ACTIONS = {action.name.lower(): action for action in Action}
 class Machine:
     """Runs requests on the emulator and writes the trace of them.
 
-    ``failure`` is the first request that failed; the segments are copied at that instant.
+    ``failure`` is the first request that failed; the segments are copied at that instant. ``waited`` says that a
+    request was served only after a wait for other streams, which a trace does not tell from blocks freed in time.
     """
 
     def __init__(self, total: int, conf: str = "", *, non_torch: int = 0, others: int = 0, fraction=None) -> None:
@@ -28,6 +29,7 @@ class Machine:
         self.builder = TraceBuilder()
         self.failure: FailedRequest | None = None
         self.moment = Moment("forward", 0, 0)
+        self.waited = False
         self._size: dict[int, tuple[int, int]] = {}
         self._clock = 0
 
@@ -36,6 +38,7 @@ class Machine:
     ) -> int | None:
         """Return the address, or None where it failed."""
         stack = (Frame("/user/train.py", line, "step"),)
+        pending, retries = self.allocator.active_bytes > self.allocator.allocated_bytes, self.retries
         try:
             address = self.allocator.malloc(size, stream).address
         except DeviceOutOfMemory as error:
@@ -45,6 +48,7 @@ class Machine:
                 requested_bytes=size, event=event, stream=stream, segments=self.segments()
             )
             return None
+        self.waited |= pending and self.retries > retries
         self._drain()
         self._event(Action.ALLOC, address, size, stream, stack, category)
         self._size[address] = (size, stream)
@@ -62,6 +66,10 @@ class Machine:
         if not pending:
             self._event(Action.FREE_COMPLETED, address, size, stream)
         self._drain()
+
+    @property
+    def retries(self) -> int:
+        return self.allocator.num_alloc_retries
 
     def use_on(self, address: int, stream: int) -> None:
         self.allocator.record_stream(address, stream)
