@@ -48,6 +48,9 @@ FAKE_MODE: Final = torch._C._TorchDispatchModeKey.FAKE
 TORCHS_OWN: Final = {"aten", "prims", "c10d", "_c10d_functional"}
 """Namespaces whose errors are the program's; in others they mean a custom kernel without a shape rule."""
 
+IN_PLACE_COLLECTIVES: Final = {torch.ops.c10d.allreduce_, torch.ops.c10d.broadcast_, torch.ops.c10d.send}
+"""Collectives whose tensors are the program's own data before and after."""
+
 OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
 """Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
 
@@ -194,7 +197,7 @@ class SimMode(TorchDispatchMode):
             out = self._shapes(func, args, kwargs)
         self._adopt(out, call, category or self._category(func))
         if func.namespace == "c10d":
-            self._mark_communication(args)
+            self._mark_received(func, args)
         if self._op_temporaries:
             self._temporaries(call)
         return out
@@ -229,8 +232,11 @@ class SimMode(TorchDispatchMode):
             return Category.ACTIVATION
         return Category.TEMPORARY
 
-    def _mark_communication(self, args: Sequence[Any]) -> None:
-        for tensor in _tensors(args):
+    def _mark_received(self, func: Any, args: Sequence[Any]) -> None:
+        """Call what a collective writes into a communication buffer; what it changes in place keeps its purpose."""
+        if func.overloadpacket in IN_PLACE_COLLECTIVES:
+            return
+        for tensor in _tensors(args[0]):
             if isinstance(tensor, FakeTensor) and tensor.fake_device.type == DEVICE_TYPE:
                 tenant = self._memory.tenant_of(tensor.untyped_storage())
                 if tenant is not None and tenant.category is Category.TEMPORARY:

@@ -248,10 +248,11 @@ class SimMemory:
             self.builder.set_category(tenant.event, category)
 
     def settle(self) -> None:
-        """Sort what forward left behind: temporaries of forward that are still alive are activations."""
+        """Sort what forward left behind: received buffers and temporaries still alive are activations."""
+        passing = {Category.TEMPORARY, Category.COMMUNICATION}
         alive = {id(tenant) for _, tenant in self._tenants.values()}
         for tenant in self._newborn:
-            if tenant.category is Category.TEMPORARY and not tenant.in_backward and id(tenant) in alive:
+            if tenant.category in passing and not tenant.in_backward and id(tenant) in alive:
                 self.relabel(tenant, Category.ACTIVATION)
         self._newborn.clear()
 

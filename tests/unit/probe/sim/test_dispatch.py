@@ -216,21 +216,20 @@ def test_a_custom_kernel_without_a_shape_rule_is_refused_by_name(simulate):
         kernel(torch.empty(4, device=session.device))
 
 
-def test_collectives_are_communication_and_return_at_once(simulate, story):
+def test_received_buffers_are_communication_and_collectives_return_at_once(simulate, story, world):
     import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from oomscope.model.collectives import all_gather
 
     session = simulate()
-    dist.init_process_group("sim:fake,cpu:fake", rank=3, world_size=4096, store=FakeStore())
-    try:
-        with session, session.iteration(0):
-            x = torch.empty(256, device=session.device)
-            dist.all_reduce(x)
-            work = dist.isend(x, 5)
-            work.wait()
-    finally:
-        dist.destroy_process_group()
-    assert story(session.measurement()).categories() == {"communication": 1024}
+    with session, session.iteration(0):
+        part = torch.empty(256, device=session.device)
+        dist.all_reduce(part)
+        whole = torch.empty(256 * world, device=session.device)
+        all_gather(whole, part, None)
+        dist.isend(part, 5).wait()
+        del whole
+    assert story(session.measurement()).categories() == {"temporary": 1024, "communication": 1024 * world}
 
 
 @pytest.fixture
