@@ -1,0 +1,41 @@
+"""The simulated peak of the published models is what the ledger adds up to, within one per cent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oomscope.config.load import load_preset
+from oomscope.model import ledger
+from oomscope.probe.jobs import bundled_job
+from oomscope.probe.launch import run
+from oomscope.units import MiB
+
+CUBLAS_WORKSPACES = 2 * 32 * MiB
+"""One for the forward and one for the backward thread on an H100."""
+
+
+def ledger_sum(config) -> int:
+    """Bytes of states, of every microbatch in flight, of the loss's transient and of the workspaces."""
+    parallel = config.parallel
+    stages = parallel.pipeline_model_parallel_size
+    layers = config.model.num_layers // stages
+    last = stages == 1
+    parameters = ledger.stage_parameters(config, layers, pre_process=True, post_process=last)
+    states = parameters * (6 + 12 / parallel.data_parallel_size)
+    in_flight = min(stages, config.num_microbatches)
+    activations = in_flight * ledger.stage_bytes(config, layers, pre_process=True, post_process=last)
+    logits = ledger.loss_peak_bytes(config) // 3 if last else 0
+    return int(states) + activations + logits + CUBLAS_WORKSPACES
+
+
+@pytest.mark.parametrize("preset", ["llama3-8b", "llama3-70b"])
+def test_the_peak_is_the_ledgers_sum_within_one_per_cent(preset):
+    config = load_preset(preset).config
+    result = run(replace(bundled_job(config), backend="sim"))
+    assert result.outcome == "fits", result.failure
+    assert result.peak is not None
+    assert result.peak.requested_bytes == pytest.approx(ledger_sum(config), rel=0.01)
+    assert sum(result.peak.categories.values()) == result.peak.requested_bytes
+    assert sum(row.bytes for row in result.peak.sites) == result.peak.requested_bytes
