@@ -104,6 +104,15 @@ class StageLinks:
         self._device = device
         self._observer = observer
 
+    def connect(self) -> None:
+        """Meet all stages once; call it on each before the first step.
+
+        A batch of sends and receives may concern some ranks of a group only if it is not the group's first
+        communication (``torch.distributed.batch_isend_irecv``).
+        """
+        if self._state.pp_group is not None:
+            dist.all_reduce(torch.zeros(1, device=self._device), group=self._state.pp_group)
+
     def receive(self, action: Action) -> torch.Tensor | None:
         """Return what ``action`` needs from its neighbour, None where it needs nothing."""
         buffer = self._buffer(action)

@@ -94,6 +94,7 @@ class Trainer:
             self.observer.role("main_gradient", [buffer.grads for buffer in buffers])
             optimizer = MixedPrecisionOptimizer(self.config, self.state, buffers, self.observer)
             links = _build_links(self.config, self.state, self.device, self.observer)
+            links.connect()
             self._parts = _Parts(stage, buffers, optimizer, links)
 
     def step(self, iteration: int) -> torch.Tensor | None:
