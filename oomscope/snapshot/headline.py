@@ -39,7 +39,7 @@ def headroom_headline(verdict: Verdict, leak: Leak | None = None) -> str:
 
 
 def _what_failed(verdict: Verdict) -> str:
-    live = f"{format_size(verdict.live_requested_bytes)} live of the {format_size(verdict.available_bytes)} to be had"
+    live = f"{format_size(verdict.live_requested_bytes)} live, of {format_size(verdict.available_bytes)} available"
     if verdict.kind == "host":
         return f"{HOST_TEXT}; {live}" if verdict.available_bytes else HOST_TEXT
     if verdict.kind == "outside":
