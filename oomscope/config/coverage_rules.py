@@ -60,6 +60,16 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core transformer/attention.py",
     ),
     Rule(
+        id="N-moe",
+        severity="not_modelled",
+        keys=("model.num_moe_experts",),
+        applies=lambda config: config.model.num_moe_experts is not None,
+        summary="Mixture-of-experts layers: router, dispatch and grouped experts.",
+        message="a router, its dispatch and grouped experts are not there",
+        remedy="take a dense model",
+        source="Megatron-Core transformer/moe/moe_layer.py",
+    ),
+    Rule(
         id="N-etp",
         severity="not_modelled",
         keys=(

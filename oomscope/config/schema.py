@@ -418,12 +418,6 @@ class Config(Section):
         modules = self.recompute.recompute_modules
         return ("core_attn",) if modules is None else modules
 
-    @property
-    def offloaded_layers(self) -> int:
-        """Leading layers whose saved activations go to the host: none unless layer offloading of activations is on."""
-        offload = self.offload
-        return offload.cpu_offloading_num_layers if offload.cpu_offloading and offload.cpu_offloading_activations else 0
-
     def flat(self) -> dict[str, Any]:
         """Return dotted keys and JSON values of every field, in declaration order."""
         document = self.model_dump(mode="json")

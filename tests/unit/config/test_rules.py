@@ -183,6 +183,7 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.num_query_groups": 1, **TP2}],
         [{"model.num_query_groups": 2, **TP2}, {"model.num_query_groups": 1}],
     ),
+    "N-moe": ([MOE], [{}]),
     "N-etp": (
         [{**MOE, **SP2}, {**MOE, "parallel.expert_tensor_parallel_size": 2, "parallel.data_parallel_size": 2}],
         [{**MOE, **SP2, "parallel.expert_tensor_parallel_size": 1}, TP2],

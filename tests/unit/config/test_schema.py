@@ -11,7 +11,6 @@ from oomscope.config.schema import (
     Config,
     DataConfig,
     ModelConfig,
-    OffloadConfig,
     ParallelConfig,
     PrecisionConfig,
     RecomputeConfig,
@@ -74,19 +73,6 @@ def test_auto_attention(implementation: str, bf16: bool, backend: str) -> None:
 )
 def test_recomputed_modules(recompute: RecomputeConfig, modules: tuple[str, ...]) -> None:
     assert config(recompute=recompute).recompute_modules == modules
-
-
-@pytest.mark.parametrize(
-    ("offload", "layers"),
-    [
-        (OffloadConfig(), 0),
-        (OffloadConfig(cpu_offloading_num_layers=1), 0),
-        (OffloadConfig(cpu_offloading=True, cpu_offloading_num_layers=1), 1),
-        (OffloadConfig(cpu_offloading=True, cpu_offloading_num_layers=1, cpu_offloading_activations=False), 0),
-    ],
-)
-def test_offloaded_layers(offload: OffloadConfig, layers: int) -> None:
-    assert config(offload=offload).offloaded_layers == layers
 
 
 def test_flat_lists_every_key_in_order() -> None:
