@@ -5,17 +5,18 @@ Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`,
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Final, Literal
 
+from oomscope.probe.fingerprint import versions
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.measurement import FailedAllocation, Measurement
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult
+from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
+from oomscope.snapshot.trace import Trace
 from oomscope.snapshot.verdict import FailedRequest, judge
 from oomscope.snapshot.verdict_types import Verdict
 
@@ -61,7 +62,7 @@ def analyse(
             )
             for row in timeline.phase_peaks()
         ),
-        oom=oom_of(measurement.oom, rule) if out_of_memory and measurement.oom else None,
+        oom=oom_of(measurement.oom, measurement.trace, rule) if out_of_memory and measurement.oom else None,
         verdict=verdict_of(job, measurement, out_of_memory=out_of_memory),
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
@@ -75,7 +76,7 @@ def analyse(
         num_alloc_retries=stats.num_alloc_retries,
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
-        versions=measurement.versions,
+        versions=versions() | measurement.versions,
         notes=(*measurement.notes, *_survived(measurement, out_of_memory)),
     )
 
@@ -95,21 +96,28 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
         iteration=moment.iteration,
         phase=moment.phase,
         microbatch=moment.microbatch,
-        site=rule.site_of(trace.stacks[trace.stack_id[event]], trace.modules[trace.module_id[event]]),
+        site=site_at(trace, event, rule),
         event=event,
         categories=by_category(timeline, event),
         sites=by_site(timeline, event, rule.group_of),
     )
 
 
-def oom_of(failed: FailedAllocation, rule: SiteRule) -> Oom:
+def site_at(trace: Trace, event: int, rule: SiteRule) -> Site | None:
+    """Return the line behind ``event``: for one in backward the forward line that caused it, where that is known."""
+    stack = trace.stacks[trace.forward_stack_id[event] or trace.stack_id[event]]
+    return rule.site_of(stack, trace.modules[trace.module_id[event]])
+
+
+def oom_of(failed: FailedAllocation, trace: Trace, rule: SiteRule) -> Oom:
     """Return the failed allocation as it is reported."""
+    recorded = site_at(trace, failed.event, rule) if failed.event is not None else None
     return Oom(
         requested_bytes=failed.requested_bytes,
         iteration=failed.moment.iteration,
         phase=failed.moment.phase,
         microbatch=failed.moment.microbatch,
-        site=rule.site_of(failed.stack),
+        site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
         event=failed.event,
     )
@@ -147,7 +155,7 @@ def verdict_of(job: ProbeJob, measurement: Measurement, *, out_of_memory: bool) 
 
 def installed_torch() -> str:
     """Return the installed torch's version, such as ``2.13``."""
-    return ".".join(importlib.metadata.version("torch").split(".")[:2])
+    return ".".join(versions()["torch"].split(".")[:2])
 
 
 def flops_of(job: ProbeJob) -> dict[str, int]:

@@ -30,14 +30,14 @@ def fingerprint(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     GPU and driver are not in it: on cuda a result names them itself, and a caller that caches adds them.
     """
     environment = os.environ if environment is None else environment
-    named = {f"env.{name}": environment[name] for name in MEASURED_VARIABLES if name in environment}
-    return {
-        "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
-        "oomscope": oomscope.__version__,
-        "sources": sources_hash(),
-        **named,
-    }
+    variables = {f"env.{name}": environment[name] for name in MEASURED_VARIABLES if name in environment}
+    return versions() | {"sources": sources_hash()} | variables
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, oomscope and :data:`PACKAGES`; ``none`` where one is not installed."""
+    packages = {name: _version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "oomscope": oomscope.__version__, **packages}
 
 
 def sources_hash(root: Path | None = None) -> str:

@@ -77,7 +77,7 @@ class Progress:
     """One line of progress from a running probe."""
 
     stage: str
-    """``import``, ``setup``, ``step``, ``analyse``."""
+    """``import``, ``setup``, ``step``, ``analyse``; ``demand`` during the second run after an OOM."""
     done: int = 0
     total: int = 0
     detail: dict[str, Any] = field(default_factory=dict)

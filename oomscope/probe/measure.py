@@ -80,8 +80,12 @@ def _demand(
     opener: Opener,
 ) -> int | str:
     """Return the largest live requested bytes of the whole run on a card without a limit, or why it is unknown."""
+
+    def told(step: Progress) -> None:
+        progress(replace(step, stage="demand"))
+
     try:
-        ending = run_once(job, replace(settings, unlimited=True), backend, progress=progress, opener=opener)
+        ending = run_once(job, replace(settings, unlimited=True), backend, progress=told, opener=opener)
     except OomscopeError as error:
         return str(error)
     if ending.failure is not None:

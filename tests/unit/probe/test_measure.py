@@ -252,6 +252,7 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     )
     assert [session.settings.unlimited for session in bench.sessions] == [False, True]
     assert result.demand_bytes == 2 * GiB
+    assert bench.steps[-1] == Progress(stage="demand", done=1, total=1)
     assert result.verdict.kind == "capacity"
     (kept,) = bench.kept
     assert kept == replace(result, demand_bytes=None, verdict=kept.verdict)
