@@ -59,6 +59,8 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "pp2": {"pp": 2},
         "dp2": {"dp": 2},
         "dp2-distopt": {"dp": 2, "distopt": True},
+        "dp2-overlap": {"dp": 2, "overlap": True},
+        "dp2-distopt-overlap": {"dp": 2, "distopt": True, "overlap": True},
     },
     4: {
         "tp4": {"tp": 4},
@@ -80,7 +82,14 @@ CASES = [
 
 
 def make_config(
-    model: str, *, tp: int = 1, pp: int = 1, dp: int = 1, sp: bool = False, distopt: bool = False
+    model: str,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    sp: bool = False,
+    distopt: bool = False,
+    overlap: bool = False,
 ) -> Config:
     return Config(
         model=ModelConfig(**MODELS[model]),
@@ -90,7 +99,13 @@ def make_config(
             data_parallel_size=dp,
             sequence_parallel=sp,
         ),
-        optimizer=OptimizerConfig(optimizer="sgd", lr=0.1, clip_grad=CLIP, use_distributed_optimizer=distopt),
+        optimizer=OptimizerConfig(
+            optimizer="sgd",
+            lr=0.1,
+            clip_grad=CLIP,
+            use_distributed_optimizer=distopt,
+            overlap_grad_reduce=overlap,
+        ),
         precision=PrecisionConfig(bf16=False),
         data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=SAMPLES // dp),
         probe=ProbeConfig(seed=7),
