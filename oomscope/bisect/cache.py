@@ -1,0 +1,90 @@
+"""Results on disk, outside any repository: a file each, written whole or not at all, trusted only if its key agrees."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oomscope.bisect.identity import digest_of
+from oomscope.probe.result import ErrorKind, ProbeResult
+
+_REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable"})
+"""Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
+_OTHERS_ON_THE_CARD = "foreign"
+
+
+def is_repeatable(result: ProbeResult) -> bool:
+    """Whether ``result`` would come out the same, so that it may stand for another probe with the same key.
+
+    An OOM that other processes on the card had a part in would not.
+    """
+    if result.failure is not None:
+        return result.failure.kind in _REPEATABLE_FAILURES
+    return not (result.verdict is not None and _OTHERS_ON_THE_CARD in result.verdict.tags and result.backend == "cuda")
+
+
+def _ignore(problem: str) -> None:
+    """Take no notice."""
+
+
+@dataclass(frozen=True)
+class ResultCache:
+    """Probe results by key.
+
+    Args:
+        directory: where the files are; made when first written to.
+        warn: told, in one line, of entries that cannot be read or written. They are then as good as absent.
+    """
+
+    directory: Path
+    warn: Callable[[str], None] = field(default=_ignore)
+
+    def get(self, key: Mapping[str, Any]) -> ProbeResult | None:
+        """Return the result that was kept under ``key``; None where there is none."""
+        path = self._path(key)
+        try:
+            entry = json.loads(path.read_bytes())
+            if entry["key"] != json.loads(json.dumps(key)):
+                self.warn(f"{path}: holds another probe's result; ignored")
+                return None
+            return ProbeResult.from_json(entry["result"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self.warn(f"{path}: cannot be read ({type(error).__name__}); ignored")
+            return None
+
+    def put(self, key: Mapping[str, Any], result: ProbeResult) -> None:
+        """Keep ``result`` under ``key`` if it is repeatable."""
+        if not is_repeatable(result):
+            return
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(path, json.dumps({"key": key, "result": result.to_json()}).encode())
+        except OSError as error:
+            self.warn(f"{path}: cannot be written ({error.strerror}); the result is not kept")
+
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        name = digest_of(key)
+        return self.directory / name[:2] / f"{name}.json"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(unfinished).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(unfinished).unlink()
+        raise

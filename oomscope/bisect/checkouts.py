@@ -1,0 +1,129 @@
+"""A disposable clone in which one commit after another is laid out; the user's repository is only read.
+
+``git clone --shared`` borrows the objects of the repository instead of copying them and leaves no trace there, unlike
+``git worktree``, which registers itself in the repository and locks branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.git import Git
+from oomscope.bisect.rooms import remove_tree
+from oomscope.errors import GitError
+
+_GITLINK_MODE = "160000"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """One clone and the commit that it shows.
+
+    Args:
+        repository: where the objects are.
+        path: the clone's work tree; made by :meth:`show` when first needed.
+    """
+
+    repository: Repository
+    path: Path
+
+    def show(self, commit: Commit) -> tuple[str, ...]:
+        """Lay out exactly the files of ``commit`` and return what is not as in a full clone, one line each.
+
+        Whatever else lies in the clone (build products, files that the last probe wrote) is removed.
+
+        Raises:
+            GitError: the commit cannot be laid out.
+        """
+        if not (self.path / ".git").exists():
+            self._clone()
+        try:
+            self._lay_out(commit)
+        except GitError:
+            # A probe may have left the clone in any state, such as with a locked index: take a new one.
+            self._clone()
+            self._lay_out(commit)
+        missing = lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
+        return (*missing, *self._pointers())
+
+    @property
+    def _git(self) -> Git:
+        return Git(self.path, (self.path, self.path / ".git"))
+
+    def _clone(self) -> None:
+        remove_tree(self.path)
+        source = self.repository.common
+        outside = Git(self.path.parent, (source, self.repository.path))
+        _clone_shared(outside, source, self.path)
+
+    def _lay_out(self, commit: Commit) -> None:
+        self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
+        self._git.output("clean", "--quiet", "--force", "--force", "-d", "-x")
+
+    def _pointers(self) -> list[str]:
+        """Name the files whose content is kept elsewhere by Git LFS: only its pointers are in the repository."""
+        tracked = self._git.text("ls-files", "-z", "--", ":(attr:filter=lfs)")
+        names = [name for name in tracked.split("\0") if name]
+        if not names:
+            return []
+        return [f"{len(names)} files are Git LFS pointers, not their content ({names[0]} …)"]
+
+
+def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
+    """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing.
+
+    Args:
+        git: git in the checkout whose submodules they are.
+        commit: the commit shown there.
+        modules: where the user's repository keeps its submodules' objects (``.git/modules``).
+    """
+    missing = []
+    names = _names_by_path(git, commit)
+    for path, wanted in _gitlinks(git, commit):
+        source, target = modules / names.get(path, path), git.directory / path
+        try:
+            if not (source.is_dir() and _is_inside(source, modules) and _is_inside(target, git.directory)):
+                raise GitError("it is not in the repository's own copy: run git submodule update --init --recursive")
+            remove_tree(target)
+            _clone_shared(Git(git.directory, (source,)), source, target)
+            inner = Git(target, (target, target / ".git"))
+            inner.output("checkout", "--quiet", "--force", "--detach", wanted)
+            missing += lay_out_submodules(inner, wanted, source / "modules")
+        except GitError as error:
+            missing.append(f"submodule {path} is empty: {error.message}")
+    return missing
+
+
+def _is_inside(path: Path, directory: Path) -> bool:
+    """Whether ``path`` lies below ``directory``: names in a commit may hold ``..``, and directories may be links."""
+    return path.resolve().is_relative_to(directory.resolve())
+
+
+def _clone_shared(git: Git, source: Path, target: Path) -> None:
+    git.output("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(source), str(target))
+
+
+def _gitlinks(git: Git, commit: str) -> list[tuple[str, str]]:
+    """Return path and commit of every submodule of ``commit``."""
+    rows = git.text("ls-tree", "-r", "-z", commit).split("\0")
+    found = []
+    for row in rows:
+        head, tab, path = row.partition("\t")
+        if tab and head.startswith(_GITLINK_MODE):
+            found.append((path, head.split()[2]))
+    return found
+
+
+def _names_by_path(git: Git, commit: str) -> dict[str, str]:
+    """Return the submodules' names by path, as ``.gitmodules`` has them at ``commit``."""
+    if not git.text("ls-tree", "--name-only", commit, "--", ".gitmodules"):
+        return {}
+    pattern = r"^submodule\..*\.path$"
+    try:
+        listed = git.text("config", "--blob", f"{commit}:.gitmodules", "--null", "--get-regexp", pattern)
+    except GitError:
+        return {}
+    rows = [row.partition("\n") for row in listed.split("\0") if row]
+    return {path: key.removeprefix("submodule.").removesuffix(".path") for key, _, path in rows}

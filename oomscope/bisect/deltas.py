@@ -1,0 +1,108 @@
+"""A minimal set of changes at fault, of many: pure, one question at a time.
+
+The changes are put in a row. The shortest bad beginning of the row ends in a change that is needed; with that change
+made once and for all, the next needed one is looked for before it, and so on until those found are bad by themselves.
+Each costs one bisection, so k needed changes of n take about k * log2(n) probes (compare Junker, QUICKXPLAIN, AAAI
+2004, and Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, IEEE TSE 2002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from oomscope.bisect.search import Answer, Search
+
+Changes = frozenset[int]
+IsValid = Callable[[Changes], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Which changes are to be made."""
+
+    changes: Changes
+    probes_left: int
+    """Answers that the bisection under way may still need, this one included. More bisections may follow."""
+
+
+def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, Answer, list[Changes]]:
+    """Ask about sets of changes and return the units that together are bad, of which none can be left out.
+
+    Args:
+        units: changes that are made together, in an order in which every beginning of the row makes sense if
+            possible. No change at all is known to be good, and all of them together are known to be bad.
+        is_valid: whether a set of changes can be tested at all; sets that cannot are never asked about.
+
+    That none can be left out holds where more changes never turn bad into good. Units that no testable set tells
+    apart are returned as one.
+    """
+    needed: list[Changes] = []
+    bad = len(units)
+    while bad > 0:
+        made = frozenset[int]().union(*needed)
+        if needed and is_valid(made) and (yield Question(changes=made, probes_left=1)) is Answer.BAD:
+            break
+        search = Search.over(bad)
+        for position in range(1, bad):
+            if not is_valid(_beginning(units, position) | made):
+                search = search.told(position, Answer.UNTESTABLE)
+        while (wanted := search.wanted) is not None:
+            changes = _beginning(units, wanted) | made
+            search = search.told(wanted, (yield Question(changes=changes, probes_left=search.probes_left)))
+        found = search.found
+        needed.append(frozenset[int]().union(*units[found.last_good : found.first_bad]))
+        bad = found.last_good
+    return needed[::-1]
+
+
+def units_of(count: int, is_valid: IsValid) -> list[Changes]:
+    """Return the changes 0 to ``count`` - 1 in groups that are valid only together, prerequisites first.
+
+    A change that is invalid alone needs others. Those that need each other, directly or by way of others, are one
+    group; a group comes after the groups that it needs.
+
+    Args:
+        count: how many changes there are.
+        is_valid: whether a set of changes is; all of them together are.
+    """
+    everything = frozenset(range(count))
+    needs = [smallest_valid(frozenset({change}), everything, is_valid) for change in range(count)]
+    reach = [_closure(change, needs) for change in range(count)]
+    units: list[Changes] = []
+    for change in sorted(range(count), key=lambda change: (len(reach[change]), change)):
+        group = frozenset(other for other in reach[change] if change in reach[other])
+        if group not in units:
+            units.append(group)
+    return units
+
+
+def smallest_valid(wanted: Changes, among: Changes, is_valid: IsValid) -> Changes:
+    """Return a small valid set of changes with ``wanted`` in it: ``among``, which is valid, less what can go.
+
+    Halves go first, then ever smaller stretches: changes that need each other stand together and must go together.
+    """
+    if is_valid(wanted):
+        return wanted
+    row = sorted(among - wanted)
+    kept = among
+    length = len(row)
+    while length > 0:
+        for start in range(0, len(row), length):
+            left = kept - frozenset(row[start : start + length])
+            if left != kept and is_valid(left):
+                kept = left
+        length //= 2
+    return kept
+
+
+def _closure(change: int, needs: list[Changes]) -> Changes:
+    reached, new = frozenset[int](), frozenset({change})
+    while new:
+        reached |= new
+        new = frozenset[int]().union(*(needs[other] for other in new)) - reached
+    return reached
+
+
+def _beginning(units: list[Changes], length: int) -> Changes:
+    return frozenset[int]().union(*units[:length])

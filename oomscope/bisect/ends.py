@@ -1,0 +1,32 @@
+"""Both ends are checked before anything is searched; often they are the answer."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.search import Answer
+
+
+class EndsAnswer(NamedTuple):
+    """The answer that the ends alone give."""
+
+    kind: Literal["no_culprit", "ends_invalid"]
+    reason: str
+
+
+def judge_ends(good: ProbeRecord, bad: ProbeRecord) -> EndsAnswer | None:
+    """Return the answer that two probed ends give; None where the good one is good and the bad one bad.
+
+    Two good ends mean that nothing is at fault. A good end that is bad, or an end that cannot be tested, means that
+    the question was put wrongly.
+    """
+    if good.answer is Answer.UNTESTABLE:
+        return EndsAnswer("ends_invalid", f"the good end cannot be tested: {good.reason}")
+    if bad.answer is Answer.UNTESTABLE:
+        return EndsAnswer("ends_invalid", f"the bad end cannot be tested: {bad.reason}")
+    if good.answer is Answer.GOOD:
+        return None if bad.answer is Answer.BAD else EndsAnswer("no_culprit", f"the bad end is good: {bad.reason}")
+    if bad.answer is Answer.GOOD:
+        return EndsAnswer("ends_invalid", "the good end is bad and the bad end good: swap them")
+    return EndsAnswer("ends_invalid", f"the good end is bad already: {good.reason}")

@@ -1,0 +1,122 @@
+"""Runs git so that nothing but the arguments decides what it does, and so that it writes nothing unasked.
+
+The user's environment and settings are kept out: variables such as ``GIT_DIR`` (set inside hooks) would point git at
+another repository, and settings can run programs. That is why git is called directly here: GitPython reads those
+variables from the process's own environment and always hands it on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomscope.errors import GitError
+
+_SETTINGS = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.attributesFile", os.devnull),
+    ("core.excludesFile", os.devnull),
+    ("core.quotePath", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("submodule.recurse", "false"),
+    ("log.showSignature", "false"),
+    ("i18n.logOutputEncoding", "UTF-8"),
+    ("advice.detachedHead", "false"),
+    ("checkout.workers", "1"),
+)
+"""Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook, monitor or
+filter runs, nothing is collected, and output does not depend on taste."""
+
+_VARIABLES = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # status and diff do not refresh the index
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its hash says
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+}
+
+
+@dataclass(frozen=True)
+class Git:
+    """git with one directory trusted.
+
+    Args:
+        directory: where it runs.
+        trusted: repositories that may belong to somebody else (git-config(1), ``safe.directory``): those that the
+            user named.
+    """
+
+    directory: Path
+    trusted: tuple[Path, ...] = ()
+
+    def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """Return what git prints.
+
+        Raises:
+            GitError: there is no git, or it failed; says what git said, in one line.
+        """
+        done = self._run(arguments, stdin)
+        if done.returncode != 0:
+            raise GitError(_said(done), where=str(self.directory))
+        return done.stdout
+
+    def text(self, *arguments: str) -> str:
+        """Return what git prints, as text without the last newline."""
+        return self.output(*arguments).decode(errors="replace").rstrip("\n")
+
+    def succeeds(self, *arguments: str) -> bool:
+        """Return whether git exits with 0.
+
+        Raises:
+            GitError: it exits with more than 1, which is no answer.
+        """
+        done = self._run(arguments, b"")
+        if done.returncode not in {0, 1}:
+            raise GitError(_said(done), where=str(self.directory))
+        return done.returncode == 0
+
+    def _run(self, arguments: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(
+                ["git", *arguments],
+                cwd=self.directory,
+                env=isolated(os.environ, self.trusted),
+                input=stdin,
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise GitError("there is no git", where="PATH", remedy="install git") from None
+
+
+def isolated(environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the environment for git: the user's without any variable of git's, and with fixed settings."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    settings = [*_SETTINGS, *(("safe.directory", str(path)) for path in trusted)]
+    numbered = {
+        name: value
+        for index, (key, setting) in enumerate(settings)
+        for name, value in ((f"GIT_CONFIG_KEY_{index}", key), (f"GIT_CONFIG_VALUE_{index}", setting))
+    }
+    return {**kept, **_VARIABLES, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return git's first complaint in one line."""
+    lines = done.stderr.decode(errors="replace").splitlines()
+    complaints = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    text = next(iter(complaints), f"status {done.returncode}")
+    for prefix in ("fatal: ", "error: "):
+        text = text.removeprefix(prefix)
+    return f"git: {text}"

@@ -1,0 +1,100 @@
+"""The key under which a probe's result may be used again: everything that can change it, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from oomscope.probe.environment import allocator_conf, cublas_workspace_config
+from oomscope.probe.fingerprint import fingerprint
+from oomscope.probe.job import BundledTarget, ProbeJob
+
+KEY_VERSION = 1
+
+_NOT_MEASURED = ("target", "timeout_s", "snapshot_path")
+"""Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result."""
+_DRIVER = Path("/proc/driver/nvidia")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What a harness target is made of; a bundled one is made of its configuration, which the job holds."""
+
+    tree: str = ""
+    """Hash of the tree of files under test (submodules included, by their commits)."""
+    harness: str = ""
+    """Hash of the harness file's bytes."""
+
+    @classmethod
+    def of(cls, tree: str, harness: Path) -> Content:
+        """Return the content of a checkout of ``tree`` under the file ``harness``."""
+        return cls(tree=tree, harness=hashlib.sha256(harness.read_bytes()).hexdigest())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a result depends on besides its job and content."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions, oomscope's own sources and the measured variables (:func:`oomscope.probe.fingerprint.fingerprint`)."""
+    packages: str = ""
+    """Hash of all installed distributions and their versions: a harness may import any of them."""
+    gpus: tuple[str, ...] = ()
+    """Driver and cards, as the driver describes them; empty where there is no NVIDIA driver."""
+
+    @classmethod
+    def here(cls, environment: Mapping[str, str]) -> Machine:
+        """Return this machine under ``environment``."""
+        return cls(versions=fingerprint(environment), packages=installed_packages(), gpus=driver_and_cards())
+
+
+def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the key of ``job`` as JSON values.
+
+    Where the checkout or the harness lie does not matter; what they hold does. Driver and cards count unless the
+    simulated device was asked for.
+    """
+    fields = {name: value for name, value in job.to_json().items() if name not in _NOT_MEASURED}
+    fields["allocator_conf"] = allocator_conf(job, environment)
+    fields["cublas_workspace_config"] = cublas_workspace_config(job, environment)
+    is_bundled = isinstance(job.target, BundledTarget)
+    target: dict[str, Any] = {"kind": job.target.kind}
+    if isinstance(job.target, BundledTarget):
+        target["config"] = job.target.config
+    else:
+        target |= {"tree": content.tree, "harness": content.harness}
+    return {
+        "key_version": KEY_VERSION,
+        "target": target,
+        "job": fields,
+        "versions": dict(machine.versions),
+        "packages": "" if is_bundled else machine.packages,
+        "gpus": [] if job.backend == "sim" else list(machine.gpus),
+    }
+
+
+def digest_of(key: Mapping[str, Any]) -> str:
+    """Return the name of a key: the SHA-256, in hex, of its canonical JSON."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@cache
+def installed_packages() -> str:
+    """Return the SHA-256, in hex, of names and versions of all installed distributions."""
+    rows = sorted({f"{(item.name or '').lower()}=={item.version}" for item in importlib.metadata.distributions()})
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:
+    """Return what the NVIDIA driver's files under ``root`` say of itself and its cards; empty without a driver."""
+    version = root / "version"
+    if not version.is_file():
+        return ()
+    cards = sorted(path.read_text(errors="replace") for path in root.glob("gpus/*/information"))
+    return (version.read_text(errors="replace"), *cards)

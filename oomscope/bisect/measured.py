@@ -1,0 +1,74 @@
+"""The bytes of one probe that a search compares: what the run wanted alive at once, and what was reserved for it.
+
+A run that ended out of memory was cut off before its peak. Where the same run without a limit is known, its demand
+counts; elsewhere what was alive at the failure plus the request that failed, which is a lower bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from oomscope.probe.result import ProbeResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bytes:
+    """Live and reserved bytes of a run, or the difference of two runs."""
+
+    live_bytes: int = 0
+    """Largest amount of requested bytes alive at once."""
+    reserved_bytes: int = 0
+    """Largest amount that the caching allocator held; at the failure for a run that ended out of memory."""
+
+    def __sub__(self, other: Bytes) -> Bytes:
+        return Bytes(
+            live_bytes=self.live_bytes - other.live_bytes,
+            reserved_bytes=self.reserved_bytes - other.reserved_bytes,
+        )
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(
+            live_bytes=self.live_bytes + other.live_bytes,
+            reserved_bytes=self.reserved_bytes + other.reserved_bytes,
+        )
+
+    def to_json(self) -> dict[str, int]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+def bytes_of(result: ProbeResult) -> Bytes | None:
+    """Return the bytes of ``result``; None where nothing was measured."""
+    if result.peak is None or result.outcome == "error":
+        return None
+    return Bytes(live_bytes=live_bytes(result), reserved_bytes=result.peak.reserved_bytes)
+
+
+def is_lower_bound(result: ProbeResult) -> bool:
+    """Whether the live bytes of ``result`` are only those up to a failure."""
+    return result.outcome == "oom" and result.demand_bytes is None
+
+
+def live_bytes(result: ProbeResult) -> int:
+    """Return the requested bytes that the run wanted alive at once (0 where nothing was measured)."""
+    return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
+
+
+def recorded_live_bytes(result: ProbeResult) -> int:
+    """Return the peak of live requested bytes that was reached."""
+    return result.peak.requested_bytes if result.peak else 0
+
+
+def wanted_at_failure(result: ProbeResult) -> int:
+    """Return the bytes alive at the failed allocation plus the request that failed.
+
+    0 for a run that fits, and where the request was not the caching allocator's (a library's, the host's).
+    """
+    if result.outcome != "oom" or result.verdict is None or result.verdict.kind not in {"capacity", "fragmentation"}:
+        return 0
+    return result.verdict.live_requested_bytes + result.verdict.requested_bytes
+
+
+def demand_bytes(result: ProbeResult) -> int:
+    """Return the peak of the same run without a limit; 0 where it was not run or not needed."""
+    return result.demand_bytes or 0 if result.outcome == "oom" else 0

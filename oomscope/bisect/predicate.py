@@ -1,0 +1,132 @@
+"""What counts as bad: ``--bad any-oom | capacity | fragmentation | live>SIZE | reserved>SIZE``.
+
+Only the chosen class is bad, and good needs evidence as well: a run that ended by another kind of failure before the
+question could be answered is untestable, so that a search never drifts to a failure that nobody asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from oomscope.bisect.measured import demand_bytes, is_lower_bound, live_bytes
+from oomscope.bisect.search import Answer
+from oomscope.errors import UsageError
+from oomscope.probe.result import ProbeResult
+from oomscope.units import format_size, parse_size
+
+Class = Literal["any-oom", "capacity", "fragmentation", "live", "reserved"]
+
+_THRESHOLD = re.compile(r"(?P<quantity>live|reserved)\s*>\s*(?P<size>.+)")
+_REMEDY = "write any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """One probe in the words of the search."""
+
+    answer: Answer
+    reason: str
+    """One line: what was seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    """The class of results that is searched for."""
+
+    name: Class = "any-oom"
+    threshold: int = 0
+    """Bytes, for ``live`` and ``reserved``."""
+
+    def __str__(self) -> str:
+        return f"{self.name}>{self.threshold}" if self.name in {"live", "reserved"} else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> Bad:
+        """Return what ``text`` (the value of ``--bad``) asks for.
+
+        Raises:
+            UsageError: it names no class, or its size is none.
+        """
+        name = text.strip().lower()
+        if name == "any-oom":
+            return cls(name="any-oom")
+        if name == "capacity":
+            return cls(name="capacity")
+        if name == "fragmentation":
+            return cls(name="fragmentation")
+        match = _THRESHOLD.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
+        size = parse_size(match["size"], where="--bad")
+        return cls(name="live" if match["quantity"] == "live" else "reserved", threshold=size)
+
+    def judge(self, result: ProbeResult) -> Judgement:
+        """Return whether ``result`` is of the chosen class.
+
+        - An error (import, exception, crash, time-out) is untestable under every class.
+        - ``any-oom``: bad is every run that ended out of memory.
+        - ``capacity``: bad also where the failure was fragmentation but the whole run's demand exceeds the device.
+          A fragmentation failure whose demand is unknown is untestable.
+        - ``fragmentation``: a run that failed for another reason is untestable.
+        - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless (for
+          ``live``) the demand of the whole run is known.
+        """
+        if result.outcome == "error" or result.peak is None:
+            failure = result.failure
+            return _untestable(f"{failure.kind}: {failure.message}" if failure else "nothing was measured")
+        if self.name == "live":
+            return self._judge_live(result)
+        if self.name == "reserved":
+            return self._judge_reserved(result, result.peak.reserved_bytes)
+        if result.outcome == "fits":
+            return Judgement(answer=Answer.GOOD, reason=f"fits, {format_size(result.margin_bytes)} left")
+        if self.name == "any-oom":
+            return _bad(_kind(result))
+        return self._judge_capacity(result) if self.name == "capacity" else _judge_fragmentation(result)
+
+    def _judge_capacity(self, result: ProbeResult) -> Judgement:
+        kind = result.verdict.kind if result.verdict else None
+        if kind == "capacity":
+            return _bad(_kind(result))
+        if kind != "fragmentation":
+            return _untestable(f"{_kind(result)}, not capacity")
+        if demand_bytes(result) > result.available_bytes:
+            return _bad(f"{_kind(result)}; the whole run's demand exceeds the device as well")
+        if is_lower_bound(result):
+            return _untestable(f"{_kind(result)}; what the rest of the run needs is unknown")
+        return Judgement(answer=Answer.GOOD, reason=f"{_kind(result)}, but the whole run's demand has room")
+
+    def _judge_live(self, result: ProbeResult) -> Judgement:
+        return self._compare("live", live_bytes(result), ended_early=is_lower_bound(result))
+
+    def _judge_reserved(self, result: ProbeResult, reserved: int) -> Judgement:
+        return self._compare("reserved", reserved, ended_early=result.outcome == "oom")
+
+    def _compare(self, quantity: str, size: int, *, ended_early: bool) -> Judgement:
+        if size > self.threshold:
+            return _bad(f"{quantity} {format_size(size)}")
+        if ended_early:
+            return _untestable(f"out of memory at {quantity} {format_size(size)}, before the peak was known")
+        return Judgement(answer=Answer.GOOD, reason=f"{quantity} {format_size(size)}")
+
+
+def _judge_fragmentation(result: ProbeResult) -> Judgement:
+    if result.verdict is not None and result.verdict.kind == "fragmentation":
+        return _bad(_kind(result))
+    return _untestable(f"{_kind(result)}, not fragmentation")
+
+
+def _kind(result: ProbeResult) -> str:
+    kind = result.verdict.kind if result.verdict else "kind unknown"
+    where = f" in {result.oom.phase}" if result.oom and result.oom.phase else ""
+    return f"out of memory{where} ({kind})"
+
+
+def _bad(reason: str) -> Judgement:
+    return Judgement(answer=Answer.BAD, reason=reason)
+
+
+def _untestable(reason: str) -> Judgement:
+    return Judgement(answer=Answer.UNTESTABLE, reason=reason)

@@ -1,0 +1,209 @@
+"""Answers a search's questions: from memory, from the cache, else by running a probe; and keeps the record."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from oomscope.bisect.cache import ResultCache
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.identity import Machine, digest_of, key_of
+from oomscope.bisect.measured import bytes_of, is_lower_bound
+from oomscope.bisect.predicate import Bad, Judgement
+from oomscope.bisect.reporter import Reporter
+from oomscope.bisect.request import SearchRequest
+from oomscope.bisect.result import ProbeRecord, Role
+from oomscope.bisect.search import Answer
+from oomscope.errors import GitError, MachineUnfitError
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.ranks import probe_ranks
+from oomscope.probe.result import ProbeResult
+
+
+class Probe(Protocol):
+    """Measures a job; :func:`oomscope.probe.launch.run` does."""
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        """Return what came of ``job``; never raises for what the target does."""
+        ...
+
+
+class OutOfTimeError(Exception):
+    """The deadline passed. It ends the search, not the program."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """An instant after which nothing new is begun and what runs is ended."""
+
+    at: float | None
+    """On ``clock``; None for never."""
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """Return the deadline in ``seconds``; None for never."""
+        return cls(None if seconds is None else clock() + seconds, clock)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; infinite without a deadline."""
+        return float("inf") if self.at is None else self.at - self.clock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked, as records and people name it."""
+
+    role: Role
+    name: str
+    commit: str | None = None
+    subject: str = ""
+    keys: tuple[str, ...] | None = None
+
+
+@dataclass
+class Prober:
+    """Runs experiments and judges them.
+
+    Args:
+        probe: measures one job.
+        bad: what counts as bad.
+        reporter: told of every question and answer.
+        cache: results of earlier searches; None asks everything anew.
+        deadline: when to stop.
+        environment: the variables that probes will see.
+    """
+
+    probe: Probe
+    bad: Bad
+    reporter: Reporter
+    cache: ResultCache | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    records: list[ProbeRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _results: dict[str, ProbeResult] = field(default_factory=dict)
+    _ran: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        request: SearchRequest,
+        probe: Probe,
+        reporter: Reporter,
+        clock: Callable[[], float],
+        environment: Mapping[str, str],
+    ) -> Prober:
+        """Return the prober that ``request`` asks for; its deadline runs from now."""
+        deadline = Deadline.after(request.deadline_s, clock)
+        prober = cls(probe=probe, bad=request.bad, reporter=reporter, deadline=deadline, environment=environment)
+        if request.use_cache:
+            prober.cache = ResultCache(request.places.results, prober.note)
+        return prober
+
+    def ask(
+        self, question: Question, experiment: Experiment | Untestable, left: Callable[[Answer], int]
+    ) -> tuple[ProbeRecord, ProbeResult | None]:
+        """Return the answer to ``question``, and the result that it rests on where something was measured.
+
+        Args:
+            question: its names.
+            experiment: what to measure.
+            left: tells how many more probes may be needed, given the answer.
+
+        Raises:
+            OutOfTimeError: the deadline passed before there was an answer; nothing is recorded.
+            MachineUnfitError: this machine cannot probe at all.
+        """
+        number = len(self.records) + 1
+        self.reporter.probing(question.name, number)
+        started = self.deadline.clock()
+        found = self._measured(experiment)
+        result = None if isinstance(found, Untestable) else found
+        judgement = (
+            Judgement(answer=Answer.UNTESTABLE, reason=found.reason)
+            if isinstance(found, Untestable)
+            else self.bad.judge(found)
+        )
+        record = ProbeRecord(
+            number=number,
+            role=question.role,
+            commit=question.commit,
+            subject=question.subject,
+            keys=question.keys,
+            answer=judgement.answer,
+            reason=judgement.reason,
+            outcome=result.outcome if result else None,
+            bytes=bytes_of(result) if result else None,
+            is_lower_bound=is_lower_bound(result) if result else False,
+            cached=result is not None and not self._ran,
+            wall_s=self.deadline.clock() - started,
+        )
+        self.records.append(record)
+        self.reporter.probed(record, left(judgement.answer))
+        return record, result
+
+    def note(self, text: str) -> None:
+        """Keep ``text`` for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
+        if isinstance(experiment, Untestable):
+            return experiment
+        self._ran = False
+        try:
+            return probe_ranks(experiment.job, list(experiment.ranks), lambda job: self._result(experiment, job))
+        except GitError as error:
+            return Untestable(str(error))
+
+    def _result(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
+        """Return the result of one rank: what is known already, else of a probe."""
+        key = key_of(job, experiment.content, self._machine, self.environment)
+        name = digest_of(key)
+        known = self._results.get(name) or (self.cache.get(key) if self.cache else None)
+        if known is None:
+            self._ran = True
+            for missing in experiment.lay_out():
+                self.note(missing)
+            known = self._run(job)
+            if self.cache:
+                self.cache.put(key, known)
+        self._results[name] = known
+        return known
+
+    def _run(self, job: ProbeJob) -> ProbeResult:
+        """Run a probe; one that was killed from outside gets a second chance."""
+        result = self._run_once(job)
+        if result.failure is not None and result.failure.kind == "killed":
+            result = self._run_once(job)
+        if result.failure is not None and result.failure.kind == "unfit":
+            raise MachineUnfitError(result.failure.message)
+        return _without_checkout(result, job)
+
+    def _run_once(self, job: ProbeJob) -> ProbeResult:
+        left = self.deadline.left_s
+        if left <= 0:
+            raise OutOfTimeError
+        result = self.probe(replace(job, timeout_s=min(job.timeout_s, left)), self.reporter.progressed)
+        if result.failure is not None and result.failure.kind == "timeout" and self.deadline.left_s <= 0:
+            raise OutOfTimeError
+        return result
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return Machine.here(self.environment)
+
+
+def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:
+    """Return ``result`` with the path of the disposable checkout cut off wherever it is named."""
+    if not isinstance(job.target, HarnessTarget):
+        return result
+    prefix = json.dumps(f"{job.target.repo}/")[1:-1]
+    return ProbeResult.from_json(json.loads(json.dumps(result.to_json()).replace(prefix, "")))

@@ -1,0 +1,79 @@
+"""What ``good..bad`` on the command line means: two files where both sides are files, else two revisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomscope.errors import GitError, UsageError
+
+_SEPARATOR = ".."
+_REMEDY = "write GOOD..BAD: two revisions, or two configuration files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevisionRange:
+    """Two revisions as the user wrote them."""
+
+    good: str
+    bad: str
+
+    def __str__(self) -> str:
+        return f"{self.good}{_SEPARATOR}{self.bad}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRange:
+    """Two configuration files."""
+
+    good: Path
+    bad: Path
+
+    def __str__(self) -> str:
+        return f"{self.good}{_SEPARATOR}{self.bad}"
+
+
+def parse_range(text: str) -> RevisionRange | FileRange:
+    """Return what ``text`` names.
+
+    File names may themselves hold two dots (``../a.yaml..b.yaml``): every place where the text can be cut is tried,
+    and the first with an existing file on both sides wins. ``GOOD..`` ends at HEAD, as in git.
+
+    Raises:
+        UsageError: there is nothing to cut, no good side, or a side that is no revision.
+    """
+    for cut in _cuts(text):
+        good, bad = Path(text[:cut]), Path(text[cut + len(_SEPARATOR) :])
+        if good.is_file() and bad.is_file():
+            return FileRange(good=good, bad=bad)
+    good_rev, separator, bad_rev = text.partition(_SEPARATOR)
+    if not separator:
+        raise UsageError(f"{text!r} is no range", remedy=_REMEDY)
+    if bad_rev.startswith("."):
+        raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
+    for name in (good_rev, bad_rev):
+        missing = Path(name).suffix in {".yaml", ".yml"} and not Path(name).is_file()
+        if missing:
+            raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
+    if not good_rev:
+        raise UsageError(f"{text!r} names no good end", remedy=_REMEDY)
+    try:
+        return RevisionRange(good=checked_revision(good_rev), bad=checked_revision(bad_rev or "HEAD"))
+    except GitError as error:
+        raise UsageError(error.message, where=error.where, remedy=error.remedy) from None
+
+
+def checked_revision(revision: str) -> str:
+    """Return ``revision`` if git can take it as nothing but a revision.
+
+    Raises:
+        GitError: it is empty, looks like an option, or is a range or an exclusion by itself.
+    """
+    odd = revision.startswith(("-", "^")) or _SEPARATOR in revision or any(ord(letter) < 32 for letter in revision)
+    if not revision.strip() or odd:
+        raise GitError("is no revision", where=repr(revision), remedy="give a commit, tag or branch")
+    return revision
+
+
+def _cuts(text: str) -> list[int]:
+    return [cut for cut in range(1, len(text) - 2) if text.startswith(_SEPARATOR, cut)]

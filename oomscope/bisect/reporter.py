@@ -1,0 +1,60 @@
+"""How a search tells an onlooker what it does; it works the same when nobody listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from oomscope.bisect.result import ProbeRecord
+from oomscope.probe.job import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What lies ahead, said before the first probe."""
+
+    title: str
+    """What is searched, in one line."""
+    good: str
+    bad: str
+    candidates: int
+    considered: int
+    probes_at_most: int
+    """Probes with an answer, the two ends included; untestable ones come on top."""
+    notes: tuple[str, ...] = ()
+
+
+class Reporter(Protocol):
+    """Receives the search as it goes."""
+
+    def planned(self, plan: Plan) -> None:
+        """Take notice of the plan; comes first."""
+        ...
+
+    def probing(self, name: str, number: int) -> None:
+        """Take notice that probe ``number`` begins, of the commit or keys called ``name``."""
+        ...
+
+    def progressed(self, progress: Progress) -> None:
+        """Take notice of a step forward inside the running probe."""
+        ...
+
+    def probed(self, record: ProbeRecord, left: int) -> None:
+        """Take notice of an answer; ``left`` more may be needed at most, untestable ones apart."""
+        ...
+
+
+class Silent:
+    """The reporter of a search that nobody watches."""
+
+    def planned(self, plan: Plan) -> None:
+        """Do nothing."""
+
+    def probing(self, name: str, number: int) -> None:
+        """Do nothing."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Do nothing."""
+
+    def probed(self, record: ProbeRecord, left: int) -> None:
+        """Do nothing."""

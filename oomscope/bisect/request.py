@@ -1,0 +1,45 @@
+"""What a search is asked: plain values, made by the command line or by a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oomscope.bisect.places import Places
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import FileRange, RevisionRange
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """What all searches have in common."""
+
+    bad: Bad = field(default_factory=Bad)
+    deadline_s: float | None = None
+    """Seconds after which the search ends with what it knows; None for no end."""
+    use_cache: bool = True
+    """Take results of earlier searches, and keep those of this one."""
+    places: Places = field(default_factory=Places.default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRequest(SearchRequest):
+    """A search over the commits of a repository."""
+
+    repo: Path
+    range: RevisionRange
+    subject: ConfigInRepo | HarnessFile
+    first_parent: bool = False
+    """Stop at a merge at fault instead of searching what it brought in."""
+    paths: tuple[str, ...] = ()
+    """Only commits that touch these (git pathspecs, from the repository's root) can be at fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigRequest(SearchRequest):
+    """A search over the keys in which two configuration files differ."""
+
+    range: FileRange
+    overrides: tuple[str, ...] = ()
+    """``section.key=value`` each, on top of both files."""

@@ -1,0 +1,240 @@
+"""What a search answers: the document behind ``oomscope bisect --json`` and the input of its reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.search import Answer
+from oomscope.errors import ExitCode
+from oomscope.probe.result import Outcome, ProbeResult
+from oomscope.snapshot.verdict_types import Verdict
+
+SCHEMA_VERSION = 1
+SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid"]
+Axis = Literal["commits", "config"]
+Role = Literal["good end", "bad end", "search", "merged branch", "key alone"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord:
+    """One question that the search asked, and its answer."""
+
+    number: int
+    """From 1, in the order asked."""
+    role: Role
+    commit: str | None = None
+    """Full hash; None in a search over configuration keys."""
+    subject: str = ""
+    keys: tuple[str, ...] | None = None
+    """The keys that had the bad file's values; None in a search over commits."""
+    answer: Answer
+    reason: str
+    """One line: what was seen, or why nothing could be."""
+    outcome: Outcome | None = None
+    """None where nothing was run: no such file, an invalid configuration."""
+    bytes: Bytes | None = None
+    is_lower_bound: bool = False
+    """The live bytes are only those up to a failure."""
+    cached: bool = False
+    wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        sizes = self.bytes.to_json() if self.bytes else {"live_bytes": None, "reserved_bytes": None}
+        document = {**asdict(self), "answer": self.answer.value, **sizes}
+        del document["bytes"]
+        return document
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyChange:
+    """A configuration key with two values, and the bytes that it brings by itself."""
+
+    key: str
+    good: Any
+    bad: Any
+    delta: Bytes | None = None
+    """Measured with this key (and those it cannot do without) changed in the good file; None where untestable."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitCulprit:
+    """The commit at fault."""
+
+    commit: str
+    subject: str
+    author: str
+    date: str
+    """Author date, ISO 8601."""
+    delta: Bytes
+    """From the last good commit to this one."""
+    sites: tuple[SiteGrowth, ...]
+    """Lines whose live bytes differ; they sum to ``delta.live_bytes``."""
+    keys: tuple[KeyChange, ...] = ()
+    """For a configuration in the repository: what the commit changed in it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
+        return {**asdict(self), **rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysCulprit:
+    """A minimal set of configuration keys at fault: without any one of them the search found no failure."""
+
+    keys: tuple[KeyChange, ...]
+    delta: Bytes
+    """From the good file to the good file with these keys changed."""
+    interaction: Bytes | None
+    """What is left of ``delta`` when the bytes of each key alone are taken off; None where one is untestable."""
+    sites: tuple[SiteGrowth, ...]
+    """Lines whose live bytes differ; they sum to ``delta.live_bytes``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
+        return {**asdict(self), **rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """One of several changes of which one is at fault."""
+
+    commit: str
+    subject: str
+    reason: str
+    """Why it could not be told from the others."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRow:
+    """A stretch of the range and its bytes; the rows of a report sum to the difference of the ends."""
+
+    commit: str | None
+    """The commit that closes it; None for a row of configuration keys."""
+    label: str
+    """Its subject, or what the row is."""
+    since: str | None = None
+    """The measured commit before it."""
+    commits: int = 1
+    """Commits in the stretch; with 1 the whole delta came with ``commit``."""
+    keys: tuple[str, ...] = ()
+    delta: Bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """The line of commits that a merge brought in, where the search went into it."""
+
+    merge: str
+    steps: tuple[StepRow, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A probe that the answer rests on, and how to repeat it."""
+
+    name: str
+    """The commit's hash, or the configuration in words."""
+    result: ProbeResult
+    commands: tuple[str, ...]
+    """Shell commands that repeat it, to be pasted one after the other."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"name": self.name, "commands": list(self.commands), "result": self.result.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectResult:
+    """A finished search."""
+
+    axis: Axis
+    outcome: SearchOutcome
+    message: str
+    """The answer in one sentence."""
+    good: str
+    """Hash or file of the good end."""
+    bad: str
+    bad_class: str
+    """What counted as bad: the value of ``--bad``."""
+    candidates: int
+    """Commits or keys that could have been at fault."""
+    considered: int
+    """Those of them that change what is measured: what the search was over."""
+    culprit: CommitCulprit | KeysCulprit | None = None
+    suspects: tuple[Suspect, ...] = ()
+    change: Bytes | None = None
+    """From the last good probe to the first bad one, culprit or suspects; None without them."""
+    sites: tuple[SiteGrowth, ...] = ()
+    """Lines whose live bytes differ between those two; they sum to ``change.live_bytes``."""
+    steps: tuple[StepRow, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    probes: tuple[ProbeRecord, ...] = ()
+    last_good: Evidence | None = None
+    first_bad: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the first bad probe, with the fixes tried on its allocations."""
+        return self.first_bad.result.verdict if self.first_bad else None
+
+    @property
+    def untestable(self) -> tuple[ProbeRecord, ...]:
+        """The probes without an answer."""
+        return tuple(probe for probe in self.probes if probe.answer is Answer.UNTESTABLE)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 where the question is answered, 7 where it is not."""
+        return ExitCode.OK if self.outcome in {"culprit", "no_culprit"} else ExitCode.INCONCLUSIVE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope bisect --json``."""
+        return {
+            "schema_version": self.schema_version,
+            "axis": self.axis,
+            "outcome": self.outcome,
+            "message": self.message,
+            "good": self.good,
+            "bad": self.bad,
+            "bad_class": self.bad_class,
+            "candidates": self.candidates,
+            "considered": self.considered,
+            "culprit": self.culprit.to_json() if self.culprit else None,
+            "suspects": [suspect.to_json() for suspect in self.suspects],
+            "change": self.change.to_json() if self.change else None,
+            "sites": [row.to_json() for row in self.sites],
+            "steps": [row.to_json() for row in self.steps],
+            "branches": [branch.to_json() for branch in self.branches],
+            "verdict": self.verdict.to_json() if self.verdict else None,
+            "probes": [probe.to_json() for probe in self.probes],
+            "untestable": [
+                {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason} for probe in self.untestable
+            ],
+            "last_good": self.last_good.to_json() if self.last_good else None,
+            "first_bad": self.first_bad.to_json() if self.first_bad else None,
+            "notes": list(self.notes),
+        }

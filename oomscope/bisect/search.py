@@ -1,0 +1,190 @@
+"""Bisection over a line of positions, some of which cannot be tested: pure, one question at a time.
+
+A :class:`Search` is a value. It names the position that it wants to know about, and told the answer it is another
+value; who answers, how long that takes and how many are asked at once is somebody else's business. Untestable
+positions are taken out of the line as they are met, so they cost themselves and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Literal
+
+
+class Answer(Enum):
+    """What is known of one position."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNTESTABLE = "untestable"
+
+
+Oracle = Callable[[int], Answer]
+
+PATIENCE = 8
+"""Untestable positions met before a search pays for getting away from them (see :func:`extra_probes`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The answer of a search: the first bad position is one of ``suspects``, in order.
+
+    ``last_good`` is the nearest position known good before them, and the last of ``suspects`` is known bad.
+    """
+
+    kind: Literal["culprit", "suspects"]
+    last_good: int
+    suspects: tuple[int, ...]
+
+    @property
+    def first_bad(self) -> int:
+        """The first position known to be bad."""
+        return self.suspects[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The state of a bisection over positions 0 to ``last``, where 0 is known good and ``last`` known bad.
+
+    Args:
+        last: number of candidates; each of 1 to ``last`` may be the first bad one.
+        good: the nearest position known good.
+        bad: the nearest position known bad.
+        untestable: positions that cannot be tested, sorted.
+        spent: good and bad answers so far, the two ends not counted.
+
+    The positions asked for number at most ``ceil(log2(last))`` plus the untestable ones met (plus one more for every
+    doubling of the latter from ``PATIENCE`` on). With no untestable position they are those of plain bisection.
+    A line that turns from good to bad more than once is no error: one such turn is found.
+    """
+
+    last: int
+    good: int = 0
+    bad: int
+    untestable: tuple[int, ...] = ()
+    spent: int = 0
+
+    @classmethod
+    def over(cls, last: int) -> Search:
+        """Return the search among ``last`` candidates.
+
+        Raises:
+            ValueError: there is no candidate.
+        """
+        if last < 1:
+            raise ValueError(f"a search needs a candidate, not {last}")
+        return cls(last=last, bad=last)
+
+    @cached_property
+    def open(self) -> tuple[int, ...]:
+        """The positions between the nearest good and bad ones that may yet be tested."""
+        hidden = set(self.untestable)
+        return tuple(position for position in range(self.good + 1, self.bad) if position not in hidden)
+
+    @cached_property
+    def wanted(self) -> int | None:
+        """The position to test next; None when the search is over."""
+        return _choose(self) if self.open else None
+
+    @property
+    def probes_left(self) -> int:
+        """The good and bad answers that may still be needed."""
+        return max(self._budget, _halvings(len(self.open) + 1)) if self.open else 0
+
+    @property
+    def _budget(self) -> int:
+        allowed = _halvings(self.last) + extra_probes(len(self.untestable))
+        return allowed - self.spent
+
+    @property
+    def found(self) -> Found:
+        """What is known now; final once nothing is wanted."""
+        suspects = tuple(range(self.good + 1, self.bad + 1))
+        return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=self.good, suspects=suspects)
+
+    def told(self, position: int, answer: Answer) -> Search:
+        """Return the search that also knows the answer for ``position``, whether or not it was wanted.
+
+        A position outside the open range changes nothing: a parallel driver may bring answers that came too late.
+        """
+        if not self.good < position < self.bad or position in self.untestable:
+            return self
+        if answer is Answer.UNTESTABLE:
+            return replace(self, untestable=tuple(sorted((*self.untestable, position))))
+        if answer is Answer.GOOD:
+            return replace(self, good=position, spent=self.spent + 1)
+        return replace(self, bad=position, spent=self.spent + 1)
+
+
+def run(search: Search, oracle: Oracle) -> Found:
+    """Answer every question of ``search`` with ``oracle``, one after the other, and return what was found."""
+    while (position := search.wanted) is not None:
+        search = search.told(position, oracle(position))
+    return search.found
+
+
+def extra_probes(met: int) -> int:
+    """Return how many probes more than plain bisection's are spent on getting out of a thicket of untestable ones.
+
+    To stay within ``ceil(log2 n)`` answers the search may leave the middle only by as much as untestable positions
+    have thinned it out, which crosses a long run step by step. Once ``PATIENCE`` have been met, one probe more for
+    each doubling buys the freedom to jump.
+    """
+    return max(0, met.bit_length() - PATIENCE.bit_length() + 1)
+
+
+def _choose(search: Search) -> int:
+    """Return the open position worth most: how evenly it splits, times the chance that it can be tested.
+
+    Considered are those that keep the rest within budget whichever way the answer falls. The chance grows with the
+    distance from known untestable positions: a run of them of length L is taken to go on for about L more (what has
+    lasted long lasts long).
+    """
+    candidates = len(search.open) + 1
+    middle = candidates // 2 - 1
+    # Positions beyond the range that was given up tell nothing of the thickets inside it.
+    near = [position for position in search.untestable if search.good < position < search.bad]
+    if not near:
+        return search.open[middle]
+    largest = 2 ** (search.probes_left - 1)
+    window = range(max(0, candidates - largest - 1), min(len(search.open), largest))
+    runs = _runs(near)
+
+    def worth(index: int) -> tuple[float, int]:
+        share = (index + 1) / candidates
+        information = -share * math.log2(share) - (1 - share) * math.log2(1 - share)
+        return information * _chance(search.open[index], runs), -abs(index - middle)
+
+    return search.open[max(window, key=worth)]
+
+
+def _runs(positions: list[int]) -> list[tuple[int, int]]:
+    """Return the first and last position of each run of neighbours, ``positions`` being sorted."""
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and position == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], position
+        else:
+            runs.append((position, position))
+    return runs
+
+
+def _chance(position: int, runs: list[tuple[int, int]]) -> float:
+    """Return the chance that ``position`` can be tested, from the runs next to it on either side."""
+    after = bisect_left(runs, (position, position))
+    chance = 1.0
+    for first, end in runs[max(0, after - 1) : after + 1]:
+        length = end - first + 1
+        distance = min(abs(position - first), abs(position - end))
+        chance *= distance / (distance + length)
+    return chance
+
+
+def _halvings(candidates: int) -> int:
+    """Return ceil(log2(candidates))."""
+    return (candidates - 1).bit_length()

@@ -1,0 +1,171 @@
+"""What of a commit is measured: the configuration that lies in it, or the whole checkout through a harness."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+from oomscope.bisect.checkouts import Checkout
+from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.identity import Content
+from oomscope.errors import ConfigError, UsageError
+from oomscope.probe.job import HarnessTarget
+from oomscope.probe.jobs import bundled_job, harness_job
+from oomscope.probe.ranks import chosen_ranks
+
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigInRepo:
+    """The bundled transformer under the configuration file that lies at ``path`` in each commit."""
+
+    path: str
+    """From the root of the repository, with forward slashes."""
+    overrides: tuple[str, ...] = ()
+    """``section.key=value`` each, on top of every commit's file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessFile:
+    """Each commit's own code, driven by a harness outside the repository."""
+
+    path: Path
+    settings: Config
+    """Its sections allocator, device and probe say how to measure."""
+    overrides: tuple[str, ...] = ()
+    """The same as ``section.key=value``, for the commands that repeat a probe."""
+
+
+class Subject(Protocol):
+    """What of a commit is measured."""
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return for each commit a name of all that is measured of it: neighbours with one name measure the same."""
+        ...
+
+    def experiment(self, commit: Commit) -> Experiment | Untestable:
+        """Return how ``commit`` is measured, or why it cannot be."""
+        ...
+
+    def config(self, commit: Commit) -> Config | None:
+        """Return the configuration of ``commit``; None where there is none, or it is invalid."""
+        ...
+
+    def commands(self, commit: Commit) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``commit``."""
+        ...
+
+
+def subject_of(choice: ConfigInRepo | HarnessFile, repository: Repository, checkout: Path) -> Subject:
+    """Return the subject that ``choice`` names in ``repository``, with ``checkout`` as the place for clones.
+
+    Raises:
+        UsageError: the path leads out of the repository, or there is no such harness.
+    """
+    if isinstance(choice, ConfigInRepo):
+        return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides)
+    if not choice.path.is_file():
+        raise UsageError("no such harness file", where=str(choice.path), remedy="give --harness a Python file")
+    return HarnessSubject(repository, choice, Checkout(repository, checkout))
+
+
+def path_in_repo(path: str) -> str:
+    """Return ``path`` as git names it inside a commit.
+
+    Raises:
+        UsageError: it is absolute, leads outside, or holds control characters.
+    """
+    normal = os.path.normpath(path)
+    outside = PurePosixPath(normal).is_absolute() or normal.startswith("..") or normal == "."
+    if outside or any(ord(letter) < 32 for letter in path):
+        raise UsageError(
+            "is no path inside a repository", where=f"--config {path!r}", remedy="give it from the repository's root"
+        )
+    return normal
+
+
+@dataclass(frozen=True)
+class ConfigSubject:
+    """The bundled transformer under each commit's configuration file, which is read without a checkout."""
+
+    repository: Repository
+    path: str
+    overrides: tuple[str, ...]
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the hash of the file in each commit; empty where there is none."""
+        return self.repository.objects_at(commits, self.path)
+
+    def experiment(self, commit: Commit) -> Experiment | Untestable:
+        """Return the job of the commit's configuration."""
+        loaded = self._load(commit)
+        if isinstance(loaded, Untestable):
+            return loaded
+        return Experiment(job=bundled_job(loaded), ranks=tuple(chosen_ranks(loaded.probe.rank, loaded)))
+
+    def config(self, commit: Commit) -> Config | None:
+        """Return the commit's configuration, overrides included."""
+        loaded = self._load(commit)
+        return None if isinstance(loaded, Untestable) else loaded
+
+    def commands(self, commit: Commit) -> tuple[str, ...]:
+        """Return commands that write the commit's file beside the repository's own and probe it."""
+        written = f"{PurePosixPath(self.path).stem}-{commit.short}.yaml"
+        show = ["git", "-C", str(self.repository.path), "show", f"{commit.hash}:{self.path}"]
+        probe = ["oomscope", "probe", written, *self.overrides]
+        return f"{shlex.join(show)} > {shlex.quote(written)}", shlex.join(probe)
+
+    def _load(self, commit: Commit) -> Config | Untestable:
+        from oomscope.config.load import load_text
+
+        text = self.repository.read_file(commit, self.path)
+        if text is None:
+            return Untestable(f"no file {self.path} in this commit")
+        try:
+            return load_text(text, source=f"{commit.short}:{self.path}", overrides=self.overrides).config
+        except ConfigError as error:
+            return Untestable(str(error))
+
+
+@dataclass(frozen=True)
+class HarnessSubject:
+    """Each commit's code, laid out in a disposable clone and driven by today's harness."""
+
+    repository: Repository
+    choice: HarnessFile
+    checkout: Checkout
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the tree of each commit."""
+        return [commit.tree for commit in commits]
+
+    def experiment(self, commit: Commit) -> Experiment:
+        """Return the job of the commit's checkout."""
+        settings = self.choice.settings
+        target = HarnessTarget(harness=str(self.choice.path.absolute()), repo=str(self.checkout.path))
+        return Experiment(
+            job=harness_job(target, settings),
+            ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
+            content=Content.of(commit.tree, self.choice.path),
+            lay_out=lambda: self.checkout.show(commit),
+        )
+
+    def config(self, commit: Commit) -> None:
+        """Return None: the code is measured, not a configuration."""
+        return
+
+    def commands(self, commit: Commit) -> tuple[str, ...]:
+        """Return commands that lay the commit out beside the current directory and probe it."""
+        place = f"{self.repository.name}-{commit.short}"
+        clone = ["git", "clone", "--shared", "--no-checkout", str(self.repository.path), place]
+        checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
+        harness = ["--harness", str(self.choice.path), "--repo", place]
+        probe = ["oomscope", "probe", *harness, *self.choice.overrides]
+        return shlex.join(clone), shlex.join(checkout), shlex.join(probe)
