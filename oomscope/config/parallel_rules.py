@@ -63,7 +63,7 @@ PARALLEL_RULES: tuple[Rule, ...] = (
     Rule(
         id="P4",
         keys=("parallel.tensor_model_parallel_size", "model.num_query_groups"),
-        applies=lambda config: not _groups_fit_ranks(config),
+        applies=lambda config: config.model.num_query_groups is not None and not _groups_fit_ranks(config),
         summary="num_query_groups is a multiple or a divisor of tensor_model_parallel_size.",
         message=lambda config: (
             f"{config.query_groups} query groups can neither be split over nor shared by "
