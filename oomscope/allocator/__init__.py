@@ -1,20 +1,16 @@
 """PyTorch's CUDA caching allocator, decision for decision, without a GPU and without torch.
 
-``CachingAllocator`` serves one request at a time. ``AllocatorSettings`` is what PYTORCH_ALLOC_CONF means to a given
+``CachingAllocator`` serves one request at a time; ``replay`` takes a whole trace, and is compiled where it is long.
+``AllocatorSettings`` is what PYTORCH_ALLOC_CONF means to a given
 version of torch; ``Driver`` is the device underneath.
 """
 
-from oomscope.allocator.allocator import (
-    AllocatorBlock,
-    AllocatorEvent,
-    AllocatorSegment,
-    CachingAllocator,
-    DeviceOutOfMemory,
-    Placement,
-)
+from oomscope.allocator.allocator import CachingAllocator, DeviceOutOfMemory, Placement
 from oomscope.allocator.driver import Driver
+from oomscope.allocator.replay import Replay, ReplayOp, ReplayOutcome, replay
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.stats import DeviceStats
+from oomscope.allocator.views import AllocatorBlock, AllocatorEvent, AllocatorSegment
 
 __all__ = [
     "AllocatorBlock",
@@ -26,4 +22,8 @@ __all__ = [
     "DeviceStats",
     "Driver",
     "Placement",
+    "Replay",
+    "ReplayOp",
+    "ReplayOutcome",
+    "replay",
 ]

@@ -7,6 +7,8 @@ address, in 2.12 a number given to every new block, from 2.13 on a number given 
 from __future__ import annotations
 
 from oomscope.allocator.constants import (
+    ACTIVE,
+    ACTIVE_BYTES,
     ADDRESS,
     AGE,
     ALLOCATED,
@@ -14,34 +16,27 @@ from oomscope.allocator.constants import (
     BLOCKS_MADE,
     DEVICE_FREES,
     FREE_SETS,
-    LOG_ACTION,
-    LOG_ADDRESS,
-    LOG_BASE,
-    LOG_LENGTH,
-    LOG_OP,
-    LOG_RANGE,
-    LOG_ROW,
-    LOG_SIZE,
-    LOG_STREAM,
+    INACTIVE_SPLIT,
+    INACTIVE_SPLIT_BYTES,
     MAPPED,
     MAX_SPLIT,
     NEXT,
     NONE,
-    OP,
     OVERSIZE_SEGMENTS,
     PAGE,
     PENDING,
     POOL,
     PREV,
     RANGE,
-    RANGES,
+    RANGES_MADE,
     REQUESTED,
+    REQUESTED_BYTES,
     RESERVED,
     RESERVED_BYTES,
     SEGMENT,
     SEGMENT_FREE,
     SEGMENTS_MADE,
-    SETS_PER_STREAM,
+    SET_ROW,
     SIZE,
     SMALL_CALLS,
     STREAM,
@@ -53,186 +48,195 @@ from oomscope.allocator.constants import (
     USES,
 )
 from oomscope.allocator.driver import discharge, paged, place, vacate
-from oomscope.allocator.heap import Heap, drop_row, take_row
+from oomscope.allocator.eventlog import log_block
+from oomscope.allocator.memory import Memory, drop_block_row, take_block_row
 from oomscope.allocator.sortedset import insert, remove
-from oomscope.allocator.stats import lower_stat, lower_total
+from oomscope.allocator.stats import lower_stat, lower_total, raise_stat
 from oomscope.units import MiB
 
 SIZE_UNIT = 512
 """Every block is a multiple of this; free blocks are ranked by their size in it."""
 
 
-def new_segment(heap: Heap, stream: int, pool: int, size: int, page: int) -> int:
+def new_segment(m: Memory, stream: int, pool: int, size: int, page: int) -> int:
     """Place a new segment (``page`` 0) or a wholly unmapped reservation, and return the block that covers it."""
-    n = heap.n
-    address = place(heap, size)
-    block = take_row(heap)
-    row = heap.blocks
-    row[block + ADDRESS] = address
-    row[block + SIZE] = size
-    row[block + REQUESTED] = 0
-    row[block + STREAM] = stream
-    row[block + POOL] = pool
-    row[block + PREV] = NONE
-    row[block + NEXT] = NONE
-    row[block + ALLOCATED] = 0
-    row[block + MAPPED] = 0 if page else 1
-    row[block + PAGE] = page
-    row[block + BASE] = address
-    row[block + RANGE] = n[RANGES]
-    row[block + USES] = NONE
-    row[block + PENDING] = 0
-    row[block + TIE] = 0
-    n[RANGES] += 1
-    if n[TIE_RULE] == TIE_BLOCK:
-        n[BLOCKS_MADE] += 1
-        row[block + TIE] = n[BLOCKS_MADE]
-    elif n[TIE_RULE] == TIE_SEGMENT:
-        n[SEGMENTS_MADE] += 1
-        row[block + TIE] = n[SEGMENTS_MADE]
+    address = place(m, size)
+    block = take_block_row(m)
+    m[block + ADDRESS] = address
+    m[block + SIZE] = size
+    m[block + REQUESTED] = 0
+    m[block + STREAM] = stream
+    m[block + POOL] = pool
+    m[block + PREV] = NONE
+    m[block + NEXT] = NONE
+    m[block + ALLOCATED] = 0
+    m[block + MAPPED] = 0 if page else 1
+    m[block + PAGE] = page
+    m[block + BASE] = address
+    m[block + RANGE] = m[RANGES_MADE]
+    m[block + USES] = NONE
+    m[block + PENDING] = 0
+    m[block + TIE] = 0
+    m[RANGES_MADE] += 1
+    if m[TIE_RULE] == TIE_BLOCK:
+        m[BLOCKS_MADE] += 1
+        m[block + TIE] = m[BLOCKS_MADE]
+    elif m[TIE_RULE] == TIE_SEGMENT:
+        m[SEGMENTS_MADE] += 1
+        m[block + TIE] = m[SEGMENTS_MADE]
     return block
 
 
-def new_part(heap: Heap, whole: int, address: int, size: int) -> int:
+def new_part(m: Memory, whole: int, address: int, size: int) -> int:
     """Return a new, unlinked block that is a part of ``whole``'s segment."""
-    n = heap.n
-    block = take_row(heap)
-    row = heap.blocks
-    row[block + ADDRESS] = address
-    row[block + SIZE] = size
-    row[block + REQUESTED] = 0
-    row[block + STREAM] = row[whole + STREAM]
-    row[block + POOL] = row[whole + POOL]
-    row[block + ALLOCATED] = 0
-    row[block + MAPPED] = row[whole + MAPPED]
-    row[block + PAGE] = row[whole + PAGE]
-    row[block + BASE] = row[whole + BASE]
-    row[block + RANGE] = row[whole + RANGE]
-    row[block + USES] = NONE
-    row[block + PENDING] = 0
-    row[block + TIE] = row[whole + TIE]
-    if n[TIE_RULE] == TIE_BLOCK:
-        n[BLOCKS_MADE] += 1
-        row[block + TIE] = n[BLOCKS_MADE]
+    block = take_block_row(m)
+    m[block + ADDRESS] = address
+    m[block + SIZE] = size
+    m[block + REQUESTED] = 0
+    m[block + STREAM] = m[whole + STREAM]
+    m[block + POOL] = m[whole + POOL]
+    m[block + ALLOCATED] = 0
+    m[block + MAPPED] = m[whole + MAPPED]
+    m[block + PAGE] = m[whole + PAGE]
+    m[block + BASE] = m[whole + BASE]
+    m[block + RANGE] = m[whole + RANGE]
+    m[block + USES] = NONE
+    m[block + PENDING] = 0
+    m[block + TIE] = m[whole + TIE]
+    if m[TIE_RULE] == TIE_BLOCK:
+        m[BLOCKS_MADE] += 1
+        m[block + TIE] = m[BLOCKS_MADE]
     return block
 
 
-def link_before(heap: Heap, block: int, successor: int) -> None:
+def link_before(m: Memory, block: int, successor: int) -> None:
     """Link ``block`` in between ``successor`` and the block before it."""
-    row = heap.blocks
-    predecessor = row[successor + PREV]
-    row[block + PREV] = predecessor
-    row[block + NEXT] = successor
-    row[successor + PREV] = block
+    predecessor = m[successor + PREV]
+    m[block + PREV] = predecessor
+    m[block + NEXT] = successor
+    m[successor + PREV] = block
     if predecessor != NONE:
-        row[predecessor + NEXT] = block
+        m[predecessor + NEXT] = block
 
 
-def link_after(heap: Heap, block: int, predecessor: int) -> None:
+def link_after(m: Memory, block: int, predecessor: int) -> None:
     """Link ``block`` in between ``predecessor`` and the block after it."""
-    row = heap.blocks
-    successor = row[predecessor + NEXT]
-    row[block + NEXT] = successor
-    row[block + PREV] = predecessor
-    row[predecessor + NEXT] = block
+    successor = m[predecessor + NEXT]
+    m[block + NEXT] = successor
+    m[block + PREV] = predecessor
+    m[predecessor + NEXT] = block
     if successor != NONE:
-        row[successor + PREV] = block
+        m[successor + PREV] = block
 
 
-def is_split(heap: Heap, block: int) -> bool:
+def is_split(m: Memory, block: int) -> bool:
     """Say whether the block is only a part of its segment or reservation."""
-    return heap.blocks[block + PREV] != NONE or heap.blocks[block + NEXT] != NONE
+    return m[block + PREV] != NONE or m[block + NEXT] != NONE
 
 
-def is_idle(heap: Heap, block: int) -> bool:
+def is_idle(m: Memory, block: int) -> bool:
     """Say whether a block is neither allocated nor waiting for a stream."""
-    row = heap.blocks
-    return row[block + ALLOCATED] == 0 and row[block + PENDING] == 0 and row[block + USES] == NONE
+    return m[block + ALLOCATED] == 0 and m[block + PENDING] == 0 and m[block + USES] == NONE
 
 
-def set_of(heap: Heap, block: int) -> int:
+def set_of(m: Memory, block: int) -> int:
     """Return the sorted set that a free or unmapped block belongs to."""
-    row = heap.blocks
-    kind = FREE_SETS if row[block + MAPPED] else UNMAPPED_SETS
-    return row[block + STREAM] * SETS_PER_STREAM + kind + row[block + POOL]
+    kind = FREE_SETS if m[block + MAPPED] else UNMAPPED_SETS
+    return m[block + STREAM] + kind + m[block + POOL] * SET_ROW
 
 
-def rank_of(heap: Heap, block: int) -> int:
+def rank_of(m: Memory, block: int) -> int:
     """Return the rank of a block in its set: by size where it is mapped, by address where it is not."""
-    row = heap.blocks
-    if row[block + MAPPED]:
-        return row[block + SIZE] // SIZE_UNIT
-    return row[block + ADDRESS] // MiB
+    if m[block + MAPPED]:
+        return m[block + SIZE] // SIZE_UNIT
+    return m[block + ADDRESS] // MiB
 
 
-def put_free(heap: Heap, block: int) -> None:
+def put_free(m: Memory, block: int) -> None:
     """Put a mapped block into the free blocks of its pool and stream; its age counts from here."""
-    row = heap.blocks
-    row[block + AGE] = heap.n[SMALL_CALLS + row[block + POOL]]
-    insert(heap, set_of(heap, block), row[block + SIZE] // SIZE_UNIT, block)
+    m[block + AGE] = m[SMALL_CALLS + m[block + POOL]]
+    insert(m, set_of(m, block), m[block + SIZE] // SIZE_UNIT, block)
 
 
-def take_out(heap: Heap, block: int) -> None:
+def take_out(m: Memory, block: int) -> None:
     """Take a block out of the free or the unmapped ones."""
-    remove(heap, set_of(heap, block), rank_of(heap, block), block)
+    remove(m, set_of(m, block), rank_of(m, block), block)
 
 
-def try_merge(heap: Heap, block: int, neighbour: int) -> int:
+def try_merge(m: Memory, block: int, neighbour: int) -> int:
     """Join an idle neighbour, mapped as ``block`` is, into ``block``; return the bytes gained, 0 if not joined.
 
     ``block`` is in no set, and survives with its tie number.
     """
-    if neighbour == NONE or not is_idle(heap, neighbour):
+    if neighbour == NONE or not is_idle(m, neighbour):
         return 0
-    row = heap.blocks
-    if row[neighbour + MAPPED] != row[block + MAPPED]:
+    if m[neighbour + MAPPED] != m[block + MAPPED]:
         return 0
-    take_out(heap, neighbour)
-    if row[block + PREV] == neighbour:
-        row[block + ADDRESS] = row[neighbour + ADDRESS]
-        beyond = row[neighbour + PREV]
-        row[block + PREV] = beyond
+    take_out(m, neighbour)
+    if m[block + PREV] == neighbour:
+        m[block + ADDRESS] = m[neighbour + ADDRESS]
+        beyond = m[neighbour + PREV]
+        m[block + PREV] = beyond
         if beyond != NONE:
-            row[beyond + NEXT] = block
+            m[beyond + NEXT] = block
     else:
-        beyond = row[neighbour + NEXT]
-        row[block + NEXT] = beyond
+        beyond = m[neighbour + NEXT]
+        m[block + NEXT] = beyond
         if beyond != NONE:
-            row[beyond + PREV] = block
-    gained = row[neighbour + SIZE]
-    row[block + SIZE] += gained
-    drop_row(heap, neighbour)
+            m[beyond + PREV] = block
+    gained = m[neighbour + SIZE]
+    m[block + SIZE] += gained
+    drop_block_row(m, neighbour)
     return gained
 
 
-def release_segment(heap: Heap, block: int) -> None:
-    """CudaFree the segment that a free, unsplit block covers."""
-    n = heap.n
-    row = heap.blocks
-    size = row[block + SIZE]
-    log_block(heap, SEGMENT_FREE, block, row[block + ADDRESS], size)
-    take_out(heap, block)
-    n[DEVICE_FREES] += 1
-    n[RESERVED] -= size
-    lower_stat(n, SEGMENT, row[block + POOL], 1)
-    lower_stat(n, RESERVED_BYTES, row[block + POOL], size)
-    if size >= n[MAX_SPLIT]:
-        lower_total(n, OVERSIZE_SEGMENTS, 1)
-    discharge(n, paged(size))
-    vacate(heap, row[block + BASE])
-    drop_row(heap, block)
+def free_block(m: Memory, block: int) -> None:
+    """Join a block that nothing waits for with its idle neighbours and put it into its pool."""
+    pool = m[block + POOL]
+    size = m[block + SIZE]
+    requested = m[block + REQUESTED]
+    joined = 0
+    joined_bytes = try_merge(m, block, m[block + PREV])
+    if joined_bytes > 0:
+        joined = 1
+    gained = try_merge(m, block, m[block + NEXT])
+    if gained > 0:
+        joined += 1
+        joined_bytes += gained
+    put_free(m, block)
+    if m[block + PAGE] == 0:
+        _count_inactive_split(m, block, pool, joined, joined_bytes)
+    lower_stat(m, ACTIVE, pool, 1)
+    lower_stat(m, ACTIVE_BYTES, pool, size)
+    lower_stat(m, REQUESTED_BYTES, pool, requested)
 
 
-def log_block(heap: Heap, action: int, block: int, address: int, size: int) -> None:
-    """Append an event about ``size`` bytes at ``address`` in the segment of ``block``."""
-    n = heap.n
-    row = heap.blocks
-    at = n[LOG_LENGTH] * LOG_ROW
-    heap.log[at + LOG_OP] = n[OP]
-    heap.log[at + LOG_ACTION] = action
-    heap.log[at + LOG_ADDRESS] = address
-    heap.log[at + LOG_SIZE] = size
-    heap.log[at + LOG_STREAM] = row[block + STREAM]
-    heap.log[at + LOG_RANGE] = row[block + RANGE]
-    heap.log[at + LOG_BASE] = row[block + BASE]
-    n[LOG_LENGTH] += 1
+def release_segment(m: Memory, block: int) -> None:
+    """Give the segment that a free, unsplit block covers back to cudaFree."""
+    size = m[block + SIZE]
+    log_block(m, SEGMENT_FREE, block, m[block + ADDRESS], size)
+    take_out(m, block)
+    m[DEVICE_FREES] += 1
+    m[RESERVED] -= size
+    lower_stat(m, SEGMENT, m[block + POOL], 1)
+    lower_stat(m, RESERVED_BYTES, m[block + POOL], size)
+    if size >= m[MAX_SPLIT]:
+        lower_total(m, OVERSIZE_SEGMENTS, 1)
+    discharge(m, paged(size))
+    vacate(m, m[block + BASE])
+    drop_block_row(m, block)
+
+
+def _count_inactive_split(m: Memory, block: int, pool: int, joined: int, joined_bytes: int) -> None:
+    """Account for a freed block of cudaMalloc: the net change, since PyTorch's peaks see only that."""
+    split = is_split(m, block)
+    change = (1 if split else 0) - joined
+    if change > 0:
+        raise_stat(m, INACTIVE_SPLIT, pool, change)
+    elif change < 0:
+        lower_stat(m, INACTIVE_SPLIT, pool, -change)
+    change_bytes = (m[block + SIZE] if split else 0) - joined_bytes
+    if change_bytes > 0:
+        raise_stat(m, INACTIVE_SPLIT_BYTES, pool, change_bytes)
+    elif change_bytes < 0:
+        lower_stat(m, INACTIVE_SPLIT_BYTES, pool, -change_bytes)

@@ -1,8 +1,8 @@
 """Where everything lies in the emulator's memory, and the sizes that PyTorch fixes at compile time.
 
-The engine's state is a handful of flat integer sequences (see ``heap.py``), so that the same functions run over
-Python lists and, compiled, over numpy arrays. A block is named by the offset of its row in ``Heap.blocks``; field
-``F`` of block ``b`` is ``blocks[b + F]``.
+The engine's state is one flat sequence of integers ``m`` (see ``memory.py``), so that the same functions run over a
+Python list and, compiled, over a numpy array. A scalar is ``m[NAME]``; a block, stream, set or note is the offset of
+its record, and field ``F`` of block ``b`` is ``m[b + F]``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ MAX_DEVICE_BYTES = 4096 * 1024 * MiB
 NONE = -1
 NULL_REQUEST = -2
 OUT_OF_MEMORY = -3
+REJECTED = -4
 
 SMALL = 0
 LARGE = 1
 
-# ---- a row of Heap.blocks -------------------------------------------------------------------------------------
+# Kinds of operations of a replay.
+MALLOC, FREE, RECORD_STREAM, SYNCHRONIZE, EMPTY_CACHE = range(5)
+
+# ---- a block ---------------------------------------------------------------------------------------------------
 BLOCK_ROW = 16
 (
     ADDRESS,
     SIZE,
     REQUESTED,
-    STREAM,  # row of the stream, not its handle
+    STREAM,  # offset of the stream, not its handle
     POOL,  # SMALL or LARGE
     PREV,
     NEXT,  # neighbours by address within the segment or reservation; NEXT also chains the rows not in use
@@ -53,30 +57,32 @@ BLOCK_ROW = 16
     PENDING,  # CUDA events that must complete before the block is free
 ) = range(BLOCK_ROW)
 
-# ---- a row of Heap.log ----------------------------------------------------------------------------------------
+# ---- an event of the log ---------------------------------------------------------------------------------------
 LOG_ROW = 8
 LOG_OP, LOG_ACTION, LOG_ADDRESS, LOG_SIZE, LOG_STREAM, LOG_RANGE, LOG_BASE, LOG_ALLOC_SIZE = range(LOG_ROW)
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, FREE_COMPLETED, OOM = range(6)
 ACTION_NAMES = ("segment_alloc", "segment_free", "segment_map", "segment_unmap", "free_completed", "oom")
 
-# ---- a row of Heap.notes: one use of a block on another stream, later one CUDA event --------------------------
+# ---- a note: one use of a block on another stream, later one CUDA event ----------------------------------------
 NOTE_ROW = 4
-NOTE_BLOCK, NOTE_STREAM, NOTE_READY_AT, NOTE_NEXT = range(NOTE_ROW)
+NOTE_NEXT, NOTE_BLOCK, NOTE_STREAM, NOTE_READY_AT = range(NOTE_ROW)
 NEVER = 1 << 62
 """``NOTE_READY_AT`` of an event that only a synchronisation completes."""
 
-# ---- a row of Heap.streams ------------------------------------------------------------------------------------
-STREAM_ROW = 4
-STREAM_HANDLE, STREAM_AT, QUEUE_HEAD, QUEUE_TAIL = range(STREAM_ROW)
-"""``streams[i * STREAM_ROW + STREAM_AT]`` is the row of the i-th stream in order of handles."""
+# ---- a sorted set of blocks ------------------------------------------------------------------------------------
+SET_ROW = 3
+DIRECTORY, DIRECTORY_LENGTH, DIRECTORY_CAPACITY = range(SET_ROW)
+CHUNK = 64
+"""Integers in a chunk of a set: how many entries it holds, then the entries."""
 
-# ---- the sorted sets of one stream ----------------------------------------------------------------------------
-SETS_PER_STREAM = 4
-FREE_SETS = 0  # + pool: free blocks by (size, tie, address)
-UNMAPPED_SETS = 2  # + pool: unmapped parts of reservations by address
+# ---- a stream --------------------------------------------------------------------------------------------------
+HANDLE, ABOVE, BELOW, QUEUE_HEAD, QUEUE_TAIL = range(5)  # ABOVE and BELOW chain the streams by handle
+FREE_SETS = 5  # one for each pool: free blocks by (size, tie, address)
+UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one for each pool: unmapped parts of reservations by address
+STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
 
-# ---- Heap.n: settings, the device, counters, statistics -------------------------------------------------------
+# ---- the scalars: settings, the device, counters, statistics ---------------------------------------------------
 (
     EXPANDABLE,
     MAX_SPLIT,
@@ -95,8 +101,10 @@ UNMAPPED_SETS = 2  # + pool: unmapped parts of reservations by address
     CHARGED_PEAK,
     POLICY,
     NEXT_ADDRESS,
-    GAPS,  # live entries of Heap.ranges (first fit), or entries left to hand out (recorded)
-    RANGES,
+    RANGES,  # offset of pairs (address, size): live ranges for first fit, or addresses left to hand out
+    RANGES_LIVE,
+    RANGES_CAPACITY,
+    RANGES_MADE,
     RESERVED,
     MALLOCS,
     SMALL_CALLS,
@@ -104,25 +112,27 @@ UNMAPPED_SETS = 2  # + pool: unmapped parts of reservations by address
     BLOCKS_MADE,
     SEGMENTS_MADE,
     OP,
+    LOG,  # offset of the log
     LOG_LENGTH,
-    ROWS_LIVE,
-    ROWS_TOP,
-    ROWS_FREE,
-    CHUNKS_TOP,
-    CHUNKS_FREE,
+    LOG_CAPACITY,
+    TOP,  # offset of the first integer not in use
+    FREE_BLOCK_ROWS,
+    FREE_CHUNKS,
+    FREE_NOTES,
+    BLOCKS_LIVE,
     NOTES_LIVE,
-    NOTES_TOP,
-    NOTES_FREE,
+    STREAMS_LIVE,
+    LOWEST_STREAM,
+    HIGHEST_STREAM,
+    DEFAULT_STREAM_ROW,
     QUEUED,
-    STREAMS,
-    DIRECTORY_ROW,
     RETRIES,
     OOMS,
     SYNCS,
     DEVICE_ALLOCS,
     DEVICE_FREES,
-) = range(43)
-DIVISIONS = 43
+) = range(47)
+DIVISIONS = 47
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

@@ -15,7 +15,6 @@ from oomscope.allocator.constants import (
     CHARGED_PEAK,
     DEVICE_PAGE,
     DOWN_BASE,
-    GAPS,
     MAX_DEVICE_BYTES,
     NEXT_ADDRESS,
     OTHER,
@@ -24,9 +23,11 @@ from oomscope.allocator.constants import (
     POLICY_DOWN,
     POLICY_FIRST_FIT,
     POLICY_RECORDED,
+    RANGES,
+    RANGES_LIVE,
     TOTAL,
 )
-from oomscope.allocator.heap import Heap, Ints
+from oomscope.allocator.memory import FIRST_RANGES, Memory, reserve_ranges
 from oomscope.errors import UsageError
 
 POLICIES = {"bump": POLICY_BUMP, "down": POLICY_DOWN, "firstfit": POLICY_FIRST_FIT, "recorded": POLICY_RECORDED}
@@ -61,18 +62,19 @@ class Driver:
         if self.policy not in POLICIES:
             raise UsageError(f"unknown address policy {self.policy!r}", remedy=f"choose among {', '.join(POLICIES)}")
 
-    def attach(self, heap: Heap) -> None:
-        """Write this device into the state of an allocator that has not served anything."""
-        n = heap.n
-        n[TOTAL] = self.total_bytes
-        n[OTHER] = self.other_bytes
-        n[POLICY] = POLICIES[self.policy]
-        n[NEXT_ADDRESS] = DOWN_BASE if self.policy == "down" else BUMP_BASE
+    def attach(self, m: Memory) -> None:
+        """Write this device into the memory, a list, of an allocator that has not served anything."""
+        m[TOTAL] = self.total_bytes
+        m[OTHER] = self.other_bytes
+        m[POLICY] = POLICIES[self.policy]
+        m[NEXT_ADDRESS] = DOWN_BASE if self.policy == "down" else BUMP_BASE
+        capacity = len(self.addresses) + FIRST_RANGES
+        m.extend([0] * (2 * capacity))
+        reserve_ranges(m, capacity)
         if self.policy == "recorded":
             for address, size in self.addresses:
-                heap.ranges[2 * n[GAPS] : 2 * n[GAPS] + 2] = [address, size]
-                n[GAPS] += 1
-                n[NEXT_ADDRESS] = max(n[NEXT_ADDRESS], paged(address + size))
+                insert_range(m, m[RANGES_LIVE], address, size)
+                m[NEXT_ADDRESS] = max(m[NEXT_ADDRESS], paged(address + size))
 
 
 def paged(size: int) -> int:
@@ -80,78 +82,83 @@ def paged(size: int) -> int:
     return (size + DEVICE_PAGE - 1) // DEVICE_PAGE * DEVICE_PAGE
 
 
-def device_free(n: Ints) -> int:
+def device_free(m: Memory) -> int:
     """Return the bytes that ``cudaMemGetInfo`` would call free."""
-    return max(n[TOTAL] - n[OTHER] - n[CHARGED], 0)
+    return max(m[TOTAL] - m[OTHER] - m[CHARGED], 0)
 
 
-def charge(n: Ints, page: int, pages: int) -> bool:
+def charge(m: Memory, page: int, pages: int) -> bool:
     """Take physical memory for ``pages`` pages one by one; give them back and return False when one is not to be had.
 
     The peak of the device sees also the pages that were given back.
     """
     bytes_each = paged(page)
-    left = max(n[TOTAL] - n[OTHER] - n[CHARGED], 0)
+    left = max(m[TOTAL] - m[OTHER] - m[CHARGED], 0)
     got = min(pages, left // bytes_each) * bytes_each
-    n[CHARGED_PEAK] = max(n[CHARGED_PEAK], n[CHARGED] + got)
+    m[CHARGED_PEAK] = max(m[CHARGED_PEAK], m[CHARGED] + got)
     if got < pages * bytes_each:
         return False
-    n[CHARGED] += got
+    m[CHARGED] += got
     return True
 
 
-def discharge(n: Ints, size: int) -> None:
+def discharge(m: Memory, size: int) -> None:
     """Give physical memory back."""
-    n[CHARGED] -= size
+    m[CHARGED] -= size
 
 
-def place(heap: Heap, size: int) -> int:
+def place(m: Memory, size: int) -> int:
     """Return the address of a new segment or reservation."""
-    n = heap.n
     extent = paged(size)
-    if n[POLICY] == POLICY_FIRST_FIT:
-        return _place_first_fit(heap, extent)
-    if n[POLICY] == POLICY_DOWN:
-        n[NEXT_ADDRESS] -= extent
-        return n[NEXT_ADDRESS]
-    if n[POLICY] == POLICY_RECORDED:
-        for i in range(n[GAPS]):
-            if heap.ranges[2 * i + 1] == size:
-                address = heap.ranges[2 * i]
-                n[GAPS] -= 1
-                for k in range(2 * i, 2 * n[GAPS]):
-                    heap.ranges[k] = heap.ranges[k + 2]
+    if m[POLICY] == POLICY_FIRST_FIT:
+        return _place_first_fit(m, extent)
+    if m[POLICY] == POLICY_DOWN:
+        m[NEXT_ADDRESS] -= extent
+        return m[NEXT_ADDRESS]
+    if m[POLICY] == POLICY_RECORDED:
+        for index in range(m[RANGES_LIVE]):
+            row = m[RANGES] + 2 * index
+            if m[row + 1] == size:
+                address = m[row]
+                remove_range(m, index)
                 return address
-    address = n[NEXT_ADDRESS]
-    n[NEXT_ADDRESS] = address + extent
+    address = m[NEXT_ADDRESS]
+    m[NEXT_ADDRESS] = address + extent
     return address
 
 
-def vacate(heap: Heap, address: int) -> None:
+def vacate(m: Memory, address: int) -> None:
     """Take note that the segment or reservation at ``address`` is gone; only first fit uses addresses again."""
-    n = heap.n
-    if n[POLICY] != POLICY_FIRST_FIT:
-        return
-    at = 0
-    while heap.ranges[2 * at] != address:
-        at += 1
-    n[GAPS] -= 1
-    for k in range(2 * at, 2 * n[GAPS]):
-        heap.ranges[k] = heap.ranges[k + 2]
+    if m[POLICY] == POLICY_FIRST_FIT:
+        index = 0
+        while m[m[RANGES] + 2 * index] != address:
+            index += 1
+        remove_range(m, index)
 
 
-def _place_first_fit(heap: Heap, extent: int) -> int:
-    """Return the lowest address with ``extent`` bytes before the next live range; ``ranges`` holds them in order."""
-    n = heap.n
-    ranges = heap.ranges
+def insert_range(m: Memory, index: int, address: int, size: int) -> None:
+    """Put a pair at ``index`` of the table of ranges."""
+    row = m[RANGES] + 2 * index
+    for i in range(m[RANGES] + 2 * m[RANGES_LIVE] - 1, row - 1, -1):
+        m[i + 2] = m[i]
+    m[row] = address
+    m[row + 1] = size
+    m[RANGES_LIVE] += 1
+
+
+def remove_range(m: Memory, index: int) -> None:
+    """Take the pair at ``index`` out of the table of ranges."""
+    m[RANGES_LIVE] -= 1
+    for i in range(m[RANGES] + 2 * index, m[RANGES] + 2 * m[RANGES_LIVE]):
+        m[i] = m[i + 2]
+
+
+def _place_first_fit(m: Memory, extent: int) -> int:
+    """Return the lowest address with ``extent`` bytes before the next live range; the table holds them in order."""
     address = BUMP_BASE
-    at = 0
-    while at < n[GAPS] and ranges[2 * at] - address < extent:
-        address = ranges[2 * at] + ranges[2 * at + 1]
-        at += 1
-    for k in range(2 * n[GAPS] - 1, 2 * at - 1, -1):
-        ranges[k + 2] = ranges[k]
-    ranges[2 * at] = address
-    ranges[2 * at + 1] = extent
-    n[GAPS] += 1
+    index = 0
+    while index < m[RANGES_LIVE] and m[m[RANGES] + 2 * index] - address < extent:
+        address = m[m[RANGES] + 2 * index] + m[m[RANGES] + 2 * index + 1]
+        index += 1
+    insert_range(m, index, address, extent)
     return address

@@ -12,7 +12,6 @@ from oomscope.allocator.blocks import (
     is_split,
     link_after,
     link_before,
-    log_block,
     new_part,
     new_segment,
     put_free,
@@ -35,7 +34,7 @@ from oomscope.allocator.constants import (
     RESERVED_BYTES,
     SEGMENT_MAP,
     SEGMENT_UNMAP,
-    SETS_PER_STREAM,
+    SET_ROW,
     SIZE,
     SMALL,
     SMALL_SEGMENT,
@@ -44,137 +43,130 @@ from oomscope.allocator.constants import (
     UNMAPPED_SETS,
 )
 from oomscope.allocator.driver import charge, discharge, paged, vacate
-from oomscope.allocator.heap import Heap, drop_row
+from oomscope.allocator.eventlog import log_block
+from oomscope.allocator.memory import Memory, drop_block_row
 from oomscope.allocator.sortedset import after, at, first, insert
 from oomscope.allocator.stats import lower_stat, raise_stat
 from oomscope.units import MiB
 
 
-def allocate_expandable(heap: Heap, size: int, stream: int, pool: int) -> int:
+def allocate_expandable(m: Memory, size: int, stream: int, pool: int) -> int:
     """Map pages until some free block holds ``size`` bytes, and return it, taken out of its set; NONE on failure.
 
     What was mapped before a failure stays mapped.
     """
-    row = heap.blocks
-    block = _find_room(heap, size, stream, pool)
-    if row[block + MAPPED] == 0 and not _map(heap, block, min(row[block + SIZE], size)):
+    block = _find_room(m, size, stream, pool)
+    if m[block + MAPPED] == 0 and not _map(m, block, min(m[block + SIZE], size)):
         return NONE
-    while row[block + SIZE] < size:
-        unmapped = row[block + NEXT]
-        if unmapped == NONE or not _map(heap, unmapped, min(size - row[block + SIZE], row[unmapped + SIZE])):
+    while m[block + SIZE] < size:
+        unmapped = m[block + NEXT]
+        if unmapped == NONE or not _map(m, unmapped, min(size - m[block + SIZE], m[unmapped + SIZE])):
             return NONE
         block = unmapped
-    take_out(heap, block)
+    take_out(m, block)
     return block
 
 
-def unmap(heap: Heap, block: int) -> None:
+def unmap(m: Memory, block: int) -> None:
     """Give back the whole pages inside a free block, and its reservation once nothing of it is mapped.
 
     What lies in the block before the first and after the last whole page stays behind as free blocks.
     """
-    n = heap.n
-    row = heap.blocks
-    page = row[block + PAGE]
-    offset = row[block + ADDRESS] - row[block + BASE]
-    start = row[block + BASE] + (offset + page - 1) // page * page
-    end = row[block + BASE] + (offset + row[block + SIZE]) // page * page
+    page = m[block + PAGE]
+    offset = m[block + ADDRESS] - m[block + BASE]
+    start = m[block + BASE] + (offset + page - 1) // page * page
+    end = m[block + BASE] + (offset + m[block + SIZE]) // page * page
     if end <= start:
         return
-    take_out(heap, block)
-    before = start - row[block + ADDRESS]
+    take_out(m, block)
+    before = start - m[block + ADDRESS]
     if before > 0:
-        rest = new_part(heap, block, row[block + ADDRESS], before)
-        link_before(heap, rest, block)
-        put_free(heap, rest)
-    behind = row[block + SIZE] - before - (end - start)
+        rest = new_part(m, block, m[block + ADDRESS], before)
+        link_before(m, rest, block)
+        put_free(m, rest)
+    behind = m[block + SIZE] - before - (end - start)
     if behind > 0:
-        rest = new_part(heap, block, end, behind)
-        link_after(heap, rest, block)
-        put_free(heap, rest)
-    row[block + ADDRESS] = start
-    row[block + SIZE] = end - start
-    row[block + MAPPED] = 0
-    try_merge(heap, block, row[block + PREV])
-    try_merge(heap, block, row[block + NEXT])
-    _put_unmapped(heap, block)
-    n[RESERVED] -= end - start
-    lower_stat(n, RESERVED_BYTES, row[block + POOL], end - start)
-    n[DEVICE_FREES] += 1
-    discharge(n, (end - start) // page * paged(page))
-    log_block(heap, SEGMENT_UNMAP, block, start, end - start)
-    if not is_split(heap, block):
-        _drop_reservation(heap, block)
+        rest = new_part(m, block, end, behind)
+        link_after(m, rest, block)
+        put_free(m, rest)
+    m[block + ADDRESS] = start
+    m[block + SIZE] = end - start
+    m[block + MAPPED] = 0
+    try_merge(m, block, m[block + PREV])
+    try_merge(m, block, m[block + NEXT])
+    _put_unmapped(m, block)
+    m[RESERVED] -= end - start
+    lower_stat(m, RESERVED_BYTES, m[block + POOL], end - start)
+    m[DEVICE_FREES] += 1
+    discharge(m, (end - start) // page * paged(page))
+    log_block(m, SEGMENT_UNMAP, block, start, end - start)
+    if not is_split(m, block):
+        _drop_reservation(m, block)
 
 
-def _find_room(heap: Heap, size: int, stream: int, pool: int) -> int:
+def _find_room(m: Memory, size: int, stream: int, pool: int) -> int:
     """Return the first of a run of idle blocks, at least one of them unmapped, that together hold ``size`` bytes."""
-    row = heap.blocks
-    which = stream * SETS_PER_STREAM + UNMAPPED_SETS + pool
-    position = first(heap, which)
+    which = stream + UNMAPPED_SETS + pool * SET_ROW
+    position = first(m, which)
     while position != NONE:
-        block = at(heap, which, position)
-        if row[block + PREV] != NONE and is_idle(heap, row[block + PREV]):
-            block = row[block + PREV]
-        if _idle_run(heap, block, size) >= size:
+        block = at(m, which, position)
+        if m[block + PREV] != NONE and is_idle(m, m[block + PREV]):
+            block = m[block + PREV]
+        if _idle_run(m, block, size) >= size:
             return block
-        position = after(heap, which, position)
-    return _reserve(heap, stream, pool)
+        position = after(m, which, position)
+    return _reserve(m, stream, pool)
 
 
-def _idle_run(heap: Heap, block: int, enough: int) -> int:
+def _idle_run(m: Memory, block: int, enough: int) -> int:
     """Return the bytes of the idle blocks from ``block`` on, counted until they are enough."""
     run = 0
-    while run < enough and block != NONE and is_idle(heap, block):
-        run += heap.blocks[block + SIZE]
-        block = heap.blocks[block + NEXT]
+    while run < enough and block != NONE and is_idle(m, block):
+        run += m[block + SIZE]
+        block = m[block + NEXT]
     return run
 
 
-def _reserve(heap: Heap, stream: int, pool: int) -> int:
+def _reserve(m: Memory, stream: int, pool: int) -> int:
     """Reserve addresses for 9/8 of the device, in whole pages, and return their one unmapped block."""
-    n = heap.n
-    page = SMALL_SEGMENT if pool == SMALL else n[LARGE_SEGMENT]
-    size = (n[TOTAL] + n[TOTAL] // 8 + page - 1) // page * page
-    block = new_segment(heap, stream, pool, size, page)
-    _put_unmapped(heap, block)
+    page = SMALL_SEGMENT if pool == SMALL else m[LARGE_SEGMENT]
+    size = (m[TOTAL] + m[TOTAL] // 8 + page - 1) // page * page
+    block = new_segment(m, stream, pool, size, page)
+    _put_unmapped(m, block)
     return block
 
 
-def _put_unmapped(heap: Heap, block: int) -> None:
-    row = heap.blocks
-    which = row[block + POOL] + row[block + STREAM] * SETS_PER_STREAM + UNMAPPED_SETS
-    insert(heap, which, row[block + ADDRESS] // MiB, block)
+def _put_unmapped(m: Memory, block: int) -> None:
+    which = m[block + STREAM] + UNMAPPED_SETS + m[block + POOL] * SET_ROW
+    insert(m, which, m[block + ADDRESS] // MiB, block)
 
 
-def _map(heap: Heap, block: int, size: int) -> bool:
+def _map(m: Memory, block: int, size: int) -> bool:
     """Map the first ``size`` bytes of an unmapped block, up to whole pages, and join the free neighbours to it."""
-    n = heap.n
-    row = heap.blocks
-    page = row[block + PAGE]
-    start = row[block + ADDRESS]
+    page = m[block + PAGE]
+    start = m[block + ADDRESS]
     pages = (size + page - 1) // page
-    if not charge(n, page, pages):
+    if not charge(m, page, pages):
         return False
-    take_out(heap, block)
-    row[block + MAPPED] = 1
-    if pages * page < row[block + SIZE]:
-        rest = new_part(heap, block, start + pages * page, row[block + SIZE] - pages * page)
-        row[rest + MAPPED] = 0
-        link_after(heap, rest, block)
-        _put_unmapped(heap, rest)
-        row[block + SIZE] = pages * page
-    try_merge(heap, block, row[block + PREV])
-    try_merge(heap, block, row[block + NEXT])
-    put_free(heap, block)
-    n[RESERVED] += pages * page
-    raise_stat(n, RESERVED_BYTES, row[block + POOL], pages * page)
-    n[DEVICE_ALLOCS] += 1
-    log_block(heap, SEGMENT_MAP, block, start, pages * page)
+    take_out(m, block)
+    m[block + MAPPED] = 1
+    if pages * page < m[block + SIZE]:
+        rest = new_part(m, block, start + pages * page, m[block + SIZE] - pages * page)
+        m[rest + MAPPED] = 0
+        link_after(m, rest, block)
+        _put_unmapped(m, rest)
+        m[block + SIZE] = pages * page
+    try_merge(m, block, m[block + PREV])
+    try_merge(m, block, m[block + NEXT])
+    put_free(m, block)
+    m[RESERVED] += pages * page
+    raise_stat(m, RESERVED_BYTES, m[block + POOL], pages * page)
+    m[DEVICE_ALLOCS] += 1
+    log_block(m, SEGMENT_MAP, block, start, pages * page)
     return True
 
 
-def _drop_reservation(heap: Heap, block: int) -> None:
-    take_out(heap, block)
-    vacate(heap, heap.blocks[block + BASE])
-    drop_row(heap, block)
+def _drop_reservation(m: Memory, block: int) -> None:
+    take_out(m, block)
+    vacate(m, m[block + BASE])
+    drop_block_row(m, block)

@@ -9,154 +9,158 @@ from __future__ import annotations
 
 from oomscope.allocator.blocks import SIZE_UNIT, is_split, rank_of, release_segment
 from oomscope.allocator.constants import (
+    ABOVE,
     AGE,
     FREE_SETS,
     GC_BYTES,
     LARGE,
     LARGE_CALLS,
+    LOWEST_STREAM,
     MAX_SPLIT,
     NONE,
     PAGE,
     RESERVED,
-    SETS_PER_STREAM,
+    SET_ROW,
     SIZE,
     SMALL,
-    STREAM_AT,
-    STREAM_ROW,
-    STREAMS,
     UNLIMITED,
 )
 from oomscope.allocator.expandable import unmap
-from oomscope.allocator.heap import Heap
+from oomscope.allocator.memory import Memory
 from oomscope.allocator.sortedset import after, ahead, at, find, first, last, lower_bound
 from oomscope.allocator.streams import wait_for_events
 
 
-def collect_garbage(heap: Heap) -> None:
+def collect_garbage(m: Memory) -> None:
     """Free large segments that have lain unused the longest until ``reserved`` is at the threshold, if they suffice.
 
     A pass frees every unsplit segment whose age is at least the mean; it does not stop at the target. Unsplit
     expandable blocks weigh in the mean and are never freed.
     """
-    n = heap.n
-    if n[RESERVED] <= n[GC_BYTES]:
+    if m[RESERVED] <= m[GC_BYTES]:
         return
-    target = n[RESERVED] - n[GC_BYTES]
-    total_age, count = _ages(heap)
+    target = m[RESERVED] - m[GC_BYTES]
+    total_age, count = _ages(m)
     reclaimed = 0
     freed = True
     while reclaimed < target and freed and count > 0:
         threshold = total_age / count
         freed = False
-        for turn in range(n[STREAMS]):
-            which = heap.streams[turn * STREAM_ROW + STREAM_AT] * SETS_PER_STREAM + FREE_SETS + LARGE
-            position = first(heap, which)
+        stream = m[LOWEST_STREAM]
+        while stream != NONE:
+            of = stream + FREE_SETS + LARGE * SET_ROW
+            position = first(m, of)
             while position != NONE:
-                block = at(heap, which, position)
-                age = n[LARGE_CALLS] - heap.blocks[block + AGE]
-                if heap.blocks[block + PAGE] == 0 and not is_split(heap, block) and age >= threshold:
+                block = at(m, of, position)
+                age = m[LARGE_CALLS] - m[block + AGE]
+                if _is_whole_segment(m, block) and age >= threshold:
                     freed = True
-                    reclaimed += heap.blocks[block + SIZE]
+                    reclaimed += m[block + SIZE]
                     total_age -= age
                     count -= 1
-                    position = _release_and_step(heap, which, position, block)
+                    position = _release_and_step(m, of, position, block)
                 else:
-                    position = after(heap, which, position)
+                    position = after(m, of, position)
+            stream = m[stream + ABOVE]
 
 
-def release_available(heap: Heap, size: int, stream: int, pool: int) -> bool:
+def release_available(m: Memory, size: int, stream: int, pool: int) -> bool:
     """Free oversize cached segments of the stream for a request of ``size``; False if too little was found.
 
     The smallest block that alone suffices, else the largest ones down to ``max_split_size``. What was freed stays
     freed also when the sum falls short.
     """
-    n = heap.n
-    if n[MAX_SPLIT] == UNLIMITED:
+    if m[MAX_SPLIT] == UNLIMITED:
         return False
-    enough = max(size, n[MAX_SPLIT])
-    which = stream * SETS_PER_STREAM + FREE_SETS + pool
-    position = lower_bound(heap, which, enough // SIZE_UNIT)
+    enough = max(size, m[MAX_SPLIT])
+    of = stream + FREE_SETS + pool * SET_ROW
+    position = lower_bound(m, of, enough // SIZE_UNIT)
     if position == NONE:
-        position = last(heap, which)
+        position = last(m, of)
     else:
-        block = at(heap, which, position)
-        if _is_whole_segment(heap, block):
-            release_segment(heap, block)
+        block = at(m, of, position)
+        if _is_whole_segment(m, block):
+            release_segment(m, block)
             return True
-        position = ahead(heap, which, position)
+        position = ahead(m, of, position)
     released = 0
     while position != NONE and released < enough:
-        block = at(heap, which, position)
-        if heap.blocks[block + SIZE] < n[MAX_SPLIT]:
+        block = at(m, of, position)
+        if m[block + SIZE] < m[MAX_SPLIT]:
             break
-        position = ahead(heap, which, position)
-        if _is_whole_segment(heap, block):
-            released += heap.blocks[block + SIZE]
-            below = NONE if position == NONE else at(heap, which, position)
-            release_segment(heap, block)
-            position = NONE if below == NONE else find(heap, which, rank_of(heap, below), below)
+        position = ahead(m, of, position)
+        if _is_whole_segment(m, block):
+            released += m[block + SIZE]
+            below = NONE if position == NONE else at(m, of, position)
+            release_segment(m, block)
+            position = NONE if below == NONE else find(m, of, rank_of(m, below), below)
     return released >= enough
 
 
-def release_cached(heap: Heap) -> None:
+def release_cached(m: Memory) -> None:
     """Wait for all events, then free every whole cached segment and unmap every whole cached page."""
-    wait_for_events(heap)
-    _release_pool(heap, LARGE)
-    _release_pool(heap, SMALL)
+    wait_for_events(m)
+    _release_pool(m, LARGE)
+    _release_pool(m, SMALL)
 
 
-def _release_pool(heap: Heap, pool: int) -> None:
+def _release_pool(m: Memory, pool: int) -> None:
+    """Free the whole segments of all streams, then unmap the expandable blocks of all streams."""
     for expandable in range(2):
-        for turn in range(heap.n[STREAMS]):
-            which = heap.streams[turn * STREAM_ROW + STREAM_AT] * SETS_PER_STREAM + FREE_SETS + pool
-            position = first(heap, which)
+        stream = m[LOWEST_STREAM]
+        while stream != NONE:
+            of = stream + FREE_SETS + pool * SET_ROW
+            position = first(m, of)
             while position != NONE:
-                block = at(heap, which, position)
-                if expandable and heap.blocks[block + PAGE] > 0:
-                    position = _unmap_and_step(heap, which, position, block)
-                elif not expandable and _is_whole_segment(heap, block):
-                    position = _release_and_step(heap, which, position, block)
+                block = at(m, of, position)
+                if expandable and m[block + PAGE] > 0:
+                    position = _unmap_and_step(m, of, position, block)
+                elif not expandable and _is_whole_segment(m, block):
+                    position = _release_and_step(m, of, position, block)
                 else:
-                    position = after(heap, which, position)
+                    position = after(m, of, position)
+            stream = m[stream + ABOVE]
 
 
-def _ages(heap: Heap) -> tuple[int, int]:
+def _ages(m: Memory) -> tuple[int, int]:
     """Return the summed age and the number of the unsplit free blocks of the large pool."""
     total_age = 0
     count = 0
-    for turn in range(heap.n[STREAMS]):
-        which = heap.streams[turn * STREAM_ROW + STREAM_AT] * SETS_PER_STREAM + FREE_SETS + LARGE
-        position = first(heap, which)
+    stream = m[LOWEST_STREAM]
+    while stream != NONE:
+        of = stream + FREE_SETS + LARGE * SET_ROW
+        position = first(m, of)
         while position != NONE:
-            block = at(heap, which, position)
-            if not is_split(heap, block):
-                total_age += heap.n[LARGE_CALLS] - heap.blocks[block + AGE]
+            block = at(m, of, position)
+            if not is_split(m, block):
+                total_age += m[LARGE_CALLS] - m[block + AGE]
                 count += 1
-            position = after(heap, which, position)
+            position = after(m, of, position)
+        stream = m[stream + ABOVE]
     return total_age, count
 
 
-def _is_whole_segment(heap: Heap, block: int) -> bool:
-    return heap.blocks[block + PAGE] == 0 and not is_split(heap, block)
+def _is_whole_segment(m: Memory, block: int) -> bool:
+    return m[block + PAGE] == 0 and not is_split(m, block)
 
 
-def _release_and_step(heap: Heap, which: int, position: int, block: int) -> int:
+def _release_and_step(m: Memory, of: int, position: int, block: int) -> int:
     """Release the segment at ``position`` and return the position of the entry that followed it."""
-    following = _following(heap, which, position)
-    release_segment(heap, block)
-    return NONE if following == NONE else find(heap, which, rank_of(heap, following), following)
+    following = _following(m, of, position)
+    release_segment(m, block)
+    return NONE if following == NONE else find(m, of, rank_of(m, following), following)
 
 
-def _unmap_and_step(heap: Heap, which: int, position: int, block: int) -> int:
+def _unmap_and_step(m: Memory, of: int, position: int, block: int) -> int:
     """Unmap the block at ``position`` and return the position of the entry that followed it.
 
     What is left of the block is smaller than it was, hence before that entry, and holds no whole page.
     """
-    following = _following(heap, which, position)
-    unmap(heap, block)
-    return NONE if following == NONE else find(heap, which, rank_of(heap, following), following)
+    following = _following(m, of, position)
+    unmap(m, block)
+    return NONE if following == NONE else find(m, of, rank_of(m, following), following)
 
 
-def _following(heap: Heap, which: int, position: int) -> int:
-    position = after(heap, which, position)
-    return NONE if position == NONE else at(heap, which, position)
+def _following(m: Memory, of: int, position: int) -> int:
+    position = after(m, of, position)
+    return NONE if position == NONE else at(m, of, position)

@@ -24,7 +24,7 @@ from oomscope.allocator.constants import (
     SYNCS,
     UNLIMITED,
 )
-from oomscope.allocator.heap import Ints
+from oomscope.allocator.memory import Memory
 
 Stat = dict[str, int]
 
@@ -51,58 +51,58 @@ class DeviceStats(TypedDict):
     max_split_size: int
 
 
-def raise_stat(n: Ints, kind: int, pool: int, amount: int) -> None:
+def raise_stat(m: Memory, kind: int, pool: int, amount: int) -> None:
     """Add ``amount`` to a kind, for ``pool`` and in all."""
-    _raise(n, kind, amount)
-    _raise(n, kind + STAT_FIELDS * (1 + pool), amount)
+    _raise(m, kind, amount)
+    _raise(m, kind + STAT_FIELDS * (1 + pool), amount)
 
 
-def lower_stat(n: Ints, kind: int, pool: int, amount: int) -> None:
+def lower_stat(m: Memory, kind: int, pool: int, amount: int) -> None:
     """Take ``amount`` from a kind, for ``pool`` and in all."""
-    n[kind + CURRENT] -= amount
-    n[kind + FELL] += amount
+    m[kind + CURRENT] -= amount
+    m[kind + FELL] += amount
     of_pool = kind + STAT_FIELDS * (1 + pool)
-    n[of_pool + CURRENT] -= amount
-    n[of_pool + FELL] += amount
+    m[of_pool + CURRENT] -= amount
+    m[of_pool + FELL] += amount
 
 
-def raise_total(n: Ints, kind: int, amount: int) -> None:
+def raise_total(m: Memory, kind: int, amount: int) -> None:
     """Add to a kind that is not counted by pool (oversize blocks and segments)."""
-    _raise(n, kind, amount)
+    _raise(m, kind, amount)
 
 
-def lower_total(n: Ints, kind: int, amount: int) -> None:
+def lower_total(m: Memory, kind: int, amount: int) -> None:
     """Take from a kind that is not counted by pool."""
-    n[kind + CURRENT] -= amount
-    n[kind + FELL] += amount
+    m[kind + CURRENT] -= amount
+    m[kind + FELL] += amount
 
 
-def _raise(n: Ints, at: int, amount: int) -> None:
-    current = n[at + CURRENT] + amount
-    n[at + CURRENT] = current
-    n[at + ROSE] += amount
-    n[at + PEAK] = max(n[at + PEAK], current)
+def _raise(m: Memory, at: int, amount: int) -> None:
+    current = m[at + CURRENT] + amount
+    m[at + CURRENT] = current
+    m[at + ROSE] += amount
+    m[at + PEAK] = max(m[at + PEAK], current)
 
 
-def device_stats(n: Ints, max_split_size: int) -> DeviceStats:
+def device_stats(m: Memory, max_split_size: int) -> DeviceStats:
     """Return the counters under PyTorch's names; ``max_split_size`` is the one the allocator started with."""
     stats: dict[str, object] = {}
     for index, name in enumerate(STAT_NAMES):
         at = STATS + index * STAT_ROW
         if name.startswith("oversize"):
-            stats[name] = _stat(n, at)
+            stats[name] = _stat(m, at)
         else:
             pools = ("all", "small_pool", "large_pool")
-            stats[name] = {pool: _stat(n, at + STAT_FIELDS * i) for i, pool in enumerate(pools)}
-    stats["num_alloc_retries"] = int(n[RETRIES])
-    stats["num_ooms"] = int(n[OOMS])
-    stats["num_sync_all_streams"] = int(n[SYNCS])
-    stats["num_device_alloc"] = int(n[DEVICE_ALLOCS])
-    stats["num_device_free"] = int(n[DEVICE_FREES])
+            stats[name] = {pool: _stat(m, at + STAT_FIELDS * i) for i, pool in enumerate(pools)}
+    stats["num_alloc_retries"] = int(m[RETRIES])
+    stats["num_ooms"] = int(m[OOMS])
+    stats["num_sync_all_streams"] = int(m[SYNCS])
+    stats["num_device_alloc"] = int(m[DEVICE_ALLOCS])
+    stats["num_device_free"] = int(m[DEVICE_FREES])
     stats["max_split_size"] = -1 if max_split_size == UNLIMITED else max_split_size
     return stats  # type: ignore[return-value]
 
 
-def _stat(n: Ints, at: int) -> Stat:
+def _stat(m: Memory, at: int) -> Stat:
     names = ("current", "peak", "allocated", "freed")
-    return {name: int(n[at + field]) for field, name in enumerate(names)}
+    return {name: int(m[at + field]) for field, name in enumerate(names)}

@@ -7,171 +7,124 @@ queues in the order of a hash map; here the default stream comes first, then the
 
 from __future__ import annotations
 
-from oomscope.allocator.blocks import is_split, log_block, put_free, try_merge
+from oomscope.allocator.blocks import free_block
 from oomscope.allocator.constants import (
-    ACTIVE,
-    ACTIVE_BYTES,
     ADDRESS,
+    BELOW,
+    DEFAULT_STREAM_ROW,
     EVENT_LAG,
     EVENTS_HELD,
     FREE_COMPLETED,
-    INACTIVE_SPLIT,
-    INACTIVE_SPLIT_BYTES,
+    HIGHEST_STREAM,
     MALLOCS,
     NEVER,
-    NEXT,
     NONE,
     NOTE_BLOCK,
     NOTE_NEXT,
     NOTE_READY_AT,
     NOTE_STREAM,
-    PAGE,
     PENDING,
-    POOL,
-    PREV,
     QUEUE_HEAD,
     QUEUE_TAIL,
     QUEUED,
     REQUESTED,
-    REQUESTED_BYTES,
-    SIZE,
     STREAM,
-    STREAM_AT,
-    STREAM_ROW,
-    STREAMS,
     SYNCS,
     USES,
 )
-from oomscope.allocator.heap import Heap, drop_note, take_note
-from oomscope.allocator.stats import lower_stat, raise_stat
+from oomscope.allocator.eventlog import log_block
+from oomscope.allocator.memory import Memory, drop_note, take_note
 
 
-def record_stream(heap: Heap, block: int, stream: int) -> None:
+def record_stream(m: Memory, block: int, stream: int) -> None:
     """Note that an allocated block is used on ``stream``; its own stream and repetitions do not count."""
-    row = heap.blocks
-    if row[block + STREAM] == stream:
+    if m[block + STREAM] == stream:
         return
-    note = row[block + USES]
+    note = m[block + USES]
     while note != NONE:
-        if heap.notes[note + NOTE_STREAM] == stream:
+        if m[note + NOTE_STREAM] == stream:
             return
-        note = heap.notes[note + NOTE_NEXT]
-    note = take_note(heap)
-    heap.notes[note + NOTE_BLOCK] = block
-    heap.notes[note + NOTE_STREAM] = stream
-    heap.notes[note + NOTE_NEXT] = row[block + USES]
-    row[block + USES] = note
+        note = m[note + NOTE_NEXT]
+    note = take_note(m)
+    m[note + NOTE_BLOCK] = block
+    m[note + NOTE_STREAM] = stream
+    m[note + NOTE_NEXT] = m[block + USES]
+    m[block + USES] = note
 
 
-def queue_events(heap: Heap, block: int) -> None:
+def queue_events(m: Memory, block: int) -> None:
     """Turn the uses of a block that was just freed into events, one at the end of each stream's queue."""
-    n = heap.n
-    notes = heap.notes
-    ready_at = n[MALLOCS] + 1 + n[EVENT_LAG] if n[EVENT_LAG] >= 0 else NEVER
-    note = heap.blocks[block + USES]
-    heap.blocks[block + USES] = NONE
+    ready_at = m[MALLOCS] + 1 + m[EVENT_LAG] if m[EVENT_LAG] >= 0 else NEVER
+    note = m[block + USES]
+    m[block + USES] = NONE
     while note != NONE:
-        following = notes[note + NOTE_NEXT]
-        notes[note + NOTE_READY_AT] = ready_at
-        notes[note + NOTE_NEXT] = NONE
-        queue = notes[note + NOTE_STREAM] * STREAM_ROW
-        tail = heap.streams[queue + QUEUE_TAIL]
+        following = m[note + NOTE_NEXT]
+        m[note + NOTE_READY_AT] = ready_at
+        m[note + NOTE_NEXT] = NONE
+        queue = m[note + NOTE_STREAM]
+        tail = m[queue + QUEUE_TAIL]
         if tail == NONE:
-            heap.streams[queue + QUEUE_HEAD] = note
+            m[queue + QUEUE_HEAD] = note
         else:
-            notes[tail + NOTE_NEXT] = note
-        heap.streams[queue + QUEUE_TAIL] = note
-        heap.blocks[block + PENDING] += 1
-        n[QUEUED] += 1
+            m[tail + NOTE_NEXT] = note
+        m[queue + QUEUE_TAIL] = note
+        m[block + PENDING] += 1
+        m[QUEUED] += 1
         note = following
 
 
-def process_events(heap: Heap) -> None:
+def process_events(m: Memory) -> None:
     """Complete the events that are ready, stream by stream, up to the first of each queue that is not."""
-    n = heap.n
-    if n[EVENTS_HELD]:
+    if m[EVENTS_HELD]:
         return
-    for turn in range(n[STREAMS]):
-        stream = _in_turn(heap, turn)
-        note = heap.streams[stream * STREAM_ROW + QUEUE_HEAD]
-        while note != NONE and heap.notes[note + NOTE_READY_AT] <= n[MALLOCS]:
-            _complete_first(heap, stream)
-            note = heap.streams[stream * STREAM_ROW + QUEUE_HEAD]
+    _process_queue(m, m[DEFAULT_STREAM_ROW])
+    stream = m[HIGHEST_STREAM]
+    while stream != NONE:
+        _process_queue(m, stream)
+        stream = m[stream + BELOW]
 
 
-def wait_for_events(heap: Heap) -> None:
+def wait_for_events(m: Memory) -> None:
     """Complete every event, as ``synchronize_and_free_events`` does."""
-    heap.n[SYNCS] += 1
-    for turn in range(heap.n[STREAMS]):
-        stream = _in_turn(heap, turn)
-        while heap.streams[stream * STREAM_ROW + QUEUE_HEAD] != NONE:
-            _complete_first(heap, stream)
+    m[SYNCS] += 1
+    _drain_queue(m, m[DEFAULT_STREAM_ROW])
+    stream = m[HIGHEST_STREAM]
+    while stream != NONE:
+        _drain_queue(m, stream)
+        stream = m[stream + BELOW]
 
 
-def make_events_ready(heap: Heap, stream: int) -> None:
+def make_events_ready(m: Memory, stream: int) -> None:
     """Let the events of ``stream`` be found complete by the next malloc."""
-    note = heap.streams[stream * STREAM_ROW + QUEUE_HEAD]
+    note = m[stream + QUEUE_HEAD]
     while note != NONE:
-        heap.notes[note + NOTE_READY_AT] = 0
-        note = heap.notes[note + NOTE_NEXT]
+        m[note + NOTE_READY_AT] = 0
+        note = m[note + NOTE_NEXT]
 
 
-def free_block(heap: Heap, block: int) -> None:
-    """Join a block that nothing waits for with its idle neighbours and put it into its pool."""
-    n = heap.n
-    row = heap.blocks
-    pool = row[block + POOL]
-    size = row[block + SIZE]
-    requested = row[block + REQUESTED]
-    joined = 0
-    joined_bytes = try_merge(heap, block, row[block + PREV])
-    if joined_bytes > 0:
-        joined = 1
-    gained = try_merge(heap, block, row[block + NEXT])
-    if gained > 0:
-        joined += 1
-        joined_bytes += gained
-    put_free(heap, block)
-    if row[block + PAGE] == 0:
-        _count_inactive_split(heap, block, pool, joined, joined_bytes)
-    lower_stat(n, ACTIVE, pool, 1)
-    lower_stat(n, ACTIVE_BYTES, pool, size)
-    lower_stat(n, REQUESTED_BYTES, pool, requested)
+def _process_queue(m: Memory, stream: int) -> None:
+    note = m[stream + QUEUE_HEAD]
+    while note != NONE and m[note + NOTE_READY_AT] <= m[MALLOCS]:
+        _complete_first(m, stream)
+        note = m[stream + QUEUE_HEAD]
 
 
-def _count_inactive_split(heap: Heap, block: int, pool: int, joined: int, joined_bytes: int) -> None:
-    """Account for a freed block of cudaMalloc: the net change, since PyTorch's peaks see only that."""
-    n = heap.n
-    split = is_split(heap, block)
-    change = (1 if split else 0) - joined
-    if change > 0:
-        raise_stat(n, INACTIVE_SPLIT, pool, change)
-    elif change < 0:
-        lower_stat(n, INACTIVE_SPLIT, pool, -change)
-    change_bytes = (heap.blocks[block + SIZE] if split else 0) - joined_bytes
-    if change_bytes > 0:
-        raise_stat(n, INACTIVE_SPLIT_BYTES, pool, change_bytes)
-    elif change_bytes < 0:
-        lower_stat(n, INACTIVE_SPLIT_BYTES, pool, -change_bytes)
+def _drain_queue(m: Memory, stream: int) -> None:
+    while m[stream + QUEUE_HEAD] != NONE:
+        _complete_first(m, stream)
 
 
-def _in_turn(heap: Heap, turn: int) -> int:
-    place = 0 if turn == 0 else heap.n[STREAMS] - turn
-    return heap.streams[place * STREAM_ROW + STREAM_AT]
-
-
-def _complete_first(heap: Heap, stream: int) -> None:
+def _complete_first(m: Memory, stream: int) -> None:
     """Complete the oldest event of a stream, and free its block if it was the last that the block waited for."""
-    row = heap.blocks
-    note = heap.streams[stream * STREAM_ROW + QUEUE_HEAD]
-    following = heap.notes[note + NOTE_NEXT]
-    block = heap.notes[note + NOTE_BLOCK]
-    heap.streams[stream * STREAM_ROW + QUEUE_HEAD] = following
+    note = m[stream + QUEUE_HEAD]
+    following = m[note + NOTE_NEXT]
+    block = m[note + NOTE_BLOCK]
+    m[stream + QUEUE_HEAD] = following
     if following == NONE:
-        heap.streams[stream * STREAM_ROW + QUEUE_TAIL] = NONE
-    drop_note(heap, note)
-    heap.n[QUEUED] -= 1
-    row[block + PENDING] -= 1
-    if row[block + PENDING] == 0:
-        log_block(heap, FREE_COMPLETED, block, row[block + ADDRESS], row[block + REQUESTED])
-        free_block(heap, block)
+        m[stream + QUEUE_TAIL] = NONE
+    drop_note(m, note)
+    m[QUEUED] -= 1
+    m[block + PENDING] -= 1
+    if m[block + PENDING] == 0:
+        log_block(m, FREE_COMPLETED, block, m[block + ADDRESS], m[block + REQUESTED])
+        free_block(m, block)

@@ -1,0 +1,259 @@
+"""Long traces at once: arrays of operations in, arrays of placements out, compiled where that pays.
+
+The engine is the one that ``CachingAllocator`` runs; it is compiled by numba when the trace is long enough to win the
+time back (a second of loading where the compiled engine lies on disk, a compilation of some twenty seconds where it
+does not), and runs as Python otherwise. The results are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from oomscope.allocator import constants, engine
+from oomscope.allocator.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
+from oomscope.allocator.control import DEFAULT_STREAM, add_stream
+from oomscope.allocator.driver import Driver
+from oomscope.allocator.memory import fill_room, grow, length_wanted
+from oomscope.allocator.settings import AllocatorSettings
+from oomscope.allocator.state import AllocatorState
+from oomscope.allocator.views import AllocatorEvent
+from oomscope.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    IntArray = NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+COMPILED_FROM = 30_000
+"""Operations from which loading the compiled engine pays."""
+COMPILE_FROM = 1_000_000
+"""Operations from which compiling it first pays."""
+
+
+class ReplayOp(IntEnum):
+    """What an operation does with its allocation id, its bytes and its stream."""
+
+    MALLOC = constants.MALLOC
+    """Allocate ``nbytes`` for ``stream`` under the id."""
+    FREE = constants.FREE
+    """Free the id; ignored where its MALLOC failed or asked for nothing."""
+    RECORD_STREAM = constants.RECORD_STREAM
+    """Note that the id is used on ``stream``; ignored where its MALLOC failed."""
+    SYNCHRONIZE = constants.SYNCHRONIZE
+    """Let the events recorded so far on ``stream`` be complete."""
+    EMPTY_CACHE = constants.EMPTY_CACHE
+    """Give everything unused back to the driver."""
+
+
+@dataclass(frozen=True)
+class ReplayOutcome:
+    """What became of a trace; the arrays have one entry for each operation, -1 where nothing was allocated.
+
+    ``sizes`` are the bytes that blocks really occupy; ``failed`` marks the allocations that ran out of memory.
+    ``allocator`` holds the final state: peaks, counters, statistics, segments.
+    """
+
+    addresses: IntArray
+    sizes: IntArray
+    failed: NDArray[np.bool_]
+    allocator: Replay
+
+    @cached_property
+    def events(self) -> tuple[AllocatorEvent, ...]:
+        """All events, in order; ``op`` is the index of the operation."""
+        return tuple(self.allocator.drain_events())
+
+    @cached_property
+    def ooms(self) -> tuple[AllocatorEvent, ...]:
+        """The failures among the events."""
+        return tuple(event for event in self.events if event.action == "oom")
+
+
+class Replay(AllocatorState):
+    """An allocator that is fed arrays of operations, one after the other.
+
+    Args:
+        settings: what PYTORCH_ALLOC_CONF says, and for which torch.
+        driver: the device.
+        ids: how many allocation ids there are; they count from 0.
+        streams: the handles of all streams that occur, besides the default stream.
+        fraction: see ``AllocatorState``.
+        event_lag: see ``AllocatorState``.
+        compiled: whether the engine runs compiled.
+    """
+
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        driver: Driver,
+        *,
+        ids: int,
+        streams: Iterable[int] = (),
+        fraction: float | None = None,
+        event_lag: int | None = 0,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
+        self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
+        for handle in streams:
+            if handle not in self._streams:
+                self._streams[handle] = add_stream(self._memory, handle)
+        grow(self._memory)
+        self._compiled = compiled
+        self._rows: Any = [NONE] * ids
+        if compiled:
+            self._memory = _array(self._memory)  # type: ignore[assignment]
+            self._rows = _array(self._rows)
+
+    def run(
+        self, kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, streams: ArrayLike | None = None
+    ) -> ReplayOutcome:
+        """Carry out operations: for each a ``ReplayOp``, an id, bytes and the handle of a stream (None: the default).
+
+        Raises:
+            UsageError: arrays of unequal length, an unknown kind, id or stream, negative bytes, or an id allocated
+                while it is live.
+        """
+        import numpy as np
+
+        columns: list[Any] = _columns(kinds, ids, nbytes, len(self._rows))
+        columns.append(self._stream_rows(streams, len(columns[0])))
+        outputs: list[Any] = [np.full(len(columns[0]), NONE, np.int64) for _ in range(2)]
+        if not self._compiled:
+            columns = [column.tolist() for column in columns]
+            outputs = [output.tolist() for output in outputs]
+        kind_column, id_column, size_column, stream_column = columns
+        ops = engine.Ops(kind_column, id_column, size_column, stream_column, self._rows, *outputs)
+        self._drive(_compiled_run() if self._compiled else engine.run, ops)
+        sizes = _array(ops.placed)
+        failed = sizes == OUT_OF_MEMORY
+        sizes[failed] = NONE
+        return ReplayOutcome(_array(ops.addresses), sizes, failed, self)
+
+    def _drive(self, run: engine.Run, ops: engine.Ops) -> None:
+        """Run all operations, making room as often as the engine stops for want of it."""
+        index = 0
+        while True:
+            index = run(self._memory, ops, index)
+            if index < 0:
+                raise UsageError(f"operation {~index} allocates an id that is live", remedy="free it first")
+            if index == len(ops.kinds):
+                return
+            self._make_room()
+
+    def _make_room(self) -> None:
+        if not self._compiled:
+            grow(self._memory)
+            return
+        import numpy as np
+
+        longer = np.zeros(length_wanted(self._memory), np.int64)
+        longer[: len(self._memory)] = self._memory
+        self._memory = longer  # type: ignore[assignment]
+        fill_room(self._memory)
+
+    def _stream_rows(self, streams: ArrayLike | None, length: int) -> IntArray:
+        import numpy as np
+
+        if streams is None:
+            return np.full(length, self._streams[DEFAULT_STREAM], np.int64)
+        column = _array(streams)
+        if len(column) != length:
+            raise UsageError(f"{length} operations came with {len(column)} streams", remedy="give one for each")
+        handles, places = np.unique(column, return_inverse=True)
+        unknown = [int(handle) for handle in handles if int(handle) not in self._streams]
+        if unknown:
+            raise UsageError(f"stream {unknown[0]:#x} was not announced", remedy="name all streams at the start")
+        return np.array([self._streams[int(handle)] for handle in handles], np.int64)[places]
+
+    def _allocated_rows(self) -> Iterable[int]:
+        return [int(row) for row in self._rows if row >= 0]
+
+
+def replay(
+    kinds: ArrayLike,
+    ids: ArrayLike,
+    nbytes: ArrayLike,
+    streams: ArrayLike | None = None,
+    *,
+    settings: AllocatorSettings,
+    driver: Driver,
+    fraction: float | None = None,
+    event_lag: int | None = 0,
+    compiled: bool | None = None,
+) -> ReplayOutcome:
+    """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
+
+    Args:
+        kinds: a ``ReplayOp`` for each operation.
+        ids: which allocation; small numbers, since they index a table, that may be used again once freed.
+        nbytes: what a MALLOC asks for; ignored otherwise.
+        streams: handles of streams; None puts everything on the default stream.
+        settings: what PYTORCH_ALLOC_CONF says, and for which torch.
+        driver: the device.
+        fraction: see ``AllocatorState``.
+        event_lag: see ``AllocatorState``.
+        compiled: whether to run compiled; None decides by the length of the trace and by what lies on disk.
+
+    Raises:
+        UsageError: see ``Replay.run``.
+    """
+    import numpy as np
+
+    id_column = _array(ids)
+    handles: Sequence[int] = [] if streams is None else np.unique(_array(streams)).tolist()
+    if compiled is None:
+        compiled = _pays_compiled(len(id_column))
+    count = int(id_column.max(initial=NONE)) + 1
+    allocator = Replay(
+        settings, driver, ids=count, streams=handles, fraction=fraction, event_lag=event_lag, compiled=compiled
+    )
+    return allocator.run(kinds, id_column, nbytes, streams)
+
+
+def _pays_compiled(operations: int) -> bool:
+    if operations < COMPILED_FROM:
+        return False
+    from oomscope.allocator.compiled import is_compiled
+
+    return operations >= COMPILE_FROM or is_compiled()
+
+
+def _compiled_run() -> engine.Run:
+    from oomscope.allocator.compiled import compiled_run, is_compiled
+
+    if not is_compiled():
+        logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
+    return compiled_run()
+
+
+def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int) -> list[IntArray]:
+    """Return the columns as arrays of int64, checked."""
+    columns = [_array(kinds), _array(ids), _array(nbytes)]
+    kind_column, id_column, size_column = columns
+    if len({len(column) for column in columns}) != 1:
+        lengths = ", ".join(str(len(column)) for column in columns)
+        raise UsageError(f"kinds, ids and nbytes have {lengths} entries", remedy="give one of each for an operation")
+    if not len(kind_column):
+        return columns
+    if kind_column.min() < 0 or kind_column.max() >= len(ReplayOp):
+        raise UsageError("an operation is of an unknown kind", remedy="use the values of ReplayOp")
+    if id_column.min() < 0 or id_column.max() >= known_ids:
+        raise UsageError(f"an allocation id is not in 0..{known_ids - 1}", remedy="count ids from 0")
+    if size_column.min() < 0:
+        raise UsageError("an operation is of a negative number of bytes", remedy="give 0 bytes or more")
+    return columns
+
+
+def _array(values: ArrayLike) -> IntArray:
+    import numpy as np
+
+    return np.ascontiguousarray(values, dtype=np.int64)
