@@ -98,11 +98,11 @@ def run(arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.BROKEN_PIPE
-    return _for_git_bisect(code) if "--git-bisect" in arguments else code
+    return _for_git_bisect(code) if "--git-bisect" in _options(arguments) else code
 
 
 def _dispatch(arguments: list[str]) -> int:
-    as_json = "--json" in arguments
+    as_json = "--json" in _options(arguments)
     try:
         with cli.make_context("oomscope", list(arguments)) as ctx:
             outcome = cli.invoke(ctx)
@@ -119,6 +119,11 @@ def _dispatch(arguments: list[str]) -> int:
         raise
     except Exception:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
         return _report(_internal(), as_json=as_json)
+
+
+def _options(arguments: list[str]) -> list[str]:
+    """Return the words before ``--``; what an error looks like depends on them also where they cannot be parsed."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 class InterruptedByUserError(OomscopeError):

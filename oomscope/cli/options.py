@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -24,18 +25,20 @@ SETTINGS = {
 
 
 class Size(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
-    """Bytes, such as ``80GiB``."""
+    """Bytes, such as ``80GiB``; kept as written, so that messages and commands say what the user said."""
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes that ``value`` names."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it names a size."""
         try:
-            return parse_size(value)
+            parse_size(value)
         except OomscopeError as error:
             self.fail(str(error), param, ctx)
+        return str(value)
 
 
+FILE = click.Path(path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -47,12 +50,14 @@ def measurement_options(command: Command) -> Command:
         click.option("--backend", type=click.Choice(["auto", "sim", "cuda"]), help="Where to measure (default: auto)."),
         click.option("--iterations", type=click.IntRange(min=1), help="Training steps (default: 2)."),
         click.option("--timeout", type=float, metavar="SECONDS", help="End a probe after this long (default: 600)."),
+        click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def settings_overrides(**given: str | int | float | None) -> list[str]:
-    """Return the overrides that the options given stand for."""
-    return [f"{SETTINGS[name]}={value}" for name, value in given.items() if value is not None]
+def settings_overrides(given: dict[str, Any]) -> list[str]:
+    """Take the options of a measurement out of ``given`` and return the overrides that they stand for."""
+    values = {key: given.pop(option) for option, key in SETTINGS.items()}
+    return [f"{key}={value}" for key, value in values.items() if value is not None]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oomscope.cli.exit_codes import probe_exit_code
-from oomscope.cli.options import json_option, measurement_options, settings_overrides
+from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.output import keep_log, print_json, print_report, refuse_existing, remark, write_file
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source
+from oomscope.errors import ConfigError
+from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
 if TYPE_CHECKING:
     from oomscope.probe.result import ProbeResult
-
-FILE = click.Path(path_type=Path)
 
 
 @click.command()
@@ -26,7 +26,6 @@ FILE = click.Path(path_type=Path)
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
 @click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
 @measurement_options
-@click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first).")
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
@@ -39,14 +38,13 @@ def probe(
     preset: str | None,
     harness: Path | None,
     repo: Path | None,
-    rank: str | None,
     snapshot: Path | None,
     html: Path | None,
     force: bool,
     git_bisect: bool,
     quiet: bool,
     as_json: bool,
-    **settings: str | int | float | None,
+    **settings: Any,
 ) -> int:
     """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
 
@@ -55,8 +53,14 @@ def probe(
     """
     refuse_existing(snapshot, force=force, option="--snapshot")
     refuse_existing(html, force=force, option="--html")
-    source = config_source(words, preset, settings_overrides(rank=rank, **settings))
-    plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
+    source = config_source(words, preset, settings_overrides(settings))
+    try:
+        plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
+    except ConfigError as error:
+        if not (git_bisect and source.is_blamed_by(error)):
+            raise
+        remark(f"untestable: {error}")
+        return UNTESTABLE
     for warning in plan.warnings:
         remark(f"warning: {warning}")
     result = _measure(plan, quiet=quiet)
@@ -75,8 +79,6 @@ def probe(
     if result.failure and result.failure.detail and not as_json:
         remark(f"What the target said: {keep_log(result.failure.detail)}")
     if git_bisect:
-        from oomscope.probe.git_bisect import git_bisect_code
-
         return git_bisect_code(result)
     return probe_exit_code(result)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.errors import UsageError
+from oomscope.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
@@ -42,6 +42,11 @@ class ConfigSource:
         if self.path is None:
             raise UsageError("no configuration given", remedy="name a YAML file, or a preset with --preset")
         return load_config(self.path, self.overrides, enforce=enforce)
+
+    def is_blamed_by(self, error: ConfigError) -> bool:
+        """Whether ``error`` is in what the file says, and thus a fault of the commit that it stands in."""
+        blamed = (error.where or "").rpartition(":")[0] or error.where
+        return self.path is not None and self.path.is_file() and blamed == str(self.path)
 
 
 def config_source(words: Sequence[str], preset: str | None = None, extra: Sequence[str] = ()) -> ConfigSource:

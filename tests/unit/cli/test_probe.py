@@ -65,6 +65,21 @@ def test_usage_errors_stop_git_bisect(probed) -> None:
     assert probed.jobs == []
 
 
+@pytest.mark.parametrize("text", ["model: {hiden_size: 1}", "model: [", "data: {seq_length: 1}", "preset: gtp"])
+def test_a_commit_whose_configuration_is_wrong_is_untestable(probed, tmp_path: Path, text: str, capsys) -> None:
+    file = tmp_path / "cfg.yaml"
+    file.write_text(text)
+    assert run(["probe", str(file), "--git-bisect"]) == 125
+    assert str(file) in capsys.readouterr().err
+    assert run(["probe", str(file)]) == 2
+
+
+def test_a_wrong_override_is_nobodys_commit(probed, tmp_path: Path) -> None:
+    file = tmp_path / "cfg.yaml"
+    file.write_text("preset: gpt-tiny")
+    assert run(["probe", str(file), "data.seq_len=1", "--git-bisect"]) == 130
+
+
 def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> None:
     assert run(["probe", "--preset", "gpt-tiny", "--json"]) == 0
     captured = capsys.readouterr()

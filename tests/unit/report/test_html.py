@@ -6,11 +6,12 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from oomscope.report.html import probe_page
-from tests.unit.report import results
+from oomscope.report.html import bisect_charts, bisect_page, probe_page
+from tests.unit.report import results, searches
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -35,17 +36,20 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("result", [results.FITS, results.OOM, results.CAPACITY, results.BROKEN])
-def test_every_outcome_is_a_well_formed_page(result) -> None:
-    page = probe_page(result, title="tinytrain")
+PAGES = [probe_page(result, title="t") for result in (results.FITS, results.OOM, results.CAPACITY, results.BROKEN)]
+PAGES += [bisect_page(result, title="t") for result in searches.EVERY]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=range(len(PAGES)))
+def test_every_outcome_is_a_well_formed_page(page: str) -> None:
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
     assert page.startswith("<!doctype html>")
 
 
-def test_the_page_fetches_nothing() -> None:
-    page = probe_page(results.OOM, title="tinytrain")
+@pytest.mark.parametrize("page", PAGES, ids=range(len(PAGES)))
+def test_the_page_fetches_nothing(page: str) -> None:
     assert not re.search(r"""(src|href)\s*=|@import|url\(""", page)
     assert "<script" not in page
     assert "default-src 'none'" in page
@@ -76,11 +80,66 @@ def test_everything_is_escaped() -> None:
     assert "<script" not in probe_page(replace(results.BROKEN, failure=failure), title=evil)
 
 
+def test_a_search_shows_culprit_steps_growth_and_commands() -> None:
+    page = bisect_page(searches.COMMITS, title="tinytrain")
+    for piece in (
+        "CULPRIT FOUND: dddddddddd keep the logits",
+        "Ada Reyes",
+        "8 commits up to bbbbbbbbbb longer",
+        "the request that failed",
+        "git clone --shared repo copy\noomscope probe 1",
+        "import: No module named",
+    ):
+        assert piece in page
+
+
+def test_a_waterfall_ends_where_the_steps_lead() -> None:
+    svg = ET.fromstring(bisect_charts(searches.COMMITS)["live"])
+    *_, good, longer, logits, bad = (float(box.get("width", 0)) + float(box.get("x", 0)) for box in svg.iter("rect"))
+    origin = float(next(svg.iter("rect")).get("x", 0))
+    assert (longer - origin) / (good - origin) == pytest.approx(9 / 6, rel=1e-3)
+    assert (bad - origin) / (good - origin) == pytest.approx(8 / 6, rel=1e-3)
+    assert logits == longer
+
+
+def test_everything_of_a_search_is_escaped() -> None:
+    evil = "<script>alert('x')</script>"
+    culprit = replace(searches.COMMITS.culprit, subject=evil, author=evil, date=evil)
+    probes = tuple(replace(probe, subject=evil, reason=evil) for probe in searches.PROBES)
+    suspects = tuple(replace(suspect, subject=evil, reason=evil) for suspect in searches.SUSPECTS.suspects)
+    steps = tuple(replace(step, label=evil) for step in searches.COMMITS.steps)
+    evidence = replace(searches.COMMITS.last_good, commands=(evil,))
+    result = replace(
+        searches.COMMITS,
+        culprit=culprit,
+        probes=probes,
+        suspects=suspects,
+        steps=steps,
+        last_good=evidence,
+        message=evil,
+        notes=(evil,),
+        bad_class=evil,
+        sites=tuple(replace(row, category=evil) for row in searches.SITES),
+    )
+    assert "<script" not in bisect_page(result, title=evil)
+    keys = tuple(replace(change, key=evil, good=evil, bad=evil) for change in searches.KEYS.culprit.keys)
+    result = replace(searches.KEYS, culprit=replace(searches.KEYS.culprit, keys=keys))
+    assert "<script" not in bisect_page(result, title=evil)
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH to open the report with")
-def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "charts", "words"),
+    [
+        (probe_page(results.OOM, title="t"), 4, "OUT OF MEMORY"),
+        (bisect_page(searches.COMMITS, title="t"), 5, "CULPRIT FOUND"),
+    ],
+    ids=["probe", "bisect"],
+)
+def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path, page: str, charts: int, words: str) -> None:
     file = tmp_path / "report.html"
-    file.write_text(probe_page(results.OOM, title="tinytrain"), encoding="utf-8")
+    file.write_text(page, encoding="utf-8")
     done = subprocess.run(
         [
             *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
@@ -93,5 +152,5 @@ def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path) -> None
         timeout=120,
     )
     assert "CONSOLE" not in done.stderr
-    assert done.stdout.count("<svg") == 4
-    assert "OUT OF MEMORY" in done.stdout
+    assert done.stdout.count("<svg") == charts
+    assert words in done.stdout

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from oomscope.report import words
 from oomscope.report.console import result_console, show
-from oomscope.report.probe_text import bar, probe_report
+from oomscope.report.layout import bar
+from oomscope.report.probe_text import probe_report
 from tests.unit.report import results
 
 

@@ -1,0 +1,83 @@
+"""``oomscope bisect``: find the commit, or the configuration keys, at fault, and print the evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.output import print_json, print_report, refuse_existing, write_file
+from oomscope.cli.search import SearchOptions, run_search
+from oomscope.errors import ExitCode
+
+PATHS = "oomscope.paths"
+
+
+class PathsAfterDashes(click.Command):
+    """A command whose words after ``--`` are paths, as in git."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the paths into ``ctx.meta`` and parse the rest."""
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[PATHS] = tuple(args[cut + 1 :])
+        return super().parse_args(ctx, args[:cut])
+
+
+@click.command(cls=PathsAfterDashes)
+@click.argument("ends", metavar="GOOD..BAD")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
+@click.option("--repo", type=FILE, metavar="DIR", help="The repository (default: .); it is only read.")
+@click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
+@click.option("--harness", type=FILE, metavar="FILE", help="Measure each commit's own code: a file with setup(ctx).")
+@click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
+@click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
+@click.option("--deadline", type=float, metavar="SECONDS", help="End the search after this long, with its suspects.")
+@measurement_options
+@click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
+@click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+@click.pass_context
+def bisect(
+    ctx: click.Context, /, *, html: Path | None, force: bool, quiet: bool, as_json: bool, **given: Any
+) -> ExitCode:
+    """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
+
+    KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
+    touch one of them can be at fault. The repository is never written to.
+
+    CLASS is any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE.
+
+    \b
+    oomscope bisect v1.2..main --harness harness.py --limit 80GiB
+    oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
+    oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
+    """
+    from oomscope.cli.onlooker import Onlooker
+    from oomscope.report.console import progress_console, result_console
+
+    refuse_existing(html, force=force, option="--html")
+    overrides = (*given.pop("overrides"), *settings_overrides(given))
+    options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], **given)
+    progress = None if quiet else progress_console()
+    answers = progress_console() if as_json else result_console()
+    onlooker = Onlooker(answers, progress)
+    try:
+        result = run_search(options, onlooker)
+    finally:
+        onlooker.close()
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from oomscope.report.bisect_text import bisect_report
+
+        print_report(bisect_report(result))
+    if html is not None:
+        from oomscope.report.html import bisect_page
+
+        write_file(html, bisect_page(result, title=f"Bisect of {options.ends}"))
+    return result.exit_code

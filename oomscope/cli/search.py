@@ -1,0 +1,116 @@
+"""From the words of ``oomscope bisect`` to a search, over commits or over configuration keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.cli.plan import harness_settings
+from oomscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from oomscope.bisect.places import Places
+    from oomscope.bisect.ranges import FileRange, RevisionRange
+    from oomscope.bisect.reporter import Reporter
+    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What the command line says about a search."""
+
+    ends: str
+    overrides: tuple[str, ...]
+    paths: tuple[str, ...]
+    repo: Path | None
+    config: str | None
+    harness: Path | None
+    bad: str
+    first_parent: bool
+    deadline: float | None
+    fresh: bool
+    state: Path | None
+
+
+def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
+    """Search as ``options`` say.
+
+    Raises:
+        UsageError: the options contradict each other.
+        OomscopeError: see :func:`oomscope.bisect.bisect.bisect_commits`.
+    """
+    from oomscope.bisect.ranges import FileRange, parse_range
+
+    for word in options.overrides:
+        if "=" not in word:
+            raise UsageError(f"{word!r} is no KEY=VALUE", remedy="write paths after --")
+    ends = parse_range(options.ends)
+    if isinstance(ends, FileRange):
+        return _search_keys(options, ends, reporter)
+    return _search_commits(options, ends, reporter)
+
+
+def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:
+    from oomscope.bisect.bisect import bisect_commits
+    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.request import CommitRequest
+
+    request = CommitRequest(
+        repo=options.repo or Path(),
+        range=ends,
+        subject=_subject(options),
+        bad=Bad.parse(options.bad),
+        first_parent=options.first_parent,
+        paths=options.paths,
+        deadline_s=options.deadline,
+        use_cache=not options.fresh,
+        places=_places(options),
+    )
+    return bisect_commits(request, reporter=reporter)
+
+
+def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> BisectResult:
+    from oomscope.bisect.config_bisect import bisect_configs
+    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.request import ConfigRequest
+
+    meaningless = {
+        "--repo": options.repo,
+        "--config": options.config,
+        "--harness": options.harness,
+        "--first-parent": options.first_parent,
+        "paths": options.paths,
+    }
+    for name, value in meaningless.items():
+        if value:
+            raise UsageError(f"{name} with two configuration files", remedy="it is about commits: leave it out")
+    request = ConfigRequest(
+        range=ends,
+        overrides=options.overrides,
+        bad=Bad.parse(options.bad),
+        deadline_s=options.deadline,
+        use_cache=not options.fresh,
+        places=_places(options),
+    )
+    return bisect_configs(request, reporter=reporter)
+
+
+def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:
+    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+
+    if options.config and options.harness:
+        raise UsageError("both --config and --harness", remedy="name one: a harness brings its own model")
+    if options.config:
+        return ConfigInRepo(path=options.config, overrides=options.overrides)
+    if options.harness:
+        settings = harness_settings(options.overrides)
+        return HarnessFile(path=options.harness, settings=settings, overrides=options.overrides)
+    raise UsageError("nothing says what to measure of a commit", remedy="give --config PATH-IN-REPO or --harness FILE")
+
+
+def _places(options: SearchOptions) -> Places:
+    from oomscope.bisect.places import Places
+
+    return Places(options.state.absolute()) if options.state else Places.default()

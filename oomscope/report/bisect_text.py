@@ -1,0 +1,151 @@
+"""A search for the terminal: each probe as it comes, then the culprit, the evidence and how to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, ProbeRecord, StepRow
+from oomscope.report import bisect_words, words
+from oomscope.report.layout import bar, facts, section, table
+from oomscope.report.probe_text import fix_table, verdict_parts
+from oomscope.units import format_size
+
+ANSWER_STYLES = {"good": "green", "bad": "red", "untestable": "yellow"}
+OUTCOME_STYLES = {
+    "culprit": "bold red",
+    "no_culprit": "bold green",
+    "suspects": "bold yellow",
+    "ends_invalid": "bold yellow",
+}
+GROWTH_SHOWN = 8
+NAME_WIDTH = 52
+
+
+def plan_report(plan: Plan) -> RenderableType:
+    """Return what lies ahead of a search."""
+    at_most = f"at most {words.count(plan.probes_at_most, 'probe')}, untestable ones apart"
+    notes = [Text(f"note: {note}", style="dim") for note in plan.notes]
+    return Group(Text(f"{plan.title}; {at_most}", style="dim"), *notes)
+
+
+def probe_line(record: ProbeRecord) -> RenderableType:
+    """Return one probe's answer as a line."""
+    line = Text(f"{record.number:>3}  ")
+    line.append(f"{record.answer.value:<10}", style=ANSWER_STYLES[record.answer.value])
+    name = bisect_words.probe_name(record)
+    line.append(f"  {name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + '…':<{NAME_WIDTH}}")
+    if record.bytes:
+        bound = "≥" if record.is_lower_bound else " "
+        live, reserved = format_size(record.bytes.live_bytes), format_size(record.bytes.reserved_bytes)
+        line.append(f"  live {bound}{live:>10}  reserved {reserved:>10}")
+    line.append(f"  {record.reason}")
+    return line.append("  (cached)" if record.cached else f"  ({record.wall_s:.1f} s)", style="dim")
+
+
+def bisect_report(result: BisectResult) -> RenderableType:
+    """Return the answer of a search with its evidence."""
+    return Group(*_parts(result))
+
+
+def _parts(result: BisectResult) -> Iterator[RenderableType]:
+    yield Text()
+    heading = bisect_words.OUTCOMES[result.outcome]
+    if result.culprit:
+        heading += f": {bisect_words.culprit_title(result.culprit)}"
+    yield Text(heading, style=OUTCOME_STYLES[result.outcome])
+    yield Text(result.message)
+    yield Text(bisect_words.search_text(result), style="dim")
+    rows = bisect_words.before_and_after(result)
+    if isinstance(result.culprit, CommitCulprit):
+        rows.insert(0, ("Author", f"{result.culprit.author}, {result.culprit.date}"))
+    if rows:
+        yield facts(rows)
+    if result.verdict:
+        yield from verdict_parts(result.verdict)
+    yield from _sections(result)
+    for note in result.notes:
+        yield Text(f"note: {note}", style="dim")
+
+
+def _sections(result: BisectResult) -> Iterator[RenderableType]:
+    if result.culprit and result.culprit.keys:
+        yield section("Configuration keys", key_table(result.culprit.keys))
+    if result.suspects:
+        suspects = table("Commit", "Subject", "Why it could not be told apart")
+        for suspect in result.suspects:
+            suspects.add_row(bisect_words.short_hash(suspect.commit), suspect.subject, suspect.reason)
+        yield section("One of these is at fault", suspects)
+    if result.sites:
+        yield section("Lines whose live bytes differ; they sum to the change", growth_table(result.sites))
+    if result.steps:
+        yield section("Steps seen on the way; they sum to the difference of the ends", step_table(result.steps))
+    if result.untestable:
+        untestable = table("Untestable", "Why")
+        for probe in result.untestable:
+            untestable.add_row(bisect_words.probe_name(probe), probe.reason)
+        yield section("Skipped", untestable)
+    if result.verdict and result.verdict.fixes:
+        yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.fixes))
+    for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
+        if evidence and evidence.commands:
+            yield section(f"To repeat the {title} probe", commands(evidence))
+
+
+def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN) -> Table:
+    """Return the lines that changed most, the rest as one row, and the sum."""
+    grown = table(">Change", ">Before", ">After", "Category", "Line")
+    ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
+    cut = shown if len(ordered) > shown + 1 else len(ordered)
+    for row in ordered[:cut]:
+        category = row.category.replace("_", " ") if row.site else ""
+        grown.add_row(*_sizes([row]), category, bisect_words.growth_text(row))
+    if rest := ordered[cut:]:
+        grown.add_row(*_sizes(rest), "", words.count(len(rest), "further line"))
+    grown.add_section()
+    grown.add_row(*_sizes(rows), "", "all")
+    return grown
+
+
+def _sizes(rows: Sequence[SiteGrowth]) -> tuple[str, str, str]:
+    before, after = sum(row.before_bytes for row in rows), sum(row.after_bytes for row in rows)
+    return format_size(after - before, signed=True), format_size(before), format_size(after)
+
+
+def step_table(steps: Sequence[StepRow]) -> Table:
+    """Return the steps from good to bad as a waterfall, and their sum."""
+    waterfall = table(">Live", ">Reserved", "", "Came with")
+    top = max((abs(step.delta.reserved_bytes) for step in steps), default=0)
+    for step in steps:
+        size = step.delta.reserved_bytes
+        sign = "-" if size < 0 else "+" if size else ""
+        waterfall.add_row(*_deltas([step]), f"{sign}{bar(abs(size), top, 16)}", bisect_words.step_text(step))
+    waterfall.add_section()
+    waterfall.add_row(*_deltas(steps), "", "from good to bad")
+    return waterfall
+
+
+def _deltas(steps: Sequence[StepRow]) -> tuple[str, str]:
+    live, reserved = (
+        sum(step.delta.live_bytes for step in steps),
+        sum(step.delta.reserved_bytes for step in steps),
+    )
+    return format_size(live, signed=True), format_size(reserved, signed=True)
+
+
+def key_table(keys: Sequence[KeyChange]) -> Table:
+    """Return the keys with both values and the bytes that each brings by itself."""
+    changes = table("Key", "Good", "Bad", "By itself")
+    for change in keys:
+        changes.add_row(change.key, str(change.good), str(change.bad), bisect_words.delta_text(change.delta))
+    return changes
+
+
+def commands(evidence: Evidence) -> Text:
+    """Return the commands that repeat a probe, each on a line of its own however long."""
+    return Text("\n".join(f"  {command}" for command in evidence.commands), no_wrap=True, overflow="ignore")

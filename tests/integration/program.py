@@ -1,0 +1,46 @@
+"""Runs the installed program and git, as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+OOMSCOPE = Path(sys.executable).with_name("oomscope")
+
+
+def oomscope(*arguments: str | Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+    """Run the installed oomscope."""
+    command = [str(OOMSCOPE), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def git(repo: Path, *arguments: str, timeout: float = 280) -> str:
+    """Run git on ``repo`` as nobody in particular and return what it prints."""
+    identity = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in IDENTITY.items()}
+    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", "-C", str(repo), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=timeout)
+    return done.stdout.strip()
+
+
+IDENTITY = {"NAME": "Test", "EMAIL": "test@example.org", "DATE": "2025-01-01T00:00:00Z"}
+
+
+def commit(repo: Path, subject: str, files: dict[str, str]) -> str:
+    """Write ``files``, commit them and return the hash."""
+    for name, text in files.items():
+        path = repo / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "--allow-empty", "--message", subject)
+    return git(repo, "rev-parse", "HEAD")
+
+
+def new_repo(path: Path) -> Path:
+    """Make an empty repository with the branch main."""
+    path.mkdir(parents=True)
+    git(path, "init", "--quiet", "--initial-branch=main")
+    return path

@@ -1,0 +1,68 @@
+"""The installed program, from the command line to the simulated device and back."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from oomscope.probe.result import ProbeResult
+from oomscope.units import GiB
+from tests.integration.program import oomscope
+
+
+def test_a_preset_fits_and_names_its_peak(tmp_path: Path) -> None:
+    snapshot, page = tmp_path / "trace.pickle", tmp_path / "report.html"
+    files = ("--snapshot", snapshot, "--html", page)
+    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "8GiB", *files, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    result = ProbeResult.from_json(document)
+    assert (result.outcome, result.backend, result.limit_bytes) == ("fits", "sim", 8 * GiB)
+    assert result.available_bytes == 8 * GiB - result.non_torch_bytes
+    assert result.peak is not None
+    assert result.peak.phase
+    assert result.peak.site is not None
+    assert sum(result.peak.categories.values()) == result.peak.requested_bytes
+    assert sum(row.bytes for row in result.peak.sites) == result.peak.requested_bytes
+    assert result.peak.requested_bytes <= result.peak.allocated_bytes <= result.peak.reserved_bytes
+    assert set(pickle.loads(snapshot.read_bytes())) >= {"segments", "device_traces"}
+    assert page.read_text().startswith("<!doctype html>")
+    assert done.stderr.splitlines()[-1].startswith("Wrote ")
+
+
+def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
+    small = "device.non_torch_bytes=0"
+    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "24MiB", small, "--quiet")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "OUT OF MEMORY asking for" in done.stdout
+    assert "Verdict: capacity" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("import nothing_of_that_name", "import"),
+        ("def setup(ctx):\n    raise RuntimeError('no data')", "setup"),
+        ("import os\ndef setup(ctx):\n    os.abort()", "crash"),
+    ],
+)
+def test_a_harness_that_fails_is_an_outcome(tmp_path: Path, code: str, kind: str) -> None:
+    harness = tmp_path / "harness.py"
+    harness.write_text(code)
+    done = oomscope("probe", "--harness", harness, "--repo", tmp_path, "--json")
+    assert done.returncode == 6, done.stderr
+    document = json.loads(done.stdout)
+    assert document["failure"]["kind"] == kind
+    assert "Traceback" not in done.stderr
+
+
+def test_a_hanging_harness_is_ended(tmp_path: Path) -> None:
+    harness = tmp_path / "harness.py"
+    harness.write_text("import time\ndef setup(ctx):\n    time.sleep(600)")
+    done = oomscope("probe", "--harness", harness, "--repo", tmp_path, "--timeout", "8", "--json")
+    assert done.returncode == 6
+    assert json.loads(done.stdout)["failure"]["kind"] == "timeout"

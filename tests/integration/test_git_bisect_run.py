@@ -1,0 +1,30 @@
+"""``git bisect run oomscope probe cfg.yaml --git-bisect`` finds the commit by git's own search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.program import OOMSCOPE, commit, git, new_repo
+
+CONFIG = """\
+preset: gpt-tiny
+data:
+  seq_length: {seq_length}
+device:
+  limit: 192MiB
+  non_torch_bytes: 0
+probe:
+  backend: sim
+"""
+
+
+def test_git_finds_the_commit(tmp_path: Path) -> None:
+    repo = new_repo(tmp_path / "repo")
+    good = commit(repo, "small", {"cfg.yaml": CONFIG.format(seq_length=128)})
+    broken = commit(repo, "broken", {"cfg.yaml": "preset: gpt-tiny\nmodel: {hiden_size: 1}\n"})
+    culprit = commit(repo, "long", {"cfg.yaml": CONFIG.format(seq_length=4096)})
+    commit(repo, "words", {"README.md": "words"})
+    git(repo, "bisect", "start", "main", good)
+    log = git(repo, "bisect", "run", str(OOMSCOPE), "probe", "cfg.yaml", "--git-bisect", "--quiet")
+    assert f"{culprit} is the first bad commit" in log
+    assert f"git bisect skip {broken}" in git(repo, "bisect", "log")

@@ -1,0 +1,127 @@
+"""Searches with plausible numbers, for the tests of every report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.result import (
+    BisectResult,
+    CommitCulprit,
+    Evidence,
+    KeyChange,
+    KeysCulprit,
+    ProbeRecord,
+    StepRow,
+    Suspect,
+)
+from oomscope.bisect.search import Answer
+from oomscope.units import GiB, MiB
+from tests.unit.report import results
+
+GOOD, MIDDLE, BROKEN, BAD = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
+SITES = (
+    SiteGrowth(site=results.LOSS, category="temporary", before_bytes=1 * GiB, after_bytes=3 * GiB),
+    SiteGrowth(site=None, category="the request that failed", before_bytes=0, after_bytes=512 * MiB),
+    SiteGrowth(site=results.MLP, category="activation", before_bytes=5 * GiB, after_bytes=9 * GiB // 2),
+)
+CHANGE = Bytes(live_bytes=2 * GiB, reserved_bytes=1 * GiB)
+PROBES = (
+    ProbeRecord(
+        number=1,
+        role="good end",
+        commit=GOOD,
+        subject="start",
+        answer=Answer.GOOD,
+        reason="fits, 2.00 GiB left",
+        outcome="fits",
+        bytes=Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        wall_s=5.2,
+    ),
+    ProbeRecord(
+        number=2,
+        role="bad end",
+        commit=BAD,
+        subject="a subject that goes on for longer than any line of a table would let it go on",
+        answer=Answer.BAD,
+        reason="out of memory in loss (fragmentation)",
+        outcome="oom",
+        bytes=Bytes(live_bytes=8 * GiB, reserved_bytes=8 * GiB),
+        is_lower_bound=True,
+        cached=True,
+    ),
+    ProbeRecord(
+        number=3,
+        role="search",
+        commit=BROKEN,
+        subject="forget a file",
+        answer=Answer.UNTESTABLE,
+        reason="import: No module named 'tinytrain.data'",
+        outcome="error",
+        wall_s=1.0,
+    ),
+)
+COMMITS = BisectResult(
+    axis="commits",
+    outcome="culprit",
+    message="dddddddddd is the first bad commit.",
+    good=GOOD,
+    bad=BAD,
+    bad_class="any-oom",
+    candidates=12,
+    considered=9,
+    culprit=CommitCulprit(
+        commit=BAD,
+        subject="keep the logits",
+        author="Ada Reyes",
+        date="2025-01-01T00:00:00Z",
+        delta=CHANGE,
+        sites=SITES,
+    ),
+    change=CHANGE,
+    sites=SITES,
+    steps=(
+        StepRow(
+            commit=MIDDLE,
+            label="longer",
+            since=GOOD,
+            commits=8,
+            delta=Bytes(live_bytes=3 * GiB, reserved_bytes=2 * GiB),
+        ),
+        StepRow(commit=BAD, label="keep the logits", since=MIDDLE, delta=Bytes(live_bytes=-GiB, reserved_bytes=-GiB)),
+    ),
+    probes=PROBES,
+    last_good=Evidence(name=MIDDLE, result=results.FITS, commands=("git clone --shared repo copy", "oomscope probe 1")),
+    first_bad=Evidence(name=BAD, result=results.OOM, commands=("oomscope probe 2",)),
+    notes=("two merges were walked along their first parent",),
+)
+SUSPECTS = replace(
+    COMMITS,
+    outcome="suspects",
+    message="one of 2 commits",
+    culprit=None,
+    suspects=(
+        Suspect(commit=BROKEN, subject="forget a file", reason="import error"),
+        Suspect(commit=BAD, subject="keep the logits", reason="bad, but its parent cannot be tested"),
+    ),
+)
+NO_CULPRIT = replace(
+    COMMITS, outcome="no_culprit", message="both ends fit", culprit=None, change=None, sites=(), first_bad=None
+)
+KEYS = replace(
+    COMMITS,
+    axis="config",
+    culprit=KeysCulprit(
+        keys=(
+            KeyChange(key="data.seq_length", good=1024, bad=4096, delta=CHANGE),
+            KeyChange(key="recompute.recompute_granularity", good="full", bad=None),
+        ),
+        delta=CHANGE,
+        interaction=None,
+        sites=SITES,
+    ),
+    steps=(StepRow(commit=None, label="keys", keys=("data.seq_length",), delta=CHANGE),),
+    probes=(replace(PROBES[0], commit=None, keys=()), replace(PROBES[1], commit=None, keys=("data.seq_length",))),
+)
+EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, KEYS)

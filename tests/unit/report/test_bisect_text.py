@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from oomscope.bisect.reporter import Plan
+from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
+from oomscope.report.console import result_console, show
+from tests.unit.report import searches
+
+
+def rendered(report) -> str:
+    file = io.StringIO()
+    show(result_console(file), report)
+    return file.getvalue()
+
+
+def test_a_culprit_with_all_its_evidence() -> None:
+    text = rendered(bisect_report(searches.COMMITS))
+    for piece in (
+        "CULPRIT FOUND: dddddddddd keep the logits",
+        "Ada Reyes, 2025-01-01T00:00:00Z",
+        "12 commits (9 of them change what is measured)",
+        "3 probes, 1 of them untestable",
+        "6.00 GiB →",
+        "Verdict: fragmentation",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True",
+        "+2.00 GiB",
+        "the request that failed",
+        "8 commits up to bbbbbbbbbb longer",
+        "cccccccccc forget a file",
+        "git clone --shared repo copy\n  oomscope probe 1",
+        "note: two merges",
+    ):
+        assert piece in text
+
+
+def test_suspects_are_named_with_their_reason() -> None:
+    text = rendered(bisect_report(searches.SUSPECTS))
+    assert "ONLY SUSPECTS" in text
+    assert "bad, but its parent cannot be tested" in text
+
+
+def test_no_culprit_is_an_answer() -> None:
+    text = rendered(bisect_report(searches.NO_CULPRIT))
+    assert "NO CULPRIT\nboth ends fit" in text
+    assert "Verdict" not in text
+
+
+def test_keys_with_the_bytes_of_each() -> None:
+    text = rendered(bisect_report(searches.KEYS))
+    assert "CULPRIT FOUND: data.seq_length, recompute.recompute_granularity" in text
+    assert "live +2.00 GiB, reserved +1.00 GiB" in text
+    assert "not measured" in text
+
+
+def test_the_growth_table_sums_to_the_change_also_when_it_is_cut() -> None:
+    rows = searches.SITES * 8
+    text = rendered(growth_table(rows, shown=4))
+    assert "20 further lines" in text
+    assert "+16.00 GiB" in text.splitlines()[-1]
+
+
+def test_probes_as_they_come() -> None:
+    good, bad, untestable = (rendered(probe_line(record)) for record in searches.PROBES)
+    assert good.startswith("  1  good        aaaaaaaaaa start")
+    assert good.endswith("fits, 2.00 GiB left  (5.2 s)\n")
+    assert "≥  8.00 GiB" in bad
+    assert bad.endswith("(cached)\n")
+    assert "any line of a table" not in bad
+    assert "import: No module named" in untestable
+    assert {text.count("\n") for text in (good, bad, untestable)} == {1}
+
+
+def test_the_plan() -> None:
+    plan = Plan(title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, notes=("n",))
+    assert rendered(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart\nnote: n\n"
+
+
+@pytest.mark.parametrize("result", searches.EVERY, ids=lambda result: result.outcome)
+def test_a_pipe_gets_plain_text(result) -> None:
+    assert "\x1b" not in rendered(bisect_report(result))
+
+
+@pytest.mark.parametrize("result", searches.EVERY, ids=lambda result: result.outcome)
+def test_every_outcome_fits_a_narrow_terminal(result) -> None:
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    show(console, bisect_report(result))
+    assert max(len(line) for line in console.file.getvalue().splitlines()) <= 60
