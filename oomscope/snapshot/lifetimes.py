@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,14 +126,26 @@ def _match_final_blocks(tenancies: Lifetimes, blocks: Sequence[ActiveBlock]) -> 
     return position
 
 
-def _tenancies(trace: Trace) -> Lifetimes:
-    """Return what the events alone tell.
+class _Runs(NamedTuple):
+    """The block events of a trace, address by address, in time; each address's run is cut into tenancies."""
 
-    The events of one address are a run of tenancies, each ``alloc free_requested free_completed`` or a part of that:
-    the first one of an address may lack its beginning, the last one its end. Traces of torch 2.0 have completions
-    without requests.
-    """
-    end = len(trace)
+    event: Indices
+    action: NDArray[np.int8]
+    opens_address: NDArray[np.bool_]
+    """The event is the first one of its address."""
+    opens_tenancy: NDArray[np.bool_]
+
+    def events_of(self, kind: Action, absent: int) -> Indices:
+        """Return each tenancy's event of one kind, or ``absent``."""
+        tenancy = np.cumsum(self.opens_tenancy) - 1
+        result = np.full(int(self.opens_tenancy.sum()), absent, dtype=np.int64)
+        chosen = self.action == kind
+        result[tenancy[chosen]] = self.event[chosen]
+        return result
+
+
+def _runs(trace: Trace) -> _Runs:
+    """Cut the events into tenancies, each ``alloc free_requested free_completed`` or a part of that."""
     is_block_event = (
         (trace.action == Action.ALLOC)
         | (trace.action == Action.FREE_REQUESTED)
@@ -141,42 +153,44 @@ def _tenancies(trace: Trace) -> Lifetimes:
     )
     event = np.flatnonzero(is_block_event)
     event = event[np.argsort(trace.address[event], kind="stable")]
-    action = trace.action[event]
-    address = trace.address[event]
-    first_of_address = np.ones(len(event), dtype=bool)
-    first_of_address[1:] = address[1:] != address[:-1]
-    previous = np.full(len(event), Action.FREE_COMPLETED, dtype=np.int8)
-    previous[1:][~first_of_address[1:]] = action[:-1][~first_of_address[1:]]
-
-    starts = (
-        first_of_address
+    action, address = trace.action[event], trace.address[event]
+    opens_address = np.ones(len(event), dtype=bool)
+    opens_address[1:] = address[1:] != address[:-1]
+    previous = np.roll(action, 1)
+    opens_tenancy = (
+        opens_address
         | (action == Action.ALLOC)
         | (previous == Action.FREE_COMPLETED)
         | ((previous == Action.FREE_REQUESTED) & (action == Action.FREE_REQUESTED))
     )
-    tenancy = np.cumsum(starts) - 1
-    count = int(tenancy[-1]) + 1 if len(tenancy) else 0
+    return _Runs(event, action, opens_address, opens_tenancy)
 
-    def event_of(kind: Action) -> Indices:
-        """Return each tenancy's event of one kind, or ``end``."""
-        result = np.full(count, end, dtype=np.int64)
-        chosen = action == kind
-        result[tenancy[chosen]] = event[chosen]
-        return result
 
-    born, freed, completed = event_of(Action.ALLOC), event_of(Action.FREE_REQUESTED), event_of(Action.FREE_COMPLETED)
-    head = event[starts]
-    without_alloc = born == end
-    older = without_alloc & first_of_address[starts]
-    unexplained = without_alloc & ~older
+def _tenancies(trace: Trace) -> Lifetimes:
+    """Return what the events alone tell.
+
+    The first tenancy of an address may lack its beginning, the last one its end. A completion without a request tells
+    that the block was pending when the trace began, unless the trace records no requests to free at all. A tenancy
+    that lacks a part in between contradicts the others: it counts from, or to, the nearest event that is there.
+    """
+    end = len(trace)
+    runs = _runs(trace)
+    head, opens_address = runs.event[runs.opens_tenancy], runs.opens_address[runs.opens_tenancy]
+    born = runs.events_of(Action.ALLOC, end)
+    freed = runs.events_of(Action.FREE_REQUESTED, end)
+    completed = runs.events_of(Action.FREE_COMPLETED, end)
+
+    headless, unrequested = born == end, freed == end
+    older, unexplained = headless & opens_address, headless & ~opens_address
+    requests_are_recorded = not (unrequested & ~headless & (completed < end)).any()
+    freed[unrequested] = completed[unrequested]
     born[older] = BEFORE
-    only_completed = freed == end
-    freed[only_completed] = completed[only_completed]
-    freed[older & only_completed & _has_requests(action)] = BEFORE
-    born[unexplained] = head[unexplained]
-    freed[unexplained] = completed[unexplained] = head[unexplained]
-    superseded = _superseded(completed, end, first_of_address[starts])
+    if requests_are_recorded:
+        freed[older & unrequested] = BEFORE
+    born[unexplained] = freed[unexplained] = completed[unexplained] = head[unexplained]
+
     next_head = np.append(head[1:], end)
+    superseded = np.append(~opens_address[1:], np.zeros(min(1, len(head)), dtype=bool)) & (completed == end)
     freed[superseded] = np.minimum(freed[superseded], next_head[superseded])
     completed[superseded] = next_head[superseded]
     return Lifetimes(
@@ -187,19 +201,6 @@ def _tenancies(trace: Trace) -> Lifetimes:
         address=trace.address[head],
         size=trace.size[head],
         stream=trace.stream[head],
-        segment_block=np.full(count, -1, dtype=np.int64),
+        segment_block=np.full(len(head), -1, dtype=np.int64),
         inconsistent_events=np.sort(np.concatenate([head[unexplained], next_head[superseded]])),
     )
-
-
-def _has_requests(action: NDArray[np.int8]) -> bool:
-    """Return whether the trace records requests to free, so that a lone completion means an earlier request."""
-    return bool((action == Action.FREE_REQUESTED).any())
-
-
-def _superseded(completed: Indices, end: int, first_of_address: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which tenancies never complete although another one of the same address follows."""
-    followed = np.zeros(len(completed), dtype=bool)
-    followed[:-1] = ~first_of_address[1:]
-    followed &= completed == end
-    return followed

@@ -66,7 +66,7 @@ def test_events_that_contradict_each_other_are_counted_and_do_not_break_the_walk
     assert timeline.lifetimes.inconsistent_events.tolist() == [1, 4]
 
 
-def test_traces_of_torch_2_0_have_no_requests_to_free():
+def test_some_traces_record_no_requests_to_free():
     builder = TraceBuilder()
     builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
     builder.event(Action.ALLOC, 4096, 100)
@@ -85,6 +85,13 @@ def test_a_block_freed_before_the_recording_is_pending_not_live():
     timeline = Timeline.of(builder.build())
     assert timeline.live.tolist() == [100, 0, 0, 0]
     assert timeline.active.tolist() == [150, 150, 100, 0]
+
+
+def test_a_lone_completion_is_of_a_block_freed_before_the_recording():
+    builder = TraceBuilder()
+    builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
+    builder.event(Action.ALLOC, 4096, 100)
+    assert Timeline.of(builder.build()).live.tolist() == [0, 100]
 
 
 def segment(total: int, *blocks: Block, device: int = 0) -> Segment:
