@@ -39,7 +39,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
 
     Raises:
         UsageError: the options contradict each other.
-        OomscopeError: see :func:`oomscope.bisect.bisect.bisect_commits`.
+        OomscopeError: see :func:`oomscope.bisect.commit_bisect.bisect_commits`.
     """
     from oomscope.bisect.ranges import FileRange, parse_range
 
@@ -53,7 +53,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
 
 
 def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:
-    from oomscope.bisect.bisect import bisect_commits
+    from oomscope.bisect.commit_bisect import bisect_commits
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.request import CommitRequest
 

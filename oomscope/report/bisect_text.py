@@ -64,6 +64,8 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
     rows = bisect_words.before_and_after(result)
     if isinstance(result.culprit, CommitCulprit):
         rows.insert(0, ("Author", f"{result.culprit.author}, {result.culprit.date}"))
+    if heaviest := bisect_words.heaviest_step(result):
+        rows.append(("Heaviest", heaviest))
     if rows:
         yield facts(rows)
     if result.verdict:

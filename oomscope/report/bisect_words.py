@@ -77,6 +77,16 @@ def step_text(step: StepRow) -> str:
     return f"{count(step.commits, 'commit')} up to {short_hash(step.commit)} {step.label}"
 
 
+def heaviest_step(result: BisectResult) -> str | None:
+    """Return the step that added most live bytes, where that is another than the culprit: the last straw is seldom."""
+    if not isinstance(result.culprit, CommitCulprit) or not result.steps:
+        return None
+    step = max(result.steps, key=lambda step: step.delta.live_bytes)
+    if step.commit == result.culprit.commit or step.delta.live_bytes <= 0:
+        return None
+    return f"{delta_text(step.delta)} with {step_text(step)}"
+
+
 def growth_text(row: SiteGrowth) -> str:
     """Return the line that grew, or what the row without a line is."""
     return site_text(row.site) if row.site else row.category

@@ -134,7 +134,7 @@ def _line(svg: ET.Element, x1: float, y1: float, x2: float, y2: float, *, style:
 
 
 def _clip(text: str, length: int) -> str:
-    return text if len(text) <= length else "…" + text[1 - length :]
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _markup(svg: ET.Element) -> Markup:

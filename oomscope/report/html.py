@@ -58,7 +58,7 @@ def _waterfall(steps: Sequence[tuple[StepRow, int]], start: int, *, title: str) 
     rows = [Bar(label="good end", value=start, tone="quiet")]
     level = start
     for row, delta in steps:
-        tone = "bad" if delta > 0 else "good"
+        tone = "bad" if delta > 0 else "good" if delta < 0 else "quiet"
         text = format_size(delta, signed=True)
         rows.append(Bar(label=bisect_words.step_text(row), start=level, value=delta, text=text, tone=tone))
         level += delta

@@ -29,7 +29,7 @@ def test_a_culprit_with_all_its_evidence() -> None:
         "PYTORCH_ALLOC_CONF=expandable_segments:True",
         "+2.00 GiB",
         "the request that failed",
-        "8 commits up to bbbbbbbbbb longer",
+        "Heaviest  live +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer",
         "cccccccccc forget a file",
         "git clone --shared repo copy\n  oomscope probe 1",
         "note: two merges",
