@@ -84,6 +84,7 @@ class ModelConfig(Section):
         "rotary_base": "Megatron-Core models/gpt/gpt_model.py",
         "share_embeddings_and_output_weights": "Megatron-Core models/gpt/gpt_model.py",
         "transformer_impl": "Megatron-LM training/arguments.py",
+        "moe_imbalance_factor": "oomscope",
     }
 
     num_layers: Count
@@ -139,6 +140,9 @@ class ModelConfig(Section):
     """Experts a token is sent to."""
     moe_ffn_hidden_size: Count | None = None
     """Width of one expert; null means ffn_hidden_size."""
+    moe_imbalance_factor: float = Field(default=1.0, ge=1)
+    """Rows that reach this rank's experts over an even share, where routing is not observed: on sim, and where one
+    process plays one rank of many."""
 
 
 class ParallelConfig(Section):

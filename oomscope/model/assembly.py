@@ -10,9 +10,11 @@ from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model.attention import CoreAttention, SelfAttention
 from oomscope.model.core_attention import causal_mask
+from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.initialisation import Parameters
 from oomscope.model.mlp import MLP
+from oomscope.model.moe import MoE, Router
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
@@ -29,6 +31,7 @@ class Assembly:
     Args:
         config: a configuration that satisfies the rules.
         tp: the rank's place in its tensor-parallel group.
+        ep: the rank's place in its expert-parallel group.
         random: the rank's random numbers.
         device: where everything lives.
         dtype: of parameters and activations.
@@ -42,6 +45,7 @@ class Assembly:
         config: Config,
         *,
         tp: TensorParallel,
+        ep: ExpertParallel,
         random: ModelParallelRandom,
         device: torch.device,
         dtype: torch.dtype,
@@ -54,6 +58,7 @@ class Assembly:
             )
         self._config = config
         self._tp = tp
+        self._ep = ep
         self._random = random
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
         seq_length = config.data.seq_length
@@ -102,7 +107,9 @@ class Assembly:
             self.norm(config.model.hidden_size),
             self._attention(f"layers.{index}.attention"),
             self.norm(config.model.hidden_size),
-            self._mlp(f"layers.{index}.mlp"),
+            self._mlp(f"layers.{index}.mlp")
+            if config.model.num_moe_experts is None
+            else self._moe(f"layers.{index}.mlp", config.model.num_moe_experts),
             hidden_dropout=config.model.hidden_dropout,
             recompute_modules=config.recompute_modules,
             fused_norms=config.model.transformer_impl == "transformer_engine",
@@ -130,6 +137,11 @@ class Assembly:
             k_norm=norms[1],
         )
 
+    @property
+    def _scaled_std(self) -> float:
+        """Standard deviation of what is added to the residual stream (Megatron-Core ``scaled_init_method_normal``)."""
+        return _INIT_STD / math.sqrt(2.0 * self._config.model.num_layers)
+
     def _head_norm(self, width: int) -> LayerNorm | RMSNorm:
         """Return a norm inside the tensor-parallel region: each rank sees its own heads only."""
         norm = self.norm(width)
@@ -146,6 +158,23 @@ class Assembly:
             is_gated=model.gated_linear_unit,
         )
 
+    def _moe(self, name: str, num_experts: int) -> MoE:
+        model, h = self._config.model, self._config.model.hidden_size
+        f, local = model.moe_ffn_hidden_size or self._config.ffn_size, num_experts // self._ep.size
+        mine = range(self._ep.rank * local, (self._ep.rank + 1) * local)
+        fc1_rows = 2 * f if model.gated_linear_unit else f
+        router = self._parameters.whole(f"{name}.router", num_experts, h, std=_INIT_STD, sequence_parallel=True)
+        return MoE(
+            Router(router, model.moe_router_topk),
+            self._parameters.experts(f"{name}.fc1", mine, fc1_rows, h, std=_INIT_STD),
+            self._parameters.experts(f"{name}.fc2", mine, h, f, std=self._scaled_std),
+            activation=model.activation_func,
+            is_gated=model.gated_linear_unit,
+            num_experts=num_experts,
+            ep=self._ep,
+            fuse_weight_gradients=self._tp.fuse_weight_gradients,
+        )
+
     def _column(self, name: str, blocks: tuple[int, ...], *, bias: bool) -> ColumnParallelLinear:
         weight = self._parameters.split_rows(name, blocks, self._config.model.hidden_size, std=_INIT_STD)
         zeros = self._parameters.constant(0.0, weight.shape[0], tensor_parallel=True) if bias else None
@@ -153,8 +182,7 @@ class Assembly:
 
     def _row(self, name: str, columns: int) -> RowParallelLinear:
         model = self._config.model
-        std = _INIT_STD / math.sqrt(2.0 * model.num_layers)
-        weight = self._parameters.split_columns(name, model.hidden_size, columns, std=std)
+        weight = self._parameters.split_columns(name, model.hidden_size, columns, std=self._scaled_std)
         bias = (
             self._parameters.constant(0.0, model.hidden_size, sequence_parallel=True) if model.add_bias_linear else None
         )

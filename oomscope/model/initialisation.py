@@ -65,10 +65,21 @@ class Parameters:
         self._normal(weight.detach(), name, (rows, columns), dim=1, std=std)
         return weight
 
-    def whole(self, name: str, *shape: int, std: float) -> nn.Parameter:
-        """Return a weight that every rank holds alike."""
-        weight = self._empty(*shape)
+    def whole(self, name: str, *shape: int, std: float, sequence_parallel: bool = False) -> nn.Parameter:
+        """Return a weight that every rank holds alike; ``sequence_parallel`` as for ``constant``."""
+        weight = self._empty(*shape, sequence_parallel=sequence_parallel and self._tp.sequence_parallel)
         self._normal(weight.detach(), name, shape, dim=None, std=std)
+        return weight
+
+    def experts(self, name: str, experts: range, rows: int, columns: int, *, std: float) -> nn.Parameter:
+        """Return the matrices [len(experts), rows, columns] of the routed ``experts`` that this rank holds.
+
+        ``allreduce`` is False on it: other ranks hold its replicas than those of dense weights (as upstream).
+        """
+        weight = self._empty(len(experts), rows, columns)
+        weight.allreduce = False  # type: ignore[attr-defined]
+        for matrix, expert in zip(weight.detach(), experts, strict=True):
+            self._normal(matrix, f"{name}.{expert}", (rows, columns), dim=None, std=std, differs=True)
         return weight
 
     def constant(
@@ -97,14 +108,26 @@ class Parameters:
         parameter.shared_embedding = False  # type: ignore[attr-defined]
         return parameter
 
-    def _normal(self, shard: torch.Tensor, name: str, shape: tuple[int, ...], *, dim: int | None, std: float) -> None:
-        """Fill ``shard``, this rank's part along ``dim`` of the weight ``name`` of ``shape``."""
+    def _normal(
+        self,
+        shard: torch.Tensor,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        dim: int | None,
+        std: float,
+        differs: bool = False,
+    ) -> None:
+        """Fill ``shard``, this rank's part along ``dim`` of the weight ``name`` of ``shape``.
+
+        ``differs``: other ranks hold other weights, although this one is not split.
+        """
         elements = torch.Size(shape).numel()
         if self._device.type == "cpu" and elements <= _LARGEST_WHOLE_WEIGHT:
             generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed}:{name}".encode()))
             drawn = torch.empty(shape).normal_(0.0, std, generator=generator)
             shard.copy_(drawn if dim is None else drawn.chunk(self._tp.size, dim)[self._tp.rank])
-        elif dim is None:
+        elif dim is None and not differs:
             shard.normal_(0.0, std)
         else:
             with self._random.fork():

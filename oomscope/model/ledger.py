@@ -1,8 +1,8 @@
 """How many bytes a stage keeps from forward to backward, in closed form.
 
 This is Table 2 of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models") made
-exact for today's layers: GQA, gated MLPs, flash attention, norm statistics, any number format. One row a tensor;
-tests hold the model to every row. Symbols as in ``transformer.py``, plus n = s·b tokens and E bytes an element.
+exact for today's layers: GQA, gated MLPs, experts, flash attention, norm statistics, any number format. One row a
+tensor; tests hold the model to every row. Symbols as in ``transformer.py``, plus n = s·b tokens and E bytes an element.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomscope.config.schema import Config
+from oomscope.model.dispatch import received_rows
 from oomscope.model.recompute import layer_groups
 
 _FLASH_RANDOM_STATE = 24
@@ -21,7 +22,7 @@ _CORE_ATTENTION_ROWS = frozenset(
     {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state"}
 )
 _MLP_ROWS = frozenset({"fc1_output", "fc2_input"})
-_NORM_ROWS = frozenset({"norm1_stats", "qkv_input", "norm2_stats", "fc1_input"})
+_NORM1_ROWS = frozenset({"norm1_stats", "qkv_input"})
 _NORM2_ROWS = frozenset({"norm2_stats", "fc1_input"})
 
 Ledger = dict[str, int]
@@ -62,7 +63,7 @@ def hidden_bytes(config: Config) -> int:
 
 
 def layer_ledger(config: Config) -> Ledger:
-    """Return what one dense layer keeps when nothing is recomputed."""
+    """Return what one layer keeps when nothing is recomputed."""
     size, model = _sizes(config), config.model
     hidden = hidden_bytes(config)
     dropout_mask = size.n * model.hidden_size // size.sigma if model.hidden_dropout > 0 else 0
@@ -76,7 +77,7 @@ def layer_ledger(config: Config) -> Ledger:
         "norm2_input": hidden,
         "norm2_stats": stats,
         "fc1_input": hidden,
-        **_mlp_rows(config, size),
+        **(_mlp_rows(config, size) if model.num_moe_experts is None else _expert_rows(config, size)),
         "hidden_dropout_mask2": dropout_mask,
     }
 
@@ -111,16 +112,36 @@ def _mlp_rows(config: Config, size: _Sizes) -> Ledger:
     return {"fc1_output": fc1_output, "fc2_input": width}
 
 
+def _expert_rows(config: Config, size: _Sizes) -> Ledger:
+    """Rows visit experts: r of this rank's tokens leave, R arrive (``dispatch.py``)."""
+    model, ep = config.model, config.parallel.expert_model_parallel_size
+    leaving = size.n // size.sigma * model.moe_router_topk
+    arriving = ep * received_rows(leaving, ep, model.moe_imbalance_factor)
+    width = size.element * arriving * (model.moe_ffn_hidden_size or config.ffn_size)
+    return {
+        "router_indices": _INDEX * leaving,
+        "router_softmax": 4 * leaving,
+        "row_order": _INDEX * leaving,
+        "row_tokens": _INDEX * leaving,
+        "row_probabilities": size.element * arriving,
+        "expert_fc1_input": size.element * arriving * model.hidden_size,
+        "expert_fc1_output": 2 * width if model.gated_linear_unit else width,
+        "expert_fc2_input": width,
+    }
+
+
 def kept_layer_ledger(config: Config) -> Ledger:
-    """Return what one dense layer keeps under the configured selective recomputation."""
+    """Return what one layer keeps under the configured selective recomputation."""
     dropped: frozenset[str] = frozenset()
+    dense = config.model.num_moe_experts is None
     fused_norms = config.model.transformer_impl == "transformer_engine"
     if "core_attn" in config.recompute_modules:
         dropped |= _CORE_ATTENTION_ROWS
-    if "mlp" in config.recompute_modules:
+    if "mlp" in config.recompute_modules and dense:
         dropped |= _MLP_ROWS | _NORM2_ROWS if fused_norms else _MLP_ROWS
-    if "layernorm" in config.recompute_modules and not fused_norms:
-        dropped |= _NORM_ROWS
+    if "layernorm" in config.recompute_modules:
+        dropped |= frozenset() if fused_norms else _NORM1_ROWS
+        dropped |= frozenset() if fused_norms and dense else _NORM2_ROWS
     return {row: size for row, size in layer_ledger(config).items() if row not in dropped}
 
 
@@ -182,14 +203,30 @@ def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_proc
 
 
 def layer_parameters(config: Config) -> int:
-    """Return the parameters of one dense layer that one TP rank holds."""
+    """Return the parameters of one layer that one rank holds."""
     model, h, d, t = config.model, config.model.hidden_size, config.head_dim, config.parallel.tensor_model_parallel_size
     qkv = (model.num_attention_heads + 2 * config.query_groups) * d // t
-    fc1 = (2 if model.gated_linear_unit else 1) * config.ffn_size // t
-    weights = h * (qkv + model.num_attention_heads * d // t + fc1 + config.ffn_size // t)
-    biases = qkv + h + fc1 + h if model.add_bias_linear else qkv if model.add_qkv_bias else 0
+    attention = h * (qkv + model.num_attention_heads * d // t)
+    biases = qkv + h if model.add_bias_linear else qkv if model.add_qkv_bias else 0
     head_norms = 2 * _norm_parameters(config, d) if model.qk_layernorm else 0
-    return weights + biases + 2 * _norm_parameters(config, h) + head_norms
+    mlp = _mlp_parameters(config) if model.num_moe_experts is None else model.num_moe_experts * h
+    return attention + biases + 2 * _norm_parameters(config, h) + head_norms + mlp + expert_parameters(config)
+
+
+def _mlp_parameters(config: Config) -> int:
+    model, h, t = config.model, config.model.hidden_size, config.parallel.tensor_model_parallel_size
+    fc1 = (2 if model.gated_linear_unit else 1) * config.ffn_size // t
+    return h * (fc1 + config.ffn_size // t) + (fc1 + h if model.add_bias_linear else 0)
+
+
+def expert_parameters(config: Config) -> int:
+    """Return the parameters of the routed experts of one layer that one rank holds; they have no biases."""
+    model = config.model
+    if model.num_moe_experts is None:
+        return 0
+    matrices = 3 if model.gated_linear_unit else 2
+    local = model.num_moe_experts // config.parallel.expert_model_parallel_size
+    return local * matrices * model.hidden_size * (model.moe_ffn_hidden_size or config.ffn_size)
 
 
 def stage_parameters(config: Config, num_layers: int, *, pre_process: bool, post_process: bool) -> int:

@@ -18,7 +18,7 @@ from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLine
 Activation = Literal["gelu", "silu", "relu"]
 
 
-def _activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
+def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
     """Write act(``x``) into ``out``."""
     match activation:
         case "gelu":
@@ -29,7 +29,7 @@ def _activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -
             torch.clamp_min(x, 0, out=out)
 
 
-def _differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
+def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
     """Multiply ``grad`` by act'(``x``)."""
     match activation:
         case "gelu":
@@ -47,7 +47,7 @@ class _Gate(Function):
         ctx.activation = activation
         gate, up = x.chunk(2, dim=-1)
         out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
-        _activate_into(out, gate, activation)
+        activate_into(out, gate, activation)
         return out.mul_(up)
 
     @staticmethod
@@ -56,10 +56,10 @@ class _Gate(Function):
         gate, up = x.chunk(2, dim=-1)
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         grad_gate, grad_up = grad_x.chunk(2, dim=-1)
-        _activate_into(grad_up, gate, ctx.activation)
+        activate_into(grad_up, gate, ctx.activation)
         grad_up.mul_(grad)
         torch.mul(grad, up, out=grad_gate)
-        _differentiate_in_place(grad_gate, gate, ctx.activation)
+        differentiate_in_place(grad_gate, gate, ctx.activation)
         return grad_x, None
 
 

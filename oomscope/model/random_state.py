@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-# Elsewhere (meta, the simulated device) no number is ever drawn, so there is no state to keep.
-_DRAWING_DEVICES = ("cpu", "cuda")
+from oomscope.model.devices import computes
+
 _MODEL_PARALLEL_OFFSET = 2718
 
 
@@ -36,7 +36,7 @@ class ModelParallelRandom:
 
     def __init__(self, device: torch.device, *, seed: int, tp_rank: int = 0, tp_size: int = 1) -> None:
         self._device = device
-        self._draws = device.type in _DRAWING_DEVICES
+        self._draws = computes(device)
         self._state: torch.Tensor | None = None
         if self._draws and tp_size > 1:
             generator = torch.Generator(device)

@@ -142,13 +142,18 @@ def _weight_gradient(
     main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if tp.fuse_weight_gradients else None
     if main_grad is None:
         return grad_rows.t().mm(x_rows)
-    if main_grad.dtype == grad.dtype:
-        main_grad.addmm_(grad_rows.t(), x_rows)
-    elif main_grad.device.type == "cpu":
-        main_grad.addmm_(grad_rows.t().to(main_grad.dtype), x_rows.to(main_grad.dtype))
-    else:
-        torch.ops.aten.addmm.dtype_out(main_grad, grad_rows.t(), x_rows, main_grad.dtype, out=main_grad)
+    add_weight_gradient(main_grad, grad_rows, x_rows)
     return None
+
+
+def add_weight_gradient(main_grad: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) -> None:
+    """Add gradᵀ · x to ``main_grad`` without a temporary of its size (on accelerators)."""
+    if main_grad.dtype == grad.dtype:
+        main_grad.addmm_(grad.t(), x)
+    elif main_grad.device.type == "cpu":  # torch has the kernel of mixed precision for accelerators only
+        main_grad.addmm_(grad.t().to(main_grad.dtype), x.to(main_grad.dtype))
+    else:
+        torch.ops.aten.addmm.dtype_out(main_grad, grad.t(), x, main_grad.dtype, out=main_grad)
 
 
 def _bias_gradient(grad: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch import nn
 
 from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
+from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.loss import vocab_parallel_cross_entropy
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
@@ -71,7 +72,13 @@ class GPTStage(nn.Module):
         )
         seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
         self._random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
-        assembly = Assembly(config, tp=self._tp, random=self._random, device=device, dtype=dtype)
+        ep = ExpertParallel(
+            group=state.ep_group,
+            rank=state.ep_rank,
+            size=state.ep_size,
+            imbalance=config.model.moe_imbalance_factor,
+        )
+        assembly = Assembly(config, tp=self._tp, ep=ep, random=self._random, device=device, dtype=dtype)
         self.embedding = assembly.embedding() if pre_process else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))

@@ -12,6 +12,7 @@ from torch import nn
 
 from oomscope.model.attention import SelfAttention
 from oomscope.model.mlp import MLP
+from oomscope.model.moe import MoE
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import DiscardedOutput, checkpoint
@@ -25,11 +26,12 @@ class TransformerLayer(nn.Module):
         norm1: before attention.
         attention: self-attention.
         norm2: before the MLP.
-        mlp: the dense MLP.
+        mlp: the dense MLP, or the experts.
         hidden_dropout: of both branches.
         recompute_modules: ``mlp`` and ``layernorm`` are handled here, ``core_attn`` in the attention.
         fused_norms: the norms belong to the linear layer behind them (Transformer Engine's specification), so
-            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on.
+            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on. Experts have a norm
+            of their own before them in any specification.
         random: the rank's random numbers.
     """
 
@@ -38,7 +40,7 @@ class TransformerLayer(nn.Module):
         norm1: LayerNorm | RMSNorm,
         attention: SelfAttention,
         norm2: LayerNorm | RMSNorm,
-        mlp: MLP,
+        mlp: MLP | MoE,
         *,
         hidden_dropout: float,
         recompute_modules: Collection[str],
@@ -51,8 +53,10 @@ class TransformerLayer(nn.Module):
         self.norm2 = norm2
         self.mlp = mlp
         self._hidden_dropout = hidden_dropout
-        self._recompute_mlp = "mlp" in recompute_modules
-        self._discard_norms = "layernorm" in recompute_modules and not fused_norms
+        dense = isinstance(mlp, MLP)
+        self._recompute_mlp = "mlp" in recompute_modules and dense
+        self._discard_norm1 = "layernorm" in recompute_modules and not fused_norms
+        self._discard_norm2 = "layernorm" in recompute_modules and not (fused_norms and dense)
         self._fused_norms = fused_norms
         self._random = random
 
@@ -63,7 +67,7 @@ class TransformerLayer(nn.Module):
         return dropout_add(self._mlp_branch(hidden), hidden, dropout_p)
 
     def _attention_branch(self, hidden: torch.Tensor) -> torch.Tensor:
-        if not (self._discard_norms and self.training):
+        if not (self._discard_norm1 and self.training):
             return self.attention(self.norm1(hidden))  # type: ignore[no-any-return]
         norm = DiscardedOutput(self.norm1)
         out: torch.Tensor = self.attention(norm.run(hidden))
@@ -73,7 +77,7 @@ class TransformerLayer(nn.Module):
     def _mlp_branch(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._recompute_mlp and self._fused_norms and self.training:
             return checkpoint(self._norm_and_mlp, self._random, hidden)
-        if not (self._discard_norms and self.training):
+        if not (self._discard_norm2 and self.training):
             return self._run_mlp(self.norm2(hidden))
         norm = DiscardedOutput(self.norm2)
         out = self._run_mlp(norm.run(hidden))

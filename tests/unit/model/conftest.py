@@ -57,10 +57,12 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
 
     def make(config: Config, *, device: str = "meta") -> GPTStage:
         t = config.parallel.tensor_model_parallel_size
+        ep = config.parallel.expert_model_parallel_size
         group = dist.new_group(list(range(t))) if t > 1 else None
+        experts = dist.new_group(list(range(ep))) if ep > 1 else None
         return GPTStage(
             config,
-            ParallelState(world_size=8, tp_size=t, tp_group=group),
+            ParallelState(world_size=8, tp_size=t, tp_group=group, ep_size=ep, ep_group=experts),
             layers=range(config.model.num_layers),
             pre_process=True,
             post_process=True,

@@ -1,0 +1,10 @@
+"""Which devices compute numbers, and which know sizes only."""
+
+from __future__ import annotations
+
+import torch
+
+
+def computes(device: torch.device) -> bool:
+    """Whether tensors on ``device`` have values: not on ``meta``, nor on the simulated device."""
+    return device.type in ("cpu", "cuda")
