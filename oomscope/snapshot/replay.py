@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomscope.allocator import AllocatorSegment, AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+import numpy as np
+
+from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, ReplayOp, ReplayOutcome
+from oomscope.allocator import replay as run
 from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.trace import Block, Segment
 
@@ -26,9 +29,14 @@ class Device:
     """``set_per_process_memory_fraction``, where it was set."""
 
     @property
+    def taken_bytes(self) -> int:
+        """What the caching allocator does not get."""
+        return self.non_torch_bytes + self.other_process_bytes
+
+    @property
     def available_bytes(self) -> int:
         """D: what the caching allocator may hold."""
-        left = max(0, self.total_bytes - self.non_torch_bytes - self.other_process_bytes)
+        left = max(0, self.total_bytes - self.taken_bytes)
         return left if self.fraction is None else min(left, int(self.fraction * self.total_bytes))
 
     def without_other_processes(self) -> Device:
@@ -70,31 +78,50 @@ def replay(requests: Requests, settings: AllocatorSettings, device: Device) -> R
         settings: the allocator's, with the torch version whose rules count.
         device: the card.
     """
-    allocator = CachingAllocator(
-        settings,
-        Driver(device.total_bytes, min(device.total_bytes, device.non_torch_bytes + device.other_process_bytes)),
-        fraction=device.fraction,
-        event_lag=None,
-    )
-    failure = _serve(requests, allocator)
-    allocator.drain_events()
-    if failure is None:
+    outcome = _run(requests, settings, device)
+    failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
+    allocator = outcome.allocator
+    if not len(failed):
         return Replay(
             peak_reserved_bytes=allocator.reserved_peak,
             margin_bytes=device.available_bytes - allocator.reserved_peak,
             retries=allocator.num_alloc_retries,
             segments=segments_of(allocator.segments()),
         )
-    index, error = failure
-    segments = segments_of(allocator.segments())
+    failure = int(failed[0])
+    if failure + 1 < len(requests):
+        outcome = _run(requests.first(failure + 1), settings, device)
+        allocator = outcome.allocator
+    free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
     return Replay(
         peak_reserved_bytes=allocator.reserved_peak,
-        margin_bytes=min(error.device_free, device.available_bytes - error.reserved) - error.alloc_size,
+        margin_bytes=free - outcome.ooms[-1].alloc_size,
         retries=allocator.num_alloc_retries,
-        failed_event=int(requests.event[index]),
-        segments=segments,
-        repeated=_succeeds(allocator, int(requests.size[index]), int(requests.stream[index])),
+        failed_event=int(requests.event[failure]),
+        segments=segments_of(allocator.segments()),
+        repeated=_passes_again(outcome, requests, failure),
     )
+
+
+def _run(requests: Requests, settings: AllocatorSettings, device: Device) -> ReplayOutcome:
+    """Serve all requests, whichever fail."""
+    return run(
+        requests.operations,
+        requests.block,
+        requests.size,
+        requests.stream,
+        settings=settings,
+        driver=Driver(device.total_bytes, min(device.total_bytes, device.taken_bytes)),
+        fraction=device.fraction,
+        event_lag=None,
+    )
+
+
+def _passes_again(outcome: ReplayOutcome, requests: Requests, failure: int) -> bool:
+    """Ask once more for what just failed."""
+    at = slice(failure, failure + 1)
+    again = outcome.allocator.run([ReplayOp.MALLOC], requests.block[at], requests.size[at], requests.stream[at])
+    return not again.failed.any()
 
 
 def segments_of(segments: list[AllocatorSegment], device: int = 0) -> tuple[Segment, ...]:
@@ -114,37 +141,3 @@ def segments_of(segments: list[AllocatorSegment], device: int = 0) -> tuple[Segm
         )
         for segment in segments
     )
-
-
-def _serve(requests: Requests, allocator: CachingAllocator) -> tuple[int, DeviceOutOfMemory] | None:
-    """Serve the requests in order; return the index and error of the first that fails."""
-    address_of: dict[int, int] = {}
-    columns = zip(
-        requests.kind.tolist(), requests.block.tolist(), requests.size.tolist(), requests.stream.tolist(), strict=True
-    )
-    for index, (kind, block, size, stream) in enumerate(columns):
-        if kind == Kind.MALLOC:
-            try:
-                address_of[block] = allocator.malloc(size, stream).address
-            except DeviceOutOfMemory as error:
-                return index, error
-            if index % 4096 == 0:
-                allocator.drain_events()
-        elif kind == Kind.FREE:
-            allocator.free(address_of.pop(block))
-        elif kind == Kind.USE:
-            allocator.record_stream(address_of[block], stream)
-        elif kind == Kind.COMPLETE:
-            allocator.synchronize(stream)
-        elif _succeeds(allocator, size, stream):
-            continue
-    return None
-
-
-def _succeeds(allocator: CachingAllocator, size: int, stream: int) -> bool:
-    """Ask once and give back what was got."""
-    try:
-        allocator.free(allocator.malloc(size, stream).address)
-    except DeviceOutOfMemory:
-        return False
-    return True

@@ -6,13 +6,14 @@ requests that can be put to the same allocator under other settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.allocator import ReplayOp
 from oomscope.snapshot.lifetimes import Indices, Lifetimes
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
@@ -28,7 +29,20 @@ class Kind(IntEnum):
     FREE = 2
     MALLOC = 3
     TRY = 4
-    """A request that failed when recorded, and that the program survived: served or not, nothing stays allocated."""
+    """A request that failed when recorded, and that the program survived: it may fail again."""
+    GIVE_BACK = 5
+    """Frees what a ``TRY`` got, if it got anything."""
+
+
+OPERATION: Final = {
+    Kind.COMPLETE: ReplayOp.SYNCHRONIZE,
+    Kind.USE: ReplayOp.RECORD_STREAM,
+    Kind.FREE: ReplayOp.FREE,
+    Kind.MALLOC: ReplayOp.MALLOC,
+    Kind.TRY: ReplayOp.MALLOC,
+    Kind.GIVE_BACK: ReplayOp.FREE,
+}
+"""What each kind is to the allocator."""
 
 
 NO_EVENT: Final = -1
@@ -40,7 +54,7 @@ class Requests:
 
     kind: NDArray[np.int8]
     block: Indices
-    """Number of the block: its row among the lifetimes; -1 where there is none."""
+    """Number of the block: its row among the lifetimes, or one beyond them for requests that failed."""
     size: NDArray[np.int64]
     """Requested bytes, of ``MALLOC`` and ``TRY``."""
     stream: NDArray[np.int64]
@@ -53,6 +67,22 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def operations(self) -> Indices:
+        """The ``ReplayOp`` of each request."""
+        return np.array([OPERATION[kind] for kind in Kind], dtype=np.int64)[self.kind]
+
+    def first(self, count: int) -> Requests:
+        """Return the first ``count`` requests."""
+        return replace(
+            self,
+            kind=self.kind[:count],
+            block=self.block[:count],
+            size=self.size[:count],
+            stream=self.stream[:count],
+            event=self.event[:count],
+        )
 
 
 class Last(NamedTuple):
@@ -86,7 +116,7 @@ def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last
         *_failed_tries(timeline, end),
     ]
     if last is not None:
-        columns.append(_column(Kind.MALLOC, [-1], [last.size], [last.stream], [last.event]))
+        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event]))
     kind, block, size_, stream, event = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.lexsort((_rank_of_older(table, block, event), kind, event))
     return Requests(
@@ -142,7 +172,7 @@ def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool
         _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
         _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
         _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
-        _column(Kind.COMPLETE, [-1] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
+        _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
     ]
 
 
@@ -171,12 +201,15 @@ def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:
     """Return the allocations that failed before the end of the requests."""
     trace = timeline.trace
     events = np.flatnonzero(trace.action[:end] == Action.OOM)
-    return [_column(Kind.TRY, np.full(len(events), -1), trace.size[events], trace.stream[events], events)]
+    nobody = np.full(len(events), len(timeline.lifetimes))
+    return [
+        _column(kind, nobody, trace.size[events], trace.stream[events], events) for kind in (Kind.TRY, Kind.GIVE_BACK)
+    ]
 
 
 def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:
     """Return the order among the blocks from before the trace (by address); zero for all others."""
     rank = np.zeros(len(block), dtype=np.int64)
-    older = np.flatnonzero((event == NO_EVENT) & (block >= 0))
+    older = np.flatnonzero(event == NO_EVENT)
     rank[older] = np.argsort(np.argsort(table.address[block[older]], kind="stable"), kind="stable")
     return rank

@@ -95,7 +95,7 @@ def test_a_failure_that_the_program_survived_is_asked_again_and_keeps_nothing():
     assert machine.alloc(200 * MiB) is None
     machine.alloc(20 * MiB)
     requests = requests_of(Timeline.of(machine.trace()))
-    assert requests.kind.tolist() == [Kind.TRY, Kind.MALLOC]
+    assert requests.kind.tolist() == [Kind.TRY, Kind.GIVE_BACK, Kind.MALLOC]
     outcome = replay(requests, AllocatorSettings.parse(""), Device(total_bytes=GiB))
     assert outcome.survives
     assert sum(segment.allocated_size for segment in outcome.segments) == 20 * MiB
