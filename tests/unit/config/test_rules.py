@@ -28,7 +28,7 @@ DISTRIBUTE = {**UNIFORM, "recompute.distribute_saved_activations": True}
 OFFLOAD = {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 2}
 TP2 = {"parallel.tensor_model_parallel_size": 2}
 SP2 = {**TP2, "parallel.sequence_parallel": True}
-MOE = {"model.num_moe_experts": 8}
+MOE = {"model.num_moe_experts": 8, "model.add_bias_linear": False}
 LOCAL = {"model.transformer_impl": "local"}
 
 Settings = dict[str, Any]
@@ -183,7 +183,7 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.num_query_groups": 1, **TP2}],
         [{"model.num_query_groups": 2, **TP2}, {"model.num_query_groups": 1}],
     ),
-    "N-moe": ([MOE], [{}]),
+    "N-expert-bias": ([{**MOE, "model.add_bias_linear": True}], [MOE, {"model.add_bias_linear": True}]),
     "N-etp": (
         [{**MOE, **SP2}, {**MOE, "parallel.expert_tensor_parallel_size": 2, "parallel.data_parallel_size": 2}],
         [{**MOE, **SP2, "parallel.expert_tensor_parallel_size": 1}, TP2],
@@ -198,7 +198,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"optimizer.overlap_grad_reduce": True}, {"optimizer.overlap_param_gather": True}],
         [{"optimizer.use_distributed_optimizer": True}],
     ),
-    "N-distribute": ([{**DISTRIBUTE, **TP2}], [{**UNIFORM, **TP2}]),
     "N-recompute-moe": ([{**MOE, **SELECTIVE, MODULES: ["moe_act"]}], [{**SELECTIVE, MODULES: ["moe_act"]}, MOE]),
     "D1": (
         [{"optimizer.use_distributed_optimizer": True}],
