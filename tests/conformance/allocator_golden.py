@@ -1,0 +1,240 @@
+"""Replay recorded traces of PyTorch's real caching allocator and compare every field of what it did.
+
+    python tests/conformance/allocator_golden.py FILE.jsonl.gz...
+
+The schema of the records: fixtures/allocator-golden/README.md. ``--every-version`` plays each record once for every
+torch version that the recording found identical; ``--compiled`` uses the compiled engine. The last line says ``K of N
+records identical``; the exit code is 0 only where K = N. Records with ``addr_policy: random`` are skipped, counted and
+named: the addresses that the recording's driver drew are not in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oomscope.allocator import (
+    AllocatorEvent,
+    AllocatorSegment,
+    AllocatorSettings,
+    CachingAllocator,
+    DeviceOutOfMemory,
+    Driver,
+    Replay,
+    ReplayOp,
+)
+from oomscope.units import MiB
+
+Record = dict[str, Any]
+Allocator = CachingAllocator | Replay
+
+COUNTERS = {
+    "reserved_peak": "reserved_peak",
+    "allocated_peak": "allocated_peak",
+    "active_peak": "active_peak",
+    "requested_peak": "requested_peak",
+    "reserved_end": "reserved_bytes",
+    "allocated_end": "allocated_bytes",
+    "num_ooms": "num_ooms",
+    "num_alloc_retries": "num_alloc_retries",
+    "device_peak": "device_peak",
+}
+BATCHED = {"m": ReplayOp.MALLOC, "f": ReplayOp.FREE, "r": ReplayOp.RECORD_STREAM, "e": ReplayOp.EMPTY_CACHE}
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Yield the records of one file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@dataclass
+class Transcript:
+    """What the emulator did with a record, in the record's own terms: addresses as (range, offset)."""
+
+    fields: dict[str, Any] = field(
+        default_factory=lambda: {
+            key: [] for key in ("events", "placements", "ooms", "deferred_frees", "markers", "segments")
+        }
+    )
+    _bases: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add_event(self, op: int, event: AllocatorEvent, device_total: int) -> None:
+        if event.action == "free_completed":
+            self.fields["deferred_frees"].append([op, event.range, event.offset, event.size])
+            return
+        if event.action == "oom":
+            self.fields["events"].append([op, "oom", None, None, event.size, event.stream, event.address])
+            self.fields["ooms"].append(
+                {
+                    "op": op,
+                    "alloc_size": event.alloc_size,
+                    "device_total": device_total,
+                    "device_free": event.address,
+                }
+            )
+            return
+        self.fields["events"].append([op, event.action, event.range, event.offset, event.size, event.stream])
+        for page in range(event.address // MiB, (event.address + event.size) // MiB):
+            if event.action in {"segment_alloc", "segment_map"}:
+                self._bases[page] = event.range, event.address - event.offset
+            else:
+                del self._bases[page]
+
+    def add_placement(self, address: int, size: int) -> None:
+        if size <= 0:
+            self.fields["placements"].append(None)
+            return
+        number, base = self._bases[address // MiB]
+        self.fields["placements"].append([number, address - base, size])
+
+    def close(self, allocator: Allocator) -> dict[str, Any]:
+        self.fields["deferred_frees"].sort()
+        segments = [_segment(segment) for segment in allocator.segments()]
+        self.fields["segments"] = sorted(segments, key=lambda segment: (segment["range"], segment["offset"]))
+        self.fields["stats"] = allocator.stats()
+        for name, attribute in COUNTERS.items():
+            self.fields[name] = getattr(allocator, attribute)
+        return self.fields
+
+
+def play(record: Record, torch_version: str) -> dict[str, Any]:
+    """Push a record's operations through a fresh allocator, one by one."""
+    allocator = CachingAllocator(_settings(record, torch_version), _driver(record), fraction=record["fraction"])
+    transcript = Transcript()
+    addresses: dict[int, int] = {}
+    for op, (kind, *operands) in enumerate(record["ops"]):
+        placement = (0, 0)
+        if kind == "m":
+            try:
+                placement = allocator.malloc(*operands[1:])
+            except DeviceOutOfMemory:
+                pass
+            else:
+                addresses[operands[0]] = placement.address
+        elif kind == "f":
+            allocator.free(addresses.pop(operands[0], 0))
+        elif kind == "r":
+            allocator.record_stream(addresses.get(operands[0], 0), operands[1])
+        elif kind == "e":
+            allocator.empty_cache()
+        else:
+            _control(allocator, transcript, op, kind, operands)
+        for event in allocator.drain_events():
+            transcript.add_event(op, event, allocator.limit_bytes or allocator.device_total)
+        if kind == "m":
+            transcript.add_placement(*placement)
+    return transcript.close(allocator)
+
+
+def play_batched(record: Record, torch_version: str, *, compiled: bool) -> dict[str, Any]:
+    """Push a record's operations through the replay, as many at once as lie between two changes from outside."""
+    ops = record["ops"]
+    allocator = Replay(
+        _settings(record, torch_version),
+        _driver(record),
+        ids=1 + max((op[1] for op in ops if op[0] == "m"), default=0),
+        streams=range(1, 4),
+        fraction=record["fraction"],
+        compiled=compiled,
+    )
+    transcript = Transcript()
+    start = 0
+    for end in range(len(ops) + 1):
+        if end < len(ops) and ops[end][0] in BATCHED:
+            continue
+        _play_batch(allocator, transcript, ops[start:end], start)
+        if end < len(ops):
+            kind, *operands = ops[end]
+            _control(allocator, transcript, end, kind, operands)
+        start = end + 1
+    return transcript.close(allocator)
+
+
+def _play_batch(allocator: Replay, transcript: Transcript, ops: list[list[Any]], start: int) -> None:
+    kinds = [BATCHED[op[0]] for op in ops]
+    ids = [op[1] if len(op) > 1 else 0 for op in ops]
+    nbytes = [op[2] if op[0] == "m" else 0 for op in ops]
+    streams = [(op[3:] or [0])[0] if op[0] == "m" else op[2] if op[0] == "r" else 0 for op in ops]
+    outcome = allocator.run(kinds, ids, nbytes, streams)
+    events = iter((*outcome.events, None))
+    event = next(events)
+    for index, kind in enumerate(kinds):
+        while event is not None and event.op == index:
+            transcript.add_event(start + index, event, allocator.limit_bytes or allocator.device_total)
+            event = next(events)
+        if kind == ReplayOp.MALLOC:
+            transcript.add_placement(int(outcome.addresses[index]), int(outcome.sizes[index]))
+
+
+def _control(allocator: Allocator, transcript: Transcript, op: int, kind: str, operands: list[Any]) -> None:
+    if kind == "p":
+        allocator.hold_events(bool(operands[0]))
+    elif kind == "o":
+        allocator.set_other_bytes(operands[0])
+    elif kind == "x":
+        allocator.set_fraction(operands[0])
+    elif kind == "c":
+        allocator.set_settings(operands[0])
+    else:
+        transcript.fields["markers"].append({"op": op, "stats": allocator.stats()})
+
+
+def _settings(record: Record, torch_version: str) -> AllocatorSettings:
+    return AllocatorSettings.parse(record["conf"], torch_version=torch_version)
+
+
+def _driver(record: Record) -> Driver:
+    return Driver(record["total_bytes"], record["other_bytes"], record["addr_policy"])
+
+
+def _segment(segment: AllocatorSegment) -> dict[str, Any]:
+    names = ("range", "offset", "total_size", "requested_size", "allocated_size", "active_size", "stream")
+    described = {name: getattr(segment, name) for name in (*names, "segment_type", "is_expandable")}
+    described["blocks"] = [
+        [block.address - segment.address, block.size, block.requested_size, block.state] for block in segment.blocks
+    ]
+    return described
+
+
+def differences(record: Record, torch_version: str, *, batched: bool = False, compiled: bool = False) -> list[str]:
+    """Return the fields of ``expected`` in which the emulator differs."""
+    played = play_batched(record, torch_version, compiled=compiled) if batched else play(record, torch_version)
+    expected = record["expected"]
+    return [name for name in expected if played.get(name) != expected[name]]
+
+
+def main(arguments: list[str]) -> int:
+    """Compare the records of the files named and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl.gz")
+    parser.add_argument("--every-version", action="store_true", help="play each record for all versions it holds for")
+    parser.add_argument("--compiled", action="store_true", help="use the compiled engine")
+    options = parser.parse_args(arguments)
+    identical = compared = skipped = 0
+    for path in options.files:
+        for record in records(path):
+            if record["addr_policy"] == "random":
+                skipped += 1
+                print(f"skipped {path.name} {record['name']}: random addresses")
+                continue
+            for version in record["identical_on"] if options.every_version else [record["torch_version"]]:
+                compared += 1
+                wrong = differences(record, version, batched=options.compiled, compiled=options.compiled)
+                identical += not wrong
+                if wrong:
+                    print(f"differs {path.name} {record['name']} on torch {version}: {', '.join(wrong)}")
+    print(f"{skipped} skipped")
+    print(f"{identical} of {compared} records identical")
+    return 0 if identical == compared > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
