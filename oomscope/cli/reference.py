@@ -48,7 +48,7 @@ This page is written by `python -m oomscope.cli.reference docs`.
 
 def commands_page() -> str:
     """Return docs/cli.md."""
-    context = click.Context(cli, info_name="oomscope", terminal_width=100)
+    context = cli.make_context("oomscope", [], terminal_width=100, resilient_parsing=True)
     return "\n".join([_COMMANDS, *_command(context)])
 
 

@@ -96,7 +96,8 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.fixes))
     for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
         if evidence and evidence.commands:
-            yield section(f"To repeat the {title} probe", commands(evidence))
+            yield Text(f"\nTo repeat the {title} probe", style="bold")
+            yield commands(evidence)
 
 
 def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN) -> Table:

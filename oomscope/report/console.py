@@ -26,9 +26,12 @@ def progress_console(file: TextIO | None = None) -> Console:
 
 
 def show(console: Console, report: RenderableType) -> None:
-    """Print ``report``; where there is no terminal, sentences stay on one line and no line ends in blanks."""
+    """Print ``report``; where there is no terminal, sentences stay on one line and no line ends in blanks.
+
+    Nothing is cut off at the right: a command that is too long for the terminal is whole when it is copied.
+    """
     if console.is_terminal:
-        console.print(report)
+        console.print(report, crop=False)
         return
     with console.capture() as capture:
         console.print(report, soft_wrap=True)

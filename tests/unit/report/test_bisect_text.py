@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -35,6 +36,15 @@ def test_a_culprit_with_all_its_evidence() -> None:
         "note: two merges",
     ):
         assert piece in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_commands_are_never_cut(terminal: bool) -> None:
+    command = f"git clone {'x' * 300} copy"
+    result = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, commands=(command,)))
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, color_system=None)
+    show(console, bisect_report(result))
+    assert f"  {command}\n" in console.file.getvalue()
 
 
 def test_suspects_are_named_with_their_reason() -> None:
