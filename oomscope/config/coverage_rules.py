@@ -117,11 +117,11 @@ COVERAGE_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-overlap",
         severity="not_modelled",
-        keys=("optimizer.overlap_grad_reduce", "optimizer.overlap_param_gather"),
-        applies=lambda config: config.optimizer.overlap_grad_reduce or config.optimizer.overlap_param_gather,
-        summary="Communication overlapped with computation, bucket by bucket.",
-        message="reducing gradients or gathering parameters during the passes is not there",
-        remedy="remove overlap_grad_reduce and overlap_param_gather",
+        keys=("optimizer.overlap_param_gather",),
+        applies=lambda config: config.optimizer.overlap_param_gather,
+        summary="Parameters gathered during forward, bucket by bucket.",
+        message="gathering parameters during forward is not there",
+        remedy="remove overlap_param_gather",
         source="Megatron-Core distributed/distributed_data_parallel_config.py",
     ),
     Rule(

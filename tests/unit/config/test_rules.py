@@ -195,8 +195,8 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"optimizer.optimizer_cpu_offload": True}, {"optimizer.optimizer_offload_fraction": 0.5}],
     ),
     "N-overlap": (
-        [{"optimizer.overlap_grad_reduce": True}, {"optimizer.overlap_param_gather": True}],
-        [{"optimizer.use_distributed_optimizer": True}],
+        [{"optimizer.overlap_param_gather": True}],
+        [{"optimizer.overlap_grad_reduce": True}, {"optimizer.use_distributed_optimizer": True}],
     ),
     "N-recompute-moe": ([{**MOE, **SELECTIVE, MODULES: ["moe_act"]}], [{**SELECTIVE, MODULES: ["moe_act"]}, MOE]),
     "D1": (

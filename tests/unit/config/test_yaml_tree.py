@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from hypothesis import given
@@ -27,9 +29,12 @@ def problems_of(text: str) -> list[str]:
     return [str(problem) for problem in read_yaml(text, "f")[1]]
 
 
+# PyYAML dumps text such as 1e4 without quotes, for to it that is no number; here it is one (YAML 1.2).
+BARE_EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+")
+TEXT = st.text(max_size=12).filter(lambda text: not BARE_EXPONENT.fullmatch(text))
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=6), inner, max_size=4),
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT.filter(bool), inner, max_size=4),
     max_leaves=12,
 )
 
