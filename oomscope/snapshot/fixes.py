@@ -23,7 +23,7 @@ CANDIDATES: Final = (
     "roundup_power2_divisions:8",
     "max_split_size_mb:256,roundup_power2_divisions:8",
 )
-"""Tried in this order, which is the order of ``cured_by``: the setting that changes the least for the program first."""
+"""Tried in this order, which is the order of ``cured_by``."""
 WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
 """Tried only under a memory fraction; without one the allocator ignores it (PyTorch CUDACachingAllocator.cpp)."""
 
@@ -132,5 +132,5 @@ def _row(name: str, conf: str, outcome: Replay, requests: Requests) -> FixTried:
         margin_bytes=outcome.margin_bytes,
         retries=outcome.retries,
         failed_event=outcome.failed_event,
-        note="blocks from before the recording are packed afresh" if requests.packed_before else "",
+        note="; ".join(requests.caveats),
     )

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
+from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.gaps import TEXTS
 from oomscope.snapshot.leaks import Leak
-from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import format_size
 
 HOST_TEXT: Final = "Host memory ran out, not the device's"
 
 
-def headline_of(verdict: Verdict, *, leak: Leak | None = None, demand_after: int | None = None) -> str:
+def headline_of(verdict: Verdict, *, leak: str = "", demand_after: int | None = None) -> str:
     """Return the sentence on a failure.
 
     Args:
         verdict: the verdict, all but its headline.
-        leak: the growth that was found.
+        leak: the clause on what grows.
         demand_after: largest live bytes of the run without a limit, where known.
     """
-    clauses = [_what_failed(verdict), *_why(verdict), *_besides(verdict, leak, demand_after)]
-    return "; ".join(clauses)
+    clauses = [_what_failed(verdict), *_why(verdict), *_besides(verdict, demand_after), leak]
+    return "; ".join(clause for clause in clauses if clause)
 
 
-def headroom_headline(verdict: Verdict, leak: Leak | None = None) -> str:
+def headroom_headline(verdict: Verdict, *, leak: str = "") -> str:
     """Return the sentence on a run in which nothing failed."""
     spare = verdict.available_bytes - verdict.reserved_bytes
     overhead = verdict.reserved_bytes - verdict.live_requested_bytes
@@ -35,7 +35,16 @@ def headroom_headline(verdict: Verdict, leak: Leak | None = None) -> str:
     for fix in verdict.fixes[1:]:
         if fix.survives:
             waste += f", {format_size(fix.peak_reserved_bytes - verdict.live_requested_bytes)} under {fix.name}"
-    return "; ".join([f"Peak {live} live, {reserved} reserved, {room}", waste, *_leak_clause(leak)])
+    return "; ".join(clause for clause in (f"Peak {live} live, {reserved} reserved, {room}", waste, leak) if clause)
+
+
+def leak_clause(leak: Leak | None, choose: SiteOf) -> str:
+    """Return the clause on what grows, with the line that ``choose`` takes from its stack; empty without a leak."""
+    if leak is None:
+        return ""
+    site = choose(leak.stack, leak.module)
+    where = f", most of it from {site}" if site else ""
+    return f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 
 def _what_failed(verdict: Verdict) -> str:
@@ -64,7 +73,7 @@ def _why(verdict: Verdict) -> list[str]:
     return [*clauses, "the replay does not reproduce the failure, so no cure can be shown"]
 
 
-def _besides(verdict: Verdict, leak: Leak | None, demand_after: int | None) -> list[str]:
+def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:
     clauses = []
     if "spurious" in verdict.tags:
         clauses.append("the identical request passes when repeated")
@@ -72,12 +81,4 @@ def _besides(verdict: Verdict, leak: Leak | None, demand_after: int | None) -> l
         clauses.append("it would have passed with no other process on the device")
     if "later: capacity" in verdict.tags and demand_after:
         clauses.append(f"but the run goes on to need {format_size(demand_after)}")
-    return [*clauses, *_leak_clause(leak)]
-
-
-def _leak_clause(leak: Leak | None) -> list[str]:
-    if leak is None:
-        return []
-    site = site_of(leak.stack)
-    where = f", most of it from {site}" if site else ""
-    return [f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"]
+    return clauses

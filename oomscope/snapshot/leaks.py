@@ -68,15 +68,18 @@ def _iteration_ends(timeline: Timeline, until: int | None) -> Indices:
 
 
 def _heaviest_survivor(timeline: Timeline, ends: Indices) -> tuple[int, int]:
-    """Return the stack and module with the most bytes born after the first iteration and alive after the last."""
+    """Return the stack and module with the most bytes that outlived a whole iteration after the one of their birth.
+
+    What is made anew in every iteration, as gradients are, is not among them, nor what the first iteration left.
+    """
     table, trace = timeline.lifetimes, timeline.trace
     rows = table.live_at(int(ends[-1]))
-    rows = rows[table.born[rows] > ends[0]]
-    totals: dict[tuple[int, int], int] = {}
     born = table.born[rows]
+    outlived = (born > ends[0]) & (born <= ends[-2])
+    rows, born = rows[outlived], born[outlived]
     stacks = np.where(trace.forward_stack_id[born] > 0, trace.forward_stack_id[born], trace.stack_id[born])
-    for stack, module, size in zip(
-        stacks.tolist(), trace.module_id[born].tolist(), table.size[rows].tolist(), strict=True
-    ):
+    totals: dict[tuple[int, int], int] = {}
+    columns = zip(stacks.tolist(), trace.module_id[born].tolist(), table.size[rows].tolist(), strict=True)
+    for stack, module, size in columns:
         totals[stack, module] = totals.get((stack, module), 0) + size
     return max(totals, key=lambda key: totals[key], default=(0, 0))

@@ -61,12 +61,23 @@ class Requests:
     """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
     event: Indices
     """The event of the trace that the request comes from; -1 for blocks that were there before."""
-    packed_before: int
+    packed_before: int = 0
     """Blocks that were alive before the recording; they come first, packed in the order of their addresses, which
     is not how the recorded run had them."""
+    private_pools: bool = False
+    """The program had memory pools of its own; the requests go to the default one."""
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """In what a replay of these requests differs from the recorded run, for people."""
+        known = {
+            "blocks from before the recording are packed afresh": self.packed_before > 0,
+            "private pools are replayed as the default pool": self.private_pools,
+        }
+        return tuple(text for text, holds in known.items() if holds)
 
     @property
     def operations(self) -> Indices:
@@ -126,7 +137,12 @@ def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last
         stream=stream[order],
         event=event[order],
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+        private_pools=_has_private_pools(timeline),
     )
+
+
+def _has_private_pools(timeline: Timeline) -> bool:
+    return len(timeline.trace.pools) > 1 or any(segment.pool_id != (0, 0) for segment in timeline.segments or ())
 
 
 Columns = tuple[Indices, Indices, Indices, Indices, Indices]

@@ -13,13 +13,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from oomscope.snapshot.attribution import by_category
+from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.gaps import gaps_of, request_as_seen
-from oomscope.snapshot.headline import headline_of, headroom_headline
+from oomscope.snapshot.headline import headline_of, headroom_headline, leak_clause
 from oomscope.snapshot.leaks import find_leak
 from oomscope.snapshot.replay import Device, Replay, replay
 from oomscope.snapshot.requests import Last, Requests, requests_of
+from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Trace
 from oomscope.snapshot.verdict_types import Gap, Verdict, VerdictKind
@@ -53,6 +54,7 @@ def judge(
     segments: Sequence[Segment] | None = None,
     failure: FailedRequest | None = None,
     demand_after: int | None = None,
+    choose: SiteOf = site_of,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -63,11 +65,12 @@ def judge(
         segments: the device's segments when the trace ended; they tell what was there before it began.
         failure: the allocation that ended the run; None where it went through: then the headroom is stated.
         demand_after: largest live requested bytes of the same run without a limit, where that is known.
+        choose: which line stands for a stack, where the verdict names one.
 
     Raises:
         AllocatorConfError: the settings have no rules here.
     """
-    case = _Case(Timeline.of(trace, segments), device, rules or Rules())
+    case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose)
     if failure is None:
         return case.headroom()
     if failure.failed_in != "device":
@@ -91,6 +94,7 @@ class _Case:
     timeline: Timeline
     device: Device
     rules: Rules
+    choose: SiteOf
 
     def headroom(self) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
@@ -110,7 +114,7 @@ class _Case:
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
-        return replace(verdict, headline=headroom_headline(verdict, leak))
+        return replace(verdict, headline=headroom_headline(verdict, leak=leak_clause(leak, self.choose)))
 
     def elsewhere(self, failure: FailedRequest) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
@@ -118,7 +122,7 @@ class _Case:
         leak = find_leak(self.timeline, verdict.event)
         kind: VerdictKind = "outside" if failure.failed_in == "outside" else "host"
         verdict = replace(verdict, kind=kind, gaps=(), tags=("leak",) if leak else ())
-        return replace(verdict, headline=headline_of(verdict, leak=leak))
+        return replace(verdict, headline=headline_of(verdict, leak=leak_clause(leak, self.choose)))
 
     def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
@@ -144,7 +148,8 @@ class _Case:
             tags=tuple(tag for tag, holds in tags.items() if holds),
             fixes=tried.rows,
         )
-        return replace(verdict, headline=headline_of(verdict, leak=leak, demand_after=demand_after))
+        grows = leak_clause(leak, self.choose)
+        return replace(verdict, headline=headline_of(verdict, leak=grows, demand_after=demand_after))
 
     def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
         """Return the requests up to the failure, read such that their replay fails there too if it can."""

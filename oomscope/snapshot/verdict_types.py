@@ -64,7 +64,9 @@ class Verdict:
     tags: tuple[str, ...] = ()
     """``foreign``, ``leak``, ``spurious``, ``later: capacity``."""
     gaps: tuple[Gap, ...] = ()
-    """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes."""
+    """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes, that is to ``available_bytes -
+    live_requested_bytes``; empty where the segments at the failure are unknown, and where the caching allocator did
+    not fail."""
     fixes: tuple[FixTried, ...] = ()
     packing_lower_bound_bytes: int = 0
     """Peak of live requested bytes: no packing can reserve less."""

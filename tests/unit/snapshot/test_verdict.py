@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from oomscope.snapshot.fixes import Rules
+from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.replay import Device
+from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict import FailedRequest, failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
@@ -15,6 +18,7 @@ from oomscope.units import GiB, KiB, MiB
 
 from .machine import Machine
 from .test_replay import STEPS, run
+from .test_timeline import REAL_FILES
 
 
 def verdict_on(machine: Machine, **facts) -> Verdict:
@@ -201,6 +205,34 @@ def test_leak_with_the_line_that_grows():
     assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
 
 
+def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_iteration():
+    machine = Machine(GiB)
+    gradient = None
+    for iteration in range(5):
+        machine.moment = Moment("backward", iteration, 0)
+        machine.alloc(2 * MiB, line=42)
+        if gradient is not None:
+            machine.free(gradient)
+        gradient = machine.alloc(300 * MiB, line=7)
+    verdict = verdict_on(machine)
+    assert verdict.tags == ("leak",)
+    assert "train.py:42" in verdict.headline
+
+
+def test_the_caller_chooses_the_line_that_is_named():
+    machine = Machine(GiB)
+    leaking(machine, per_iteration=100 * MiB, iterations=100)
+    verdict = verdict_on(machine, choose=lambda stack, module: Site(file="short.py", line=1, function="f"))
+    assert "most of it from short.py:1 f" in verdict.headline
+
+
+def test_private_pools_are_said_to_be_replayed_as_the_default_one():
+    machine = Machine(GiB)
+    machine.alloc(MiB)
+    machine.segments = lambda: tuple(replace(segment, pool_id=(0, 1)) for segment in Machine.segments(machine))
+    assert verdict_on(machine).fixes[0].note == "private pools are replayed as the default pool"
+
+
 @pytest.mark.parametrize(("per_iteration", "iterations"), [(100 * MiB, 3), (1000, 20)])
 def test_no_leak_without_three_whole_iterations_or_a_mebibyte_each(per_iteration, iterations):
     machine = Machine(GiB)
@@ -281,6 +313,18 @@ def test_the_last_oom_event_is_the_failure_of_a_trace():
     found = failure_of(machine.trace())
     assert (found.event, found.requested_bytes) == (machine.failure.event, 300 * MiB)
     assert failure_of(Machine(GiB).trace()) is None
+
+
+@pytest.mark.skipif(not REAL_FILES, reason="real snapshots are absent (OOMSCOPE_GROUND_TRUTH)")
+@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
+def test_real_files_are_judged(path):
+    snapshot = load_snapshot(path)
+    for trace in snapshot.traces:
+        verdict = judge(trace, Device(total_bytes=100 * GiB), segments=snapshot.segments)
+        assert verdict.kind == "headroom"
+        assert sum(verdict.categories.values()) == verdict.live_requested_bytes
+        assert all(fix.survives for fix in verdict.fixes)
+        assert all(fix.peak_reserved_bytes >= verdict.packing_lower_bound_bytes for fix in verdict.fixes)
 
 
 @settings(max_examples=40, deadline=None)
