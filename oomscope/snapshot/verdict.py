@@ -41,7 +41,8 @@ class FailedRequest:
     """Index of the ``oom`` event; None where the trace has none: then the failure is where the trace ends."""
     failed_in: Literal["device", "outside", "host"] = "device"
     """Who refused: the caching allocator, a library that allocates device memory by itself, or the host."""
-    stream: int = 0
+    stream: int | None = None
+    """The stream it was asked for on; None: the event's, or the default stream where there is none."""
     segments: tuple[Segment, ...] = ()
     """Segments as they stood at the failure; empty where nobody copied them."""
 
@@ -84,7 +85,7 @@ def failure_of(trace: Trace) -> FailedRequest | None:
     if not len(events):
         return None
     event = int(events[-1])
-    return FailedRequest(requested_bytes=int(trace.size[event]), event=event, stream=int(trace.stream[event]))
+    return FailedRequest(requested_bytes=int(trace.size[event]), event=event)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class _Case:
     def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
         event = self._event(failure)
-        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, failure.stream))
+        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
         tried = try_settings(requests, self.rules, self.device, baseline=baseline)
         reproduced = tried.baseline.failed_event == event
         verdict = self._facts(failure, self._segments_at(failure, tried))
@@ -191,7 +192,7 @@ class _Case:
         )
         if not segments or held != live:
             return ()
-        request = request_as_seen(self.rules.settings(), failure.requested_bytes, failure.stream)
+        request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
         return gaps_of(segments, request, self.device.available_bytes)
 
     def _segments_at(self, failure: FailedRequest, tried: Tried | None) -> tuple[Segment, ...]:
@@ -213,6 +214,11 @@ class _Case:
 
     def _event(self, failure: FailedRequest) -> int:
         return len(self.timeline.trace) if failure.event is None else failure.event
+
+    def _stream(self, failure: FailedRequest) -> int:
+        if failure.stream is not None:
+            return failure.stream
+        return 0 if failure.event is None else int(self.timeline.trace.stream[failure.event])
 
     def _peak_before(self, event: int) -> int:
         return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))

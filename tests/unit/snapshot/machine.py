@@ -44,9 +44,7 @@ class Machine:
         except DeviceOutOfMemory as error:
             self._drain()
             event = self._event(Action.OOM, error.device_free, size, stream, stack)
-            self.failure = self.failure or FailedRequest(
-                requested_bytes=size, event=event, stream=stream, segments=self.segments()
-            )
+            self.failure = self.failure or FailedRequest(requested_bytes=size, event=event, segments=self.segments())
             return None
         self.waited |= pending and self.retries > retries
         self._drain()

@@ -50,8 +50,9 @@ def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf
     run(machine, steps)
     assume(not machine.waited)
     failure = machine.failure
-    last = Last(failure.event, failure.requested_bytes, failure.stream) if failure else None
     timeline = Timeline.of(machine.trace(), machine.segments())
+    stream = int(timeline.trace.stream[failure.event]) if failure else 0
+    last = Last(failure.event, failure.requested_bytes, stream) if failure else None
     assert timeline.initial_live_bytes == 0
     outcome = replay(requests_of(timeline, last), AllocatorSettings.parse(conf), machine.device)
     if failure and outcome.survives:
