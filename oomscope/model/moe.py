@@ -13,13 +13,17 @@ import torch
 from torch import nn
 
 from oomscope.model.autograd import Function
+from oomscope.model.devices import computes
 from oomscope.model.dispatch import Dispatch, ExpertParallel, plan
 from oomscope.model.mlp import Activation, activate_into, differentiate_in_place
 from oomscope.model.tensor_parallel import TensorParallel, add_weight_gradient, column_parallel_linear
 
 
 class _GroupedLinear(Function):
-    """rows [R, in] of E local experts, expert by expert, times their weights [E, out, in] → [R, out]."""
+    """rows [R, in] of E local experts, expert by expert, times their weights [E, out, in] → [R, out].
+
+    Every product is written into its place, so that a device without values has nothing left to do.
+    """
 
     @staticmethod
     def forward(
@@ -29,26 +33,34 @@ class _GroupedLinear(Function):
         ctx.counts = counts
         ctx.fuse = fuse_weight_gradients
         out = torch.empty((rows.shape[0], weight.shape[1]), dtype=rows.dtype, device=rows.device)
-        for mine, target, matrix in zip(rows.split(counts), out.split(counts), weight, strict=True):
-            torch.mm(mine, matrix.t(), out=target)
+        if computes(rows.device):
+            for mine, target, matrix in zip(rows.split(counts), out.split(counts), weight, strict=True):
+                torch.mm(mine, matrix.t(), out=target)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None]:
         rows, weight = ctx.saved_tensors
+        counts: list[int] = ctx.counts
         grad_rows = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
-        for mine, target, matrix in zip(grad.split(ctx.counts), grad_rows.split(ctx.counts), weight, strict=True):
-            torch.mm(mine, matrix, out=target)
-        pairs = list(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True))
+        if computes(rows.device):
+            for mine, target, matrix in zip(grad.split(counts), grad_rows.split(counts), weight, strict=True):
+                torch.mm(mine, matrix, out=target)
+        return grad_rows, _GroupedLinear._weight_gradient(ctx, grad, rows, weight), None, None
+
+    @staticmethod
+    def _weight_gradient(ctx: Any, grad: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+        """Return gradᵀ · rows of each expert, or None after adding it to ``weight.main_grad``."""
+        pairs = zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True) if computes(grad.device) else ()
         main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if ctx.fuse else None
         if main_grad is not None:
-            for matrix, (mine, x) in zip(main_grad, pairs, strict=True):
+            for matrix, (mine, x) in zip(main_grad, pairs, strict=False):
                 add_weight_gradient(matrix, mine, x)
-            return grad_rows, None, None, None
+            return None
         grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
-        for target, (mine, x) in zip(grad_weight, pairs, strict=True):
-            torch.mm(mine.t(), x, out=target)
-        return grad_rows, grad_weight, None, None
+        for matrix, (mine, x) in zip(grad_weight, pairs, strict=False):
+            torch.mm(mine.t(), x, out=matrix)
+        return grad_weight
 
 
 class _WeightedActivation(Function):
