@@ -8,7 +8,10 @@ sources, since numba itself would notice a change only in the file of the functi
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import logging
 import os
+import platform
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -28,13 +31,16 @@ from oomscope.allocator import (
     streams,
 )
 
+logger = logging.getLogger(__name__)
+
 HOT_MODULES = (memory, sortedset, stats, driver, eventlog, blocks, expandable, streams, reclaim, engine)
 """In the order of their imports: a function calls only functions of its own module or of those before it."""
 
 
 def cache_directory() -> Path:
-    """Return where the compiled engine of exactly these sources is kept."""
-    digest = hashlib.sha256()
+    """Return where the engine is kept that exactly these sources gave with this numba, Python and processor."""
+    versions = importlib.metadata.version("numba"), platform.python_version(), platform.machine()
+    digest = hashlib.sha256(repr(versions).encode())
     for module in (constants, *HOT_MODULES):
         digest.update(Path(str(module.__file__)).read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -48,12 +54,14 @@ def is_compiled() -> bool:
 
 @cache
 def compiled_run() -> engine.Run:
-    """Return ``engine.run``, to be compiled at its first call unless it lies on disk.
+    """Return ``engine.run``, to be compiled at its first call unless it lies on disk; that is announced in the log.
 
     Where the cache directory cannot be written, it is compiled once in each process.
     """
     import numba
 
+    if not is_compiled():
+        logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
     run = _compiled_functions(numba)[_name(engine.run)]
     directory = cache_directory()
     if _is_writable(directory):

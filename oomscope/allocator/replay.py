@@ -7,7 +7,6 @@ does not), and runs as Python otherwise. The results are the same.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     IntArray = NDArray[np.int64]
-
-logger = logging.getLogger(__name__)
 
 COMPILED_FROM = 30_000
 """Operations from which loading the compiled engine pays."""
@@ -211,7 +208,7 @@ def replay(
     id_column = _array(ids)
     handles: Sequence[int] = [] if streams is None else np.unique(_array(streams)).tolist()
     if compiled is None:
-        compiled = _pays_compiled(len(id_column))
+        compiled = pays_compiled(len(id_column))
     count = int(id_column.max(initial=NONE)) + 1
     allocator = Replay(
         settings, driver, ids=count, streams=handles, fraction=fraction, event_lag=event_lag, compiled=compiled
@@ -219,7 +216,8 @@ def replay(
     return allocator.run(kinds, id_column, nbytes, streams)
 
 
-def _pays_compiled(operations: int) -> bool:
+def pays_compiled(operations: int) -> bool:
+    """Say whether a trace of so many operations is through sooner with the compiled engine."""
     if operations < COMPILED_FROM:
         return False
     from oomscope.allocator.compiled import is_compiled
@@ -228,10 +226,8 @@ def _pays_compiled(operations: int) -> bool:
 
 
 def _compiled_run() -> engine.Run:
-    from oomscope.allocator.compiled import compiled_run, is_compiled
+    from oomscope.allocator.compiled import compiled_run
 
-    if not is_compiled():
-        logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
     return compiled_run()
 
 

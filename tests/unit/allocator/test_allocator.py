@@ -1,0 +1,369 @@
+"""The rules one by one, each in the smallest case that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.errors import OomscopeError, UsageError
+from oomscope.units import GiB, KiB, MiB
+
+
+def allocator(conf: str = "", total: int = GiB, version: str = "2.13", other: int = 0, **options) -> CachingAllocator:
+    return CachingAllocator(AllocatorSettings.parse(conf, torch_version=version), Driver(total, other), **options)
+
+
+def actions(device: CachingAllocator) -> list[tuple[str, int]]:
+    return [(event.action, event.size) for event in device.drain_events()]
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "size", "segment"),
+    [
+        (1, 512, 2 * MiB),
+        (513, 1024, 2 * MiB),
+        (MiB, MiB, 2 * MiB),
+        (MiB + 1, MiB + 512, 20 * MiB),
+        (10 * MiB - 512, 10 * MiB - 512, 20 * MiB),
+        (10 * MiB - 511, 10 * MiB, 10 * MiB),
+        (11 * MiB, 11 * MiB, 12 * MiB),
+    ],
+)
+def test_sizes(request_bytes, size, segment):
+    device = allocator()
+    assert device.malloc(request_bytes).size in {size, segment}
+    assert device.round_size(request_bytes) == size
+    assert device.reserved_bytes == segment
+
+
+def test_nothing_is_allocated_for_no_bytes():
+    device = allocator()
+    assert device.malloc(0) == (0, 0)
+    device.free(0)
+    device.record_stream(0, 1)
+    assert device.reserved_bytes == device.stats()["allocation"]["all"]["allocated"] == 0
+    assert device.round_size(0) == 0
+
+
+def test_divisions_round_up_to_a_fraction_of_a_power_of_two():
+    device = allocator("roundup_power2_divisions:4")
+    assert device.round_size(5 * MiB) == 5 * MiB
+    assert device.round_size(5 * MiB + 1) == 6 * MiB
+    assert device.round_size(4 * MiB) == 4 * MiB
+    assert device.round_size(2048) == 2048
+    assert device.round_size(2049) == 2560
+
+
+def test_a_large_rest_of_at_most_one_mebibyte_is_not_split_off():
+    device = allocator()
+    assert device.malloc(19 * MiB).size == 20 * MiB
+    assert device.malloc(18 * MiB).size == 18 * MiB
+
+
+def test_streams_never_share_free_blocks():
+    device = allocator()
+    first = device.malloc(4 * MiB, stream=1)
+    device.free(first.address)
+    assert device.malloc(4 * MiB, stream=2).address != first.address
+    assert device.malloc(4 * MiB, stream=1).address == first.address
+
+
+def test_best_fit_merges_and_splits():
+    device = allocator()
+    blocks = [device.malloc(4 * MiB) for _ in range(5)]
+    for block in blocks[1:4]:
+        device.free(block.address)
+    placed = device.malloc(10 * MiB)
+    assert placed == (blocks[1].address, 10 * MiB)
+    (segment,) = device.segments()
+    assert [(block.size, block.state) for block in segment.blocks] == [
+        (4 * MiB, "active_allocated"),
+        (10 * MiB, "active_allocated"),
+        (2 * MiB, "inactive"),
+        (4 * MiB, "active_allocated"),
+    ]
+    assert device.stats()["inactive_split_bytes"]["large_pool"]["current"] == 2 * MiB
+
+
+@pytest.mark.parametrize(("version", "winner"), [("2.11", "first"), ("2.12", "second"), ("2.13", "second")])
+def test_ties_go_to_the_lower_address_or_the_older_segment(version, winner):
+    device = CachingAllocator(AllocatorSettings.parse("", torch_version=version), Driver(GiB, policy="down"))
+    second, first = device.malloc(10 * MiB), device.malloc(10 * MiB)
+    assert first.address < second.address
+    device.free(first.address)
+    device.free(second.address)
+    expected = first if winner == "first" else second
+    assert device.malloc(10 * MiB).address == expected.address
+
+
+def test_the_ladder_waits_releases_and_retries():
+    device = allocator(total=64 * MiB)
+    for stream in (1, 2):
+        device.free(device.malloc(30 * MiB, stream).address)
+    actions(device)
+    device.malloc(40 * MiB, 0)
+    assert actions(device) == [
+        ("segment_free", 30 * MiB),
+        ("segment_free", 30 * MiB),
+        ("segment_alloc", 40 * MiB),
+    ]
+    assert (device.num_alloc_retries, device.num_ooms) == (1, 0)
+    assert device.stats()["num_sync_all_streams"] == 1
+
+
+def test_out_of_memory_says_what_torch_says_and_leaves_the_allocator_usable():
+    device = allocator(total=64 * MiB, other=16 * MiB)
+    kept = device.malloc(30 * MiB)
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        device.malloc(9 * MiB + 1, stream=3)
+    oom = caught.value
+    assert (oom.requested, oom.rounded) == (9 * MiB + 1, 9 * MiB + 512)
+    assert (oom.alloc_size, oom.device_free, oom.device_total) == (20 * MiB, 18 * MiB, 64 * MiB)
+    assert (oom.allocated, oom.reserved, oom.allowed) == (30 * MiB, 30 * MiB, None)
+    device.free(kept.address)
+    assert device.malloc(30 * MiB).size == 30 * MiB
+
+
+def test_the_fraction_limits_what_is_asked_of_the_driver():
+    device = allocator(total=100 * MiB, fraction=0.25)
+    assert device.limit_bytes == 25 * MiB
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        device.malloc(26 * MiB)
+    assert caught.value.allowed == 25 * MiB
+    assert "25.00 MiB allowed" in str(caught.value)
+    device.set_fraction(1.0)
+    assert device.limit_bytes is None
+    assert device.malloc(26 * MiB).size == 26 * MiB
+
+
+def test_the_fraction_of_the_settings_counts_only_at_the_start():
+    device = allocator("per_process_memory_fraction:0.5", total=100 * MiB)
+    assert device.limit_bytes == 50 * MiB
+    device.set_settings("per_process_memory_fraction:0.1")
+    assert device.limit_bytes == 50 * MiB
+
+
+def test_others_take_memory_away():
+    device = allocator(total=64 * MiB)
+    device.set_other_bytes(60 * MiB)
+    assert device.device_free == 4 * MiB
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(10 * MiB)
+    device.set_other_bytes(0)
+    assert device.malloc(10 * MiB).size == 10 * MiB
+
+
+def test_a_recorded_block_waits_for_its_stream():
+    device = allocator()
+    block = device.malloc(10 * MiB)
+    device.record_stream(block.address, 5)
+    device.record_stream(block.address, 0)
+    device.free(block.address)
+    assert (device.allocated_bytes, device.active_bytes) == (0, 10 * MiB)
+    assert device.segments()[0].blocks[0].state == "active_pending_free"
+    device.malloc(512)
+    assert device.active_bytes == 512
+    (completed,) = [event for event in device.drain_events() if event.action == "free_completed"]
+    assert (completed.address, completed.size) == (block.address, 10 * MiB)
+
+
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_events_complete_after_the_lag(lag):
+    device = allocator(event_lag=lag)
+    block = device.malloc(10 * MiB)
+    device.record_stream(block.address, 5)
+    device.free(block.address)
+    for _ in range(lag):
+        device.malloc(512)
+        assert device.active_bytes >= 10 * MiB
+    device.malloc(512)
+    assert device.active_bytes < 10 * MiB
+
+
+def test_without_a_lag_only_a_synchronisation_completes_events():
+    device = allocator(event_lag=None)
+    for stream in (5, 6):
+        block = device.malloc(10 * MiB)
+        device.record_stream(block.address, stream)
+        device.free(block.address)
+    device.malloc(512)
+    assert device.active_bytes == 20 * MiB + 512
+    device.synchronize(5)
+    device.malloc(512)
+    assert device.active_bytes == 10 * MiB + 1024
+    device.synchronize()
+    device.malloc(512)
+    assert device.active_bytes == 1536
+
+
+def test_blocks_freed_by_the_wait_are_not_looked_at_again():
+    """pytorch issue 189504: the same request succeeds when it is repeated."""
+    device = allocator(total=40 * MiB, event_lag=None)
+    pending, live = device.malloc(20 * MiB), device.malloc(20 * MiB)
+    device.free(pending.address)
+    front, back = device.malloc(10 * MiB), device.malloc(10 * MiB)
+    device.record_stream(front.address, 1)
+    device.free(front.address)
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(10 * MiB)
+    assert device.malloc(10 * MiB).address == front.address
+    assert live.size + back.size == 30 * MiB
+
+
+def test_expandable_segments_map_only_what_is_needed():
+    device = allocator("expandable_segments:True", total=100 * MiB)
+    device.malloc(30 * MiB)
+    device.malloc(5 * MiB)
+    device.malloc(600 * KiB)
+    assert actions(device) == [("segment_map", 40 * MiB), ("segment_map", 2 * MiB)]
+    assert [(segment.total_size, segment.is_expandable) for segment in device.segments()] == [
+        (40 * MiB, True),
+        (2 * MiB, True),
+    ]
+
+
+def test_expandable_segments_need_twenty_mebibytes_for_the_smallest_large_request():
+    device = allocator("expandable_segments:True", total=38 * MiB)
+    device.malloc(20 * MiB)
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        device.malloc(2 * MiB)
+    assert (caught.value.alloc_size, caught.value.device_free) == (20 * MiB, 18 * MiB)
+
+
+def test_emptying_the_cache_unmaps_whole_pages():
+    device = allocator("expandable_segments:True")
+    blocks = [device.malloc(15 * MiB) for _ in range(4)]
+    device.free(blocks[1].address)
+    device.free(blocks[2].address)
+    actions(device)
+    device.empty_cache()
+    assert actions(device) == [("segment_unmap", 20 * MiB)]
+    assert [segment.total_size for segment in device.segments()] == [20 * MiB, 20 * MiB]
+    for block in (blocks[0], blocks[3]):
+        device.free(block.address)
+    device.empty_cache()
+    assert device.segments() == []
+    assert device.reserved_bytes == 0
+
+
+def test_fragmentation_is_cured_by_expandable_segments():
+    def run(conf: str) -> None:
+        device = allocator(conf, total=120 * MiB)
+        blocks = [device.malloc(20 * MiB) for _ in range(5)]
+        for block in blocks[::2]:
+            device.free(block.address)
+        device.malloc(50 * MiB)
+
+    run("expandable_segments:True")
+    device = allocator(total=120 * MiB)
+    blocks = [device.malloc(4 * MiB) for _ in range(25)]
+    for index, block in enumerate(blocks):
+        if index % 5:
+            device.free(block.address)
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(50 * MiB)
+
+
+def test_garbage_is_collected_only_under_a_limit():
+    def freed(fraction: float | None) -> int:
+        device = allocator("garbage_collection_threshold:0.5", total=200 * MiB, fraction=fraction)
+        device.free(device.malloc(60 * MiB).address)
+        device.malloc(70 * MiB)
+        device.malloc(30 * MiB, stream=1)
+        return device.stats()["segment"]["all"]["freed"]
+
+    assert freed(None) == 0
+    assert freed(0.9) == 1
+
+
+def test_oversize_blocks_are_not_split_and_are_released_first():
+    device = allocator("max_split_size_mb:40", total=200 * MiB)
+    big = device.malloc(100 * MiB)
+    device.free(big.address)
+    device.malloc(30 * MiB)
+    assert device.reserved_bytes == 130 * MiB
+    device.malloc(90 * MiB)
+    assert device.stats()["oversize_segments"] == {"current": 1, "peak": 1, "allocated": 1, "freed": 0}
+    device.free(big.address)
+    device.malloc(75 * MiB)
+    assert actions(device)[-2:] == [("segment_free", 100 * MiB), ("segment_alloc", 76 * MiB)]
+    assert device.num_alloc_retries == 0
+
+
+def test_a_split_oversize_block_is_left_alone():
+    device = allocator(total=300 * MiB)
+    device.free(device.malloc(200 * MiB).address)
+    device.set_settings("expandable_segments:True,max_split_size_mb:300")
+    kept = device.malloc(20 * MiB)
+    device.set_settings("max_split_size_mb:100,expandable_segments:True")
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(250 * MiB)
+    assert device.block_at(kept.address) is not None
+    device.free(kept.address)
+    assert device.malloc(250 * MiB).size == 250 * MiB
+
+
+def test_throwing_before_cudamalloc_releases_nothing():
+    device = allocator("throw_on_cudamalloc_oom:True", total=100 * MiB)
+    device.free(device.malloc(50 * MiB).address)
+    actions(device)
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(101 * MiB)
+    assert actions(device) == []
+    assert (device.num_ooms, device.num_alloc_retries, device.reserved_bytes) == (0, 0, 50 * MiB)
+
+
+def test_statistics_have_torch_names():
+    stats = allocator("max_split_size_mb:64").stats()
+    assert set(stats["active_bytes"]) == {"all", "small_pool", "large_pool"}
+    assert set(stats["active_bytes"]["all"]) == {"current", "peak", "allocated", "freed"}
+    assert stats["max_split_size"] == 64 * MiB
+
+
+def test_first_fit_uses_addresses_again():
+    device = CachingAllocator(AllocatorSettings.parse(""), Driver(GiB, policy="firstfit"))
+    low, kept = device.malloc(30 * MiB), device.malloc(30 * MiB)
+    device.free(low.address)
+    device.empty_cache()
+    assert device.malloc(40 * MiB).address > kept.address
+    assert device.malloc(26 * MiB).address == low.address
+
+
+def test_recorded_addresses_are_handed_out_by_size():
+    recorded = ((0x7F00_0000_0000, 10 * MiB), (0x7E00_0000_0000, 12 * MiB), (0x7D00_0000_0000, 10 * MiB))
+    device = CachingAllocator(AllocatorSettings.parse(""), Driver(GiB, policy="recorded", addresses=recorded))
+    sizes = (12 * MiB, 10 * MiB, 10 * MiB, 10 * MiB)
+    addresses = [device.malloc(size).address for size in sizes]
+    assert addresses[:3] == [0x7E00_0000_0000, 0x7F00_0000_0000, 0x7D00_0000_0000]
+    assert addresses[3] >= 0x7F00_0000_0000 + 10 * MiB
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda device: device.malloc(-1),
+        lambda device: device.free(0x1234),
+        lambda device: device.record_stream(0x1234, 1),
+        lambda device: device.set_other_bytes(-1),
+        lambda device: device.set_fraction(-0.1),
+        lambda device: device.set_settings("nonsense"),
+        lambda device: Driver(0),
+        lambda device: Driver(GiB, -1),
+        lambda device: Driver(GiB, policy="random"),
+        lambda device: allocator(event_lag=-1),
+        lambda device: allocator(fraction=-1.0),
+    ],
+)
+def test_misuse_is_told_in_one_line(misuse):
+    with pytest.raises(OomscopeError) as caught:
+        misuse(allocator())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_block_cannot_be_freed_twice():
+    device = allocator()
+    block = device.malloc(512)
+    device.free(block.address)
+    with pytest.raises(UsageError, match="nothing is allocated"):
+        device.free(block.address)
+    assert device.block_at(block.address) is None

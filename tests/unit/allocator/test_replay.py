@@ -1,0 +1,157 @@
+"""Long traces at once: what goes in is checked, and the compiled engine does what the Python one does."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oomscope.allocator import AllocatorSettings, Driver, Replay, ReplayOp, replay
+from oomscope.allocator.compiled import cache_directory, is_compiled
+from oomscope.allocator.replay import pays_compiled
+from oomscope.errors import UsageError
+from oomscope.units import GiB, MiB
+
+DEFAULTS = AllocatorSettings.parse("")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def random_trace(length: int, seed: int, live: int = 300) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Random mallocs, frees, stream uses and the occasional emptying of the cache, with ids used again."""
+    random = np.random.default_rng(seed)
+    rows: list[tuple[int, int, int, int]] = []
+    held: list[int] = []
+    spare = list(range(live))
+    while len(rows) < length:
+        draw = random.random()
+        if draw < 0.001:
+            rows.append((ReplayOp.EMPTY_CACHE, 0, 0, 0))
+        elif draw < 0.002:
+            rows.append((ReplayOp.SYNCHRONIZE, 0, 0, int(random.integers(3))))
+        elif draw < 0.05 and held:
+            rows.append((ReplayOp.RECORD_STREAM, held[-1], 0, int(random.integers(3))))
+        elif spare and (draw < 0.55 or not held):
+            size = int(random.choice([random.integers(0, 4096), random.integers(1, MiB), random.integers(1, 30 * MiB)]))
+            rows.append((ReplayOp.MALLOC, spare[-1], size, int(random.integers(3))))
+            held.append(spare.pop())
+        else:
+            spare.append(held.pop(int(random.integers(len(held)))))
+            rows.append((ReplayOp.FREE, spare[-1], 0, 0))
+    kinds, ids, nbytes, streams = (list(column) for column in zip(*rows, strict=True))
+    return kinds, ids, nbytes, streams
+
+
+def test_a_small_trace():
+    outcome = replay(
+        [ReplayOp.MALLOC, ReplayOp.MALLOC, ReplayOp.MALLOC, ReplayOp.FREE, ReplayOp.FREE, ReplayOp.MALLOC],
+        [0, 1, 2, 0, 2, 0],
+        [10 * MiB, 0, GiB, 0, 0, 10 * MiB],
+        settings=DEFAULTS,
+        driver=Driver(100 * MiB),
+    )
+    assert outcome.failed.tolist() == [False, False, True, False, False, False]
+    assert outcome.sizes.tolist() == [10 * MiB, -1, -1, -1, -1, 10 * MiB]
+    assert outcome.addresses[0] == outcome.addresses[5] > 0
+    assert [(event.op, event.alloc_size) for event in outcome.ooms] == [(2, GiB)]
+    assert [(event.op, event.action) for event in outcome.events] == [(0, "segment_alloc"), (2, "oom")]
+    assert outcome.allocator.allocated_peak == 10 * MiB
+
+
+def test_nothing_to_do():
+    outcome = replay([], [], [], settings=DEFAULTS, driver=Driver(GiB))
+    assert len(outcome.sizes) == len(outcome.events) == outcome.allocator.reserved_peak == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (([0], [0, 1], [1]), "have 1, 2, 1 entries"),
+        (([9], [0], [1]), "unknown kind"),
+        (([0], [-1], [1]), "allocation id"),
+        (([0], [0], [-1]), "negative number of bytes"),
+        (([0, 0], [0, 0], [1, 1]), "operation 1 allocates an id that is live"),
+        (([0], [0], [1], [0, 0]), "1 operations came with 2 streams"),
+    ],
+)
+def test_ill_formed_traces(columns, words):
+    with pytest.raises(UsageError, match=words):
+        replay(*columns, settings=DEFAULTS, driver=Driver(GiB), compiled=False)
+
+
+def test_streams_must_be_announced():
+    allocator = Replay(DEFAULTS, Driver(GiB), ids=1, streams=[7])
+    allocator.run([ReplayOp.MALLOC], [0], [512], [7])
+    with pytest.raises(UsageError, match="stream 0x8 was not announced"):
+        allocator.run([ReplayOp.FREE], [0], [0], [8])
+
+
+def test_state_carries_over_from_run_to_run():
+    allocator = Replay(DEFAULTS, Driver(GiB), ids=2)
+    first = allocator.run([ReplayOp.MALLOC], [0], [30 * MiB])
+    allocator.run([ReplayOp.FREE], [0], [0])
+    allocator.set_settings("expandable_segments:True")
+    second = allocator.run([ReplayOp.MALLOC], [1], [20 * MiB])
+    assert second.addresses[0] == first.addresses[0]
+    assert allocator.allocated_bytes == 20 * MiB
+
+
+def test_memory_grows_with_the_trace():
+    length = 5000
+    outcome = replay([0] * length, range(length), [512] * length, settings=DEFAULTS, driver=Driver(GiB))
+    assert outcome.allocator.allocated_bytes == 512 * length
+    assert len(set(outcome.addresses.tolist())) == length
+    everything_freed = outcome.allocator.run([1] * length, range(length), [0] * length)
+    assert everything_freed.allocator.allocated_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("operations", "on_disk", "expected"),
+    [(1000, True, False), (100_000, False, False), (100_000, True, True), (2_000_000, False, True)],
+)
+def test_compiles_only_where_it_pays(monkeypatch, operations, on_disk, expected):
+    monkeypatch.setattr("oomscope.allocator.compiled.is_compiled", lambda: on_disk)
+    assert pays_compiled(operations) is expected
+
+
+def test_the_cache_is_the_users_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tmp_path in cache_directory().parents
+    assert not is_compiled()
+
+
+@pytest.mark.slow
+def test_compiled_and_python_agree(monkeypatch, caplog):
+    """The compiled engine is kept under build/, so that a checkout compiles it once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
+    caplog.set_level(logging.ERROR)
+    cases = [
+        ("", "2.13", None, "bump"),
+        ("", "2.11", 0.8, "firstfit"),
+        ("expandable_segments:True", "2.12", None, "down"),
+        ("garbage_collection_threshold:0.5,max_split_size_mb:24,roundup_power2_divisions:4", "2.13", 0.9, "bump"),
+        ("expandable_segments:True,large_segment_size_mb:21", "2.13", 0.9, "firstfit"),
+    ]
+    for seed, (conf, version, fraction, policy) in enumerate(cases):
+        trace = random_trace(4000, seed)
+        outcomes = [
+            replay(
+                *trace,
+                settings=AllocatorSettings.parse(conf, torch_version=version),
+                driver=Driver(GiB, 100 * MiB, policy),
+                fraction=fraction,
+                event_lag=seed % 3 or None,
+                compiled=compiled,
+            )
+            for compiled in (False, True)
+        ]
+        python, compiled = outcomes
+        assert (python.addresses == compiled.addresses).all(), conf
+        assert (python.sizes == compiled.sizes).all(), conf
+        assert (python.failed == compiled.failed).all(), conf
+        assert python.failed.any(), "the case should run out of memory somewhere"
+        assert python.events == compiled.events, conf
+        assert python.allocator.stats() == compiled.allocator.stats(), conf
+        assert python.allocator.segments() == compiled.allocator.segments(), conf
+    assert is_compiled()
