@@ -6,5 +6,8 @@ import torch
 
 
 def computes(device: torch.device) -> bool:
-    """Whether tensors on ``device`` have values: not on ``meta``, nor on the simulated device."""
+    """Whether tensors on ``device`` have values: not on ``meta``, nor on the simulated device.
+
+    Where they have none, writing them into memory that is there already may be left out: no memory moves.
+    """
     return device.type in ("cpu", "cuda")

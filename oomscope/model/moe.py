@@ -51,15 +51,16 @@ class _GroupedLinear(Function):
     @staticmethod
     def _weight_gradient(ctx: Any, grad: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
         """Return gradᵀ · rows of each expert, or None after adding it to ``weight.main_grad``."""
-        pairs = zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True) if computes(grad.device) else ()
         main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if ctx.fuse else None
-        if main_grad is not None:
-            for matrix, (mine, x) in zip(main_grad, pairs, strict=False):
-                add_weight_gradient(matrix, mine, x)
-            return None
-        grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
-        for matrix, (mine, x) in zip(grad_weight, pairs, strict=False):
-            torch.mm(mine.t(), x, out=matrix)
+        grad_weight = None
+        if main_grad is None:
+            grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+        if computes(grad.device):
+            for expert, (mine, x) in enumerate(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True)):
+                if main_grad is not None:
+                    add_weight_gradient(main_grad[expert], mine, x)
+                elif grad_weight is not None:
+                    torch.mm(mine.t(), x, out=grad_weight[expert])
         return grad_weight
 
 

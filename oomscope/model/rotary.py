@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from oomscope.model.autograd import Function
+from oomscope.model.devices import computes
 
 
 class RotaryTable(NamedTuple):
@@ -32,6 +33,8 @@ def rotary_table(
 
 def _rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign: int = 1) -> None:
     """Write ``x`` […, d] turned by ``sign`` times its angle into ``out``, without temporaries."""
+    if not computes(x.device):
+        return
     x_real, x_imaginary = x.chunk(2, dim=-1)
     out_real, out_imaginary = out.chunk(2, dim=-1)
     torch.mul(x_real, table.cos, out=out_real).addcmul_(x_imaginary, table.sin, value=-sign)
