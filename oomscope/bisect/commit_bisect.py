@@ -19,6 +19,7 @@ from oomscope.bisect.rooms import room
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.probe import launch
+from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
@@ -161,8 +162,8 @@ class CommitBisect:
             base,
             change=change,
             sites=sites,
-            last_good=self._evidence(search, found.last_good),
-            first_bad=self._evidence(search, found.first_bad),
+            last_good=self._evidence(search.track.lasts[found.last_good], before),
+            first_bad=self._evidence(search.commit(found.first_bad), after),
         )
         outside = self._outside_paths(search, found)
         if found.kind == "suspects" or outside:
@@ -183,9 +184,8 @@ class CommitBisect:
         message = f"{commit.short} is the first bad commit: {search.records[found.first_bad].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 
-    def _evidence(self, search: LineSearch, position: int) -> Evidence:
-        commit = search.commit(position)
-        return Evidence(name=commit.hash, result=search.results[position], commands=self.subject.commands(commit))
+    def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
+        return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
 
     def _outside_paths(self, search: LineSearch, found: Found) -> tuple[Suspect, ...]:
         """Return the commits after the last that touches the chosen paths, where one of those must be at fault."""

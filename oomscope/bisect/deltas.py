@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import combinations
 
 from oomscope.bisect.search import Answer, Search
 
 Changes = frozenset[int]
 IsValid = Callable[[Changes], bool]
+
+EXTRA = 2
+"""Prerequisites of one change that are looked for by trying all: the rules know no key that needs more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,22 +82,27 @@ def units_of(count: int, is_valid: IsValid) -> list[Changes]:
 
 
 def smallest_valid(wanted: Changes, among: Changes, is_valid: IsValid) -> Changes:
-    """Return a small valid set of changes with ``wanted`` in it: ``among``, which is valid, less what can go.
+    """Return a valid set of changes with ``wanted`` in it: a smallest one if ``EXTRA`` more changes will do.
 
-    Halves go first, then ever smaller stretches: changes that need each other stand together and must go together.
+    Args:
+        wanted: the changes that it must hold.
+        among: a valid set that holds them; what else is needed is taken from there.
+        is_valid: whether a set of changes is.
     """
-    if is_valid(wanted):
-        return wanted
     row = sorted(among - wanted)
-    kept = among
-    length = len(row)
-    while length > 0:
-        for start in range(0, len(row), length):
-            left = kept - frozenset(row[start : start + length])
-            if left != kept and is_valid(left):
-                kept = left
-        length //= 2
-    return kept
+    for size in range(EXTRA + 1):
+        for extra in combinations(row, size):
+            if is_valid(wanted.union(extra)):
+                return wanted.union(extra)
+    # The same search that finds what together is bad finds what together is valid.
+    questions = minimal_set([frozenset({change}) for change in row], lambda _: True)
+    try:
+        question = next(questions)
+        while True:
+            question = questions.send(Answer.BAD if is_valid(wanted | question.changes) else Answer.GOOD)
+    except StopIteration as stop:
+        needed: list[Changes] = stop.value
+    return wanted.union(*needed)
 
 
 def _closure(change: int, needs: list[Changes]) -> Changes:

@@ -26,16 +26,20 @@ class Track:
 
     commits: tuple[Commit, ...]
     """Position 0 is the good end, the last one the bad end (or the first commit that measures the same as it)."""
-    places: tuple[int, ...]
-    """For each position its place among all commits of the line; the base has place 0."""
+    lasts: tuple[Commit, ...]
+    """For each position the last commit that measures the same."""
 
     @classmethod
     def of(cls, line: Line, subject: Subject) -> Track:
         """Return the track of ``line`` for ``subject``."""
         walked = (line.base, *line.commits)
         contents = subject.contents(walked)
-        kept = [0] + [place for place in range(1, len(walked)) if contents[place] != contents[place - 1]]
-        return cls(commits=tuple(walked[place] for place in kept), places=tuple(kept))
+        firsts = [0] + [place for place in range(1, len(walked)) if contents[place] != contents[place - 1]]
+        lasts = [place - 1 for place in firsts[1:]] + [len(walked) - 1]
+        return cls(
+            commits=tuple(walked[place] for place in firsts),
+            lasts=tuple(walked[place] for place in lasts),
+        )
 
     @property
     def last(self) -> int:

@@ -129,7 +129,7 @@ class StepRow:
     since: str | None = None
     """The measured commit before it."""
     commits: int = 1
-    """Commits in the stretch; with 1 the whole delta came with ``commit``."""
+    """Commits in the stretch that change what is measured; with 1 the whole delta came with ``commit``."""
     keys: tuple[str, ...] = ()
     delta: Bytes
 

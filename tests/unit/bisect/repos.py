@@ -1,0 +1,94 @@
+"""Real repositories for the tests: written through git, with fixed names and dates, so that hashes repeat."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_AUTHOR_NAME": "Ada Løvelace",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada Løvelace",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+}
+
+
+class Repo:
+    """A repository under construction; every commit is a minute younger than the last."""
+
+    def __init__(self, path: Path, *, bare: bool = False) -> None:
+        self.path = path
+        self.minutes = 0
+        path.mkdir(parents=True, exist_ok=True)
+        self.git("init", "--quiet", "--initial-branch=main", *(["--bare"] if bare else []))
+
+    def git(self, *arguments: str, stdin: bytes | None = None) -> str:
+        date = f"{1_700_000_000 + 60 * self.minutes} +0000"
+        done = subprocess.run(
+            ["git", "-c", "protocol.file.allow=always", *arguments],
+            cwd=self.path,
+            env={**os.environ, **ENVIRONMENT, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date},
+            input=stdin,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().strip()
+
+    def commit(self, message: str, files: Mapping[str, str | bytes | None]) -> str:
+        """Write ``files`` (None removes one) and commit everything."""
+        self.minutes += 1
+        for name, content in files.items():
+            path = self.path / name
+            if content is None:
+                path.unlink()
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--no-gpg-sign", "-m", message)
+        return self.head
+
+    def merge(self, branch: str, message: str) -> str:
+        self.minutes += 1
+        self.git("merge", "--quiet", "--no-ff", "--no-gpg-sign", "-m", message, branch)
+        return self.head
+
+    @property
+    def head(self) -> str:
+        return self.git("rev-parse", "HEAD")
+
+    def import_line(self, path: str, contents: Sequence[str], message: str = "change {0}") -> list[str]:
+        """Commit each of ``contents`` as the file ``path``, one after the other, in one go; return the hashes."""
+        stream = []
+        for number, content in enumerate(contents):
+            text, data = message.format(number), content.encode()
+            stream += [
+                f"commit refs/heads/main\ncommitter Ada <ada@example.org> {1_700_000_000 + 60 * number} +0000\n",
+                f"data {len(text.encode())}\n{text}\n",
+                f"M 644 inline {path}\ndata {len(data)}\n{content}\n",
+            ]
+        self.git("fast-import", "--quiet", stdin="".join(stream).encode())
+        self.git("reset", "--quiet", "--hard", "main")
+        return self.git("rev-list", "--reverse", "main").split()
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, int, str]]:
+    """Return mode, time of change and content (or link target) of everything below ``directory``."""
+    return {
+        str(path.relative_to(directory)): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            str(path.readlink())
+            if path.is_symlink()
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+            if path.is_file()
+            else "",
+        )
+        for path in directory.rglob("*")
+    }

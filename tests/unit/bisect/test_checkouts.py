@@ -1,0 +1,169 @@
+"""A clone shows exactly a commit's files, whatever the last probe did to it, and the repository stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.checkouts import Checkout
+from oomscope.bisect.commits import Repository
+from tests.unit.bisect.repos import Repo, fingerprint
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo(tmp_path / "répo with spaces")
+    made.commit("first", {"model.py": "one\n", "old/ünï.txt": "", ".gitignore": "*.log\nbuild/\n"})
+    made.commit("second", {"model.py": "two\r\n", "old/ünï.txt": None, "new.py": ""})
+    return made
+
+
+def files(path: Path) -> dict[str, bytes]:
+    found = (item for item in path.rglob("*") if item.is_file() and ".git" not in item.parts)
+    return {str(item.relative_to(path)): item.read_bytes() for item in found if item.name != ".git"}
+
+
+FIRST = {"model.py": b"one\n", "old/ünï.txt": b"", ".gitignore": b"*.log\nbuild/\n"}
+SECOND = {"model.py": b"two\r\n", "new.py": b"", ".gitignore": b"*.log\nbuild/\n"}
+
+
+def test_shows_one_commit_after_another(repo: Repo, tmp_path: Path) -> None:
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clöne 1")
+    assert checkout.show(repository.resolve("HEAD~")) == ()
+    assert files(checkout.path) == FIRST
+    assert checkout.show(repository.resolve("HEAD")) == ()
+    assert files(checkout.path) == SECOND
+
+
+def test_what_a_probe_left_is_gone(repo: Repo, tmp_path: Path) -> None:
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    checkout.show(repository.resolve("HEAD"))
+    (checkout.path / "build").mkdir()
+    (checkout.path / "build" / "ignored.so").touch()
+    (checkout.path / "train.log").touch()
+    (checkout.path / "model.py").write_text("changed")
+    (checkout.path / "new.py").unlink()
+    Repo(checkout.path / "nested").commit("a repository in the repository", {"file": ""})
+    checkout.show(repository.resolve("HEAD"))
+    assert files(checkout.path) == SECOND
+
+
+@pytest.mark.parametrize("damage", ["lock", "git directory"])
+def test_a_damaged_clone_is_replaced(repo: Repo, tmp_path: Path, damage: str) -> None:
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    checkout.show(repository.resolve("HEAD"))
+    if damage == "lock":
+        (checkout.path / ".git" / "index.lock").touch()
+    else:
+        (checkout.path / ".git" / "HEAD").write_text("nonsense")
+    checkout.show(repository.resolve("HEAD~"))
+    assert files(checkout.path) == FIRST
+
+
+def test_the_repository_stays_byte_identical_and_its_hooks_do_not_run(repo: Repo, tmp_path: Path) -> None:
+    for name in ("post-checkout", "reference-transaction", "post-index-change"):
+        hook = repo.path / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\n")
+        hook.chmod(0o755)
+    before = fingerprint(repo.path)
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    for revision in ("HEAD", "HEAD~", "HEAD"):
+        checkout.show(repository.resolve(revision))
+    assert fingerprint(repo.path) == before
+    assert list(tmp_path.glob("ran-*")) == []
+
+
+def test_filters_and_line_endings_of_the_user_do_not_apply(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.commit("filtered", {".gitattributes": "*.py filter=trap text=auto\n"})
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f'[core]\n\tautocrlf = true\n[filter "trap"]\n\tsmudge = touch {tmp_path}/sprung; cat\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    checkout.show(repository.resolve("HEAD~2"))
+    assert files(checkout.path) == FIRST
+    checkout.show(repository.resolve("HEAD"))
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_bare_shallow_and_linked_work_trees(repo: Repo, tmp_path: Path) -> None:
+    repo.git("clone", "--quiet", "--bare", str(repo.path), str(tmp_path / "bare.git"))
+    repo.git("clone", "--quiet", "--depth=1", repo.path.as_uri(), str(tmp_path / "shallow"))
+    repo.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"), "HEAD~1")
+    for name, expected in (("bare.git", SECOND), ("shallow", SECOND), ("tree", FIRST)):
+        repository = Repository.open(tmp_path / name)
+        checkout = Checkout(repository, tmp_path / f"clone of {name}")
+        checkout.show(repository.resolve("HEAD"))
+        assert files(checkout.path) == expected
+
+
+def test_lfs_pointers_are_named(repo: Repo, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
+    repo.commit("weights", {".gitattributes": "*.bin filter=lfs\n", "weights.bin": pointer})
+    repository = Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    (note,) = checkout.show(repository.resolve("HEAD"))
+    assert "Git LFS" in note
+    assert "weights.bin" in note
+    assert files(checkout.path)["weights.bin"] == pointer.encode()
+
+
+@pytest.fixture
+def with_submodule(repo: Repo, tmp_path: Path) -> Repo:
+    """A third commit has a submodule, which has one itself; the fourth moves it on."""
+    kernels, library = Repo(tmp_path / "kernels"), Repo(tmp_path / "library")
+    kernels.commit("kernel", {"kernel.cu": "k"})
+    library.commit("library", {"lib.py": "1"})
+    library.git("submodule", "add", "--quiet", str(kernels.path), "third_party/kernels")
+    library.commit("with kernels", {})
+    repo.git("submodule", "add", "--quiet", "--name", "the lib", str(library.path), "libs/library")
+    repo.git("submodule", "update", "--quiet", "--init", "--recursive")
+    repo.commit("third", {})
+    library.commit("newer", {"lib.py": "2"})
+    repo.git("-C", "libs/library", "pull", "--quiet")
+    repo.commit("fourth", {})
+    return repo
+
+
+def test_submodules_at_hand_are_laid_out(with_submodule: Repo, tmp_path: Path) -> None:
+    repository = Repository.open(with_submodule.path)
+    before = fingerprint(with_submodule.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    for revision, content in (("HEAD~", b"1"), ("HEAD", b"2"), ("HEAD~", b"1")):
+        assert checkout.show(repository.resolve(revision)) == ()
+        shown = files(checkout.path)
+        assert shown["libs/library/lib.py"] == content
+        assert shown["libs/library/third_party/kernels/kernel.cu"] == b"k"
+    checkout.show(repository.resolve("HEAD~2"))
+    assert files(checkout.path) == SECOND
+    assert fingerprint(with_submodule.path) == before
+
+
+def test_a_submodule_that_is_not_at_hand_is_named(with_submodule: Repo, tmp_path: Path) -> None:
+    with_submodule.git("clone", "--quiet", "--bare", str(with_submodule.path), str(tmp_path / "bare.git"))
+    repository = Repository.open(tmp_path / "bare.git")
+    checkout = Checkout(repository, tmp_path / "clone")
+    (note,) = checkout.show(repository.resolve("HEAD"))
+    assert note.startswith("submodule libs/library is empty")
+    assert "git submodule update --init" in note
+
+
+def test_a_submodule_name_cannot_lead_out_of_the_repository(repo: Repo, tmp_path: Path) -> None:
+    elsewhere = Repo(tmp_path / "elsewhere", bare=True)
+    commit = repo.head
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{commit},sub")
+    names = f'[submodule "../../../{elsewhere.path.name}"]\n\tpath = sub\n\turl = .\n'
+    (repo.path / ".gitmodules").write_text(names)
+    repo.git("add", ".gitmodules")
+    repo.git("commit", "--quiet", "-m", "trap")
+    repository = Repository.open(repo.path)
+    (note,) = Checkout(repository, tmp_path / "clone").show(repository.resolve("HEAD"))
+    assert "not in the repository's own copy" in note

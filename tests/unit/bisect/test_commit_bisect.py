@@ -1,0 +1,488 @@
+"""A whole search over a real repository, with a probe that only reads a number out of the checkout."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.places import Places
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.config.load import load_preset
+from oomscope.errors import ExitCode, GitError, MachineUnfitError, UsageError
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo
+from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+
+SETTINGS = load_preset("gpt-tiny", ["probe.backend=sim"]).config
+
+
+def measure(size: int) -> ProbeResult:
+    return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
+
+
+class FakeProbe:
+    """Reads ``size.txt`` of the checkout: bytes that the run wants, or a failure's kind. Remembers what it ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.jobs: list[ProbeJob] = []
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        assert isinstance(job.target, HarnessTarget)
+        content = (Path(job.target.repo) / "size.txt").read_text().strip()
+        self.ran.append(content)
+        self.jobs.append(job)
+        if progress is not None:
+            progress(Progress(stage="step"))
+        if content.isdigit():
+            return measure(int(content))
+        return error(content, f"{job.target.repo}/train.py:1 {content}")  # type: ignore[arg-type]
+
+
+class Listener:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.left: list[int] = []
+        self.records: list[ProbeRecord] = []
+        self.stages = 0
+        self.names: list[str] = []
+
+    def planned(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def probing(self, name: str, number: int) -> None:
+        assert number == len(self.records) + 1
+        self.names.append(name)
+
+    def progressed(self, progress: Progress) -> None:
+        self.stages += 1
+
+    def probed(self, record: ProbeRecord, left: int) -> None:
+        self.records.append(record)
+        self.left.append(left)
+
+
+class World:
+    """A repository, a harness, a place for state, and a probe."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.repo = Repo(tmp_path / "repo")
+        self.harness = tmp_path / "harness.py"
+        self.harness.write_text("# drives it\n")
+        self.places = Places(tmp_path / "state")
+        self.probe = FakeProbe()
+        self.listener = Listener()
+
+    def sizes(self, sizes: Sequence[int | str]) -> list[str]:
+        return [self.repo.commit(f"commit {index}", {"size.txt": f"{size}\n"}) for index, size in enumerate(sizes)]
+
+    def request(self, good: str, **options: object) -> CommitRequest:
+        return CommitRequest(
+            repo=self.repo.path,
+            range=RevisionRange(good=good, bad="HEAD"),
+            subject=HarnessFile(path=self.harness, settings=SETTINGS),
+            places=self.places,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def bisect(self, good: str, **options: object) -> BisectResult:
+        result = bisect_commits(self.request(good, **options), probe=self.probe, reporter=self.listener, environment={})
+        assert not list(self.places.checkouts.iterdir()), "no clone is left"
+        return result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def culprit(result: BisectResult) -> CommitCulprit:
+    assert result.outcome == "culprit", result.message
+    assert isinstance(result.culprit, CommitCulprit)
+    return result.culprit
+
+
+def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
+    hashes = world.sizes([500, 510, 510, 700, 700, 1200, 1210, 1250])
+    result = world.bisect(hashes[0])
+    found = culprit(result)
+    assert (found.commit, found.subject, found.author) == (hashes[5], "commit 5", "Ada Løvelace")
+    assert found.delta.live_bytes == 500
+    assert sum(row.delta_bytes for row in found.sites) == 500
+    assert result.change == found.delta
+    total = sum((step.delta for step in result.steps), start=Bytes())
+    assert total.live_bytes == 1250 - 500
+    assert result.steps[0].since == hashes[0]
+    assert result.steps[-1].commit == hashes[7]
+    assert next(step for step in result.steps if step.commit == hashes[5]).commits == 1
+    assert (result.candidates, result.considered) == (7, 5)
+    assert result.exit_code is ExitCode.OK
+    assert result.verdict is not None
+    assert result.verdict.kind == "capacity"
+    assert result.last_good is not None
+    assert result.last_good.name == hashes[4], "the culprit's parent, which measures the same as the commit probed"
+
+
+def test_equal_trees_are_probed_once(world: World) -> None:
+    hashes = world.sizes([500, 700, 500, 500, 1200])
+    result = world.bisect(hashes[0])
+    assert culprit(result).commit == hashes[4]
+    assert world.probe.ran.count("500") == 1
+    assert sum(record.cached for record in result.probes) == len(result.probes) - len(world.probe.ran)
+
+
+def test_stays_within_its_promise_and_says_so_beforehand(world: World) -> None:
+    hashes = world.sizes([500 + index if index < 20 else 1100 + index for index in range(33)])
+    result = world.bisect(hashes[0])
+    assert culprit(result).commit == hashes[20]
+    assert world.listener.plan is not None
+    assert world.listener.plan.probes_at_most == 2 + 5
+    assert len(result.probes) <= 7
+    assert world.listener.left == sorted(world.listener.left, reverse=True)
+    assert world.listener.left[-1] == 0
+    assert world.listener.records == list(result.probes)
+    assert world.listener.stages == len(result.probes)
+
+
+def test_untestable_commits_are_skipped_and_named(world: World) -> None:
+    hashes = world.sizes([500, 501, 502, "import", 504, 1105, 1106])
+    result = world.bisect(hashes[0])
+    assert culprit(result).commit == hashes[5]
+    (skipped,) = result.untestable
+    assert skipped.commit == hashes[3]
+    assert skipped.reason == "import: train.py:1 import", "the clone's path is cut off"
+
+
+def test_a_culprit_hidden_among_untestable_commits_is_a_set(world: World) -> None:
+    hashes = world.sizes([500, 501, "import", "setup", 1104, 1105])
+    result = world.bisect(hashes[0])
+    assert result.outcome == "suspects"
+    assert [suspect.commit for suspect in result.suspects] == hashes[2:5]
+    assert "import" in result.suspects[0].reason
+    assert result.exit_code is ExitCode.INCONCLUSIVE
+    assert result.change == Bytes(live_bytes=1104 - 501, reserved_bytes=900 - 501)
+    assert sum(row.delta_bytes for row in result.sites) == 1104 - 501
+
+
+@pytest.mark.parametrize(
+    ("sizes", "outcome", "said"),
+    [
+        ([500, 600, 700], "no_culprit", "the bad end is good"),
+        ([1500, 600, 1700], "ends_invalid", "bad already"),
+        ([1500, 600, 700], "ends_invalid", "swap them"),
+        (["import", 600, 1700], "ends_invalid", "the good end cannot be tested: import"),
+        ([500, 600, "crash"], "ends_invalid", "the bad end cannot be tested: crash"),
+    ],
+)
+def test_ends_that_answer_by_themselves(world: World, sizes: list[int | str], outcome: str, said: str) -> None:
+    hashes = world.sizes(sizes)
+    result = world.bisect(hashes[0])
+    assert result.outcome == outcome
+    assert said in result.message
+    assert len(result.probes) == 2
+    assert result.exit_code is (ExitCode.OK if outcome == "no_culprit" else ExitCode.INCONCLUSIVE)
+
+
+def test_asking_again_probes_nothing_and_a_new_harness_probes_again(world: World) -> None:
+    hashes = world.sizes([500, 600, 1200, 1300])
+    first = world.bisect(hashes[0])
+    ran = len(world.probe.ran)
+    world.listener = Listener()
+    again = world.bisect(hashes[0])
+    assert len(world.probe.ran) == ran
+    assert all(record.cached for record in again.probes)
+    assert again.culprit == first.culprit
+    world.listener = Listener()
+    world.harness.write_text("# drives it otherwise\n")
+    world.bisect(hashes[0])
+    assert len(world.probe.ran) == 2 * ran
+    world.listener = Listener()
+    world.bisect(hashes[0], use_cache=False)
+    assert len(world.probe.ran) == 3 * ran
+
+
+def test_a_crash_is_asked_again_next_time(world: World) -> None:
+    hashes = world.sizes([500, "crash", 1200])
+    for run in (1, 2):
+        world.listener = Listener()
+        result = world.bisect(hashes[0])
+        assert result.outcome == "suspects"
+        assert world.probe.ran.count("crash") == run
+
+
+def test_a_probe_that_was_killed_gets_a_second_chance(world: World) -> None:
+    hashes = world.sizes([500, 600, 1200])
+    killed: set[str] = set()
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        result = world.probe(job, progress)
+        content = world.probe.ran[-1]
+        if content in killed:
+            return result
+        killed.add(content)
+        return error("killed")
+
+    result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
+    assert culprit(result).commit == hashes[2]
+    assert len(world.probe.ran) == 2 * len(result.probes)
+
+
+def test_one_that_is_killed_again_is_untestable(world: World) -> None:
+    hashes = world.sizes([500, "killed", 1200])
+    result = world.bisect(hashes[0])
+    assert result.outcome == "suspects"
+    assert world.probe.ran.count("killed") == 2
+
+
+def test_a_machine_that_cannot_probe_ends_the_search(world: World) -> None:
+    hashes = world.sizes([500, 1200])
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        return error("unfit", "torch finds no CUDA device")
+
+    with pytest.raises(MachineUnfitError, match="no CUDA device"):
+        bisect_commits(world.request(hashes[0]), probe=probe, environment={})
+    assert not list(world.places.checkouts.iterdir())
+
+
+class Clock:
+    """Goes on by a minute at each probe."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0) -> BisectResult:
+    clock = Clock()
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        if job.timeout_s < probe_s:
+            clock.now += job.timeout_s
+            return error("timeout")
+        clock.now += probe_s
+        return world.probe(job, progress)
+
+    request = world.request(good, deadline_s=deadline_s)
+    return bisect_commits(request, probe=probe, environment={}, clock=clock)
+
+
+def test_the_deadline_ends_the_search_with_the_suspects_left(world: World) -> None:
+    hashes = world.sizes([500 + index if index < 9 else 1100 + index for index in range(17)])
+    result = with_clock(world, hashes[0], deadline_s=4 * 60 + 30)
+    assert result.outcome == "suspects"
+    assert "deadline" in result.message
+    assert len(result.probes) == 4, "a probe that the deadline cut off is no untestable commit"
+    assert hashes[9] in [suspect.commit for suspect in result.suspects]
+    assert len(result.suspects) == 4
+    assert result.suspects[0].reason == "not probed"
+    assert result.last_good is not None
+    assert result.first_bad is not None
+
+
+def test_a_deadline_before_the_ends_are_known_leaves_all(world: World) -> None:
+    hashes = world.sizes([500, 600, 1200])
+    result = with_clock(world, hashes[0], deadline_s=90)
+    assert result.outcome == "suspects"
+    assert [suspect.commit for suspect in result.suspects] == hashes[1:]
+    assert "before both ends were checked" in result.message
+    assert result.change is None
+
+
+def test_paths_limit_the_candidates(world: World) -> None:
+    world.sizes([500])
+    good = world.repo.head
+    world.repo.commit("docs", {"README": "1"})
+    guilty = world.repo.commit("model", {"size.txt": "1200"})
+    world.repo.commit("more docs", {"README": "2"})
+    result = world.bisect(good, paths=("size.txt",))
+    assert culprit(result).commit == guilty
+    assert result.candidates == 2
+
+
+def test_a_culprit_outside_the_chosen_paths_is_said_to_be(world: World) -> None:
+    world.sizes([500])
+    good = world.repo.head
+    world.repo.commit("docs", {"README": "1"})
+    hidden = [world.repo.commit("a model", {"size.txt": "1200"}), world.repo.commit("other", {"x": "1"})]
+    result = world.bisect(good, paths=("README",))
+    assert result.outcome == "suspects"
+    assert [suspect.commit for suspect in result.suspects] == hidden
+    assert "outside the chosen paths" in result.message
+
+
+@pytest.fixture
+def merged(world: World) -> dict[str, str]:
+    """A line with a merge at fault: 500 501 M(1200) 1201, where a branch of four made the third of them bad."""
+    commits = {"good": world.repo.commit("main 0", {"size.txt": "500", "other": "0"})}
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for index, size in enumerate([505, 506, 1200, 1207]):
+        commits[f"side {index}"] = world.repo.commit(f"side {index}", {"size.txt": str(size)})
+    world.repo.git("checkout", "--quiet", "main")
+    commits["main 1"] = world.repo.commit("main 1", {"other": "1"})
+    commits["merge"] = world.repo.merge("side", "merge side")
+    commits["main 2"] = world.repo.commit("main 2", {"other": "2"})
+    return commits
+
+
+def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"])
+    assert culprit(result).commit == merged["side 2"]
+    assert culprit(result).delta.live_bytes == 1200 - 506
+    (branch,) = result.branches
+    assert branch.merge == merged["merge"]
+    assert branch.steps[-1].commit == merged["side 3"]
+    assert next(step for step in result.steps if step.commit == merged["merge"]).delta.live_bytes == 1207 - 500
+
+
+def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], first_parent=True)
+    assert culprit(result).commit == merged["merge"]
+    assert result.branches == ()
+
+
+def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side 0", {"size.txt": "600"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"other": "1"})
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
+    guilty = world.repo.commit("merge with a change", {"size.txt": "1200"})
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert any("not at fault by itself" in note for note in result.notes)
+
+
+def test_the_chosen_class_decides(world: World) -> None:
+    hashes = world.sizes([500, 700, 1200, 1300])
+    assert culprit(world.bisect(hashes[0], bad=Bad.parse("live>600"))).commit == hashes[1]
+    world.listener = Listener()
+    result = world.bisect(hashes[0], bad=Bad.parse("fragmentation"))
+    assert result.outcome == "ends_invalid"
+    assert "capacity" in result.message
+    assert "not fragmentation" in result.message
+
+
+def test_the_commands_repeat_the_probes(world: World, tmp_path: Path) -> None:
+    hashes = world.sizes([500, 1200])
+    result = world.bisect(hashes[0])
+    assert result.first_bad is not None
+    clone, checkout, probe = result.first_bad.commands
+    for command in (clone, checkout):
+        subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    words = shlex.split(probe)
+    place = tmp_path / words[words.index("--repo") + 1]
+    assert (place / "size.txt").read_text() == "1200\n"
+    assert words[:4] == ["oomscope", "probe", "--harness", str(world.harness)]
+
+
+def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
+    hashes = world.sizes([500, "import", 502, 1200])
+    document = json.loads(json.dumps(world.bisect(hashes[0]).to_json()))
+    assert document["outcome"] == "culprit"
+    assert document["culprit"]["commit"] == hashes[3]
+    assert set(document["culprit"]["delta"]) == {"live_bytes", "reserved_bytes"}
+    assert sum(row["delta_bytes"] for row in document["culprit"]["sites"]) == 1200 - 502
+    assert all(set(step["delta"]) == {"live_bytes", "reserved_bytes"} for step in document["steps"])
+    assert document["untestable"] == [{"commit": hashes[1], "keys": None, "reason": "import: train.py:1 import"}]
+    assert document["verdict"]["kind"] == "capacity"
+    assert {probe["answer"] for probe in document["probes"]} == {"good", "bad", "untestable"}
+    assert document["last_good"]["result"]["outcome"] == "fits"
+
+
+CONFIG = """\
+model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 128}
+data: {seq_length: %s}
+"""
+
+
+def config_probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    assert isinstance(job.target, BundledTarget)
+    return measure(job.target.config["data"]["seq_length"])
+
+
+def config_request(world: World, good: str, *overrides: str) -> CommitRequest:
+    subject = ConfigInRepo(path="./conf/train.yaml", overrides=overrides)
+    return replace(world.request(good), subject=subject)
+
+
+def test_a_configuration_in_the_repository(world: World) -> None:
+    contents = ["512", "768", "1024", "1280"]
+    hashes = []
+    for index, content in enumerate(contents):
+        hashes.append(world.repo.commit(f"seq {content}", {"conf/train.yaml": CONFIG % content}))
+        world.repo.commit("refactor", {"code.py": str(index)})
+    result = bisect_commits(config_request(world, hashes[0]), probe=config_probe, environment={})
+    found = culprit(result)
+    assert found.commit == hashes[2]
+    assert [(change.key, change.good, change.bad) for change in found.keys] == [("data.seq_length", 768, 1024)]
+    assert (result.candidates, result.considered) == (7, 3)
+    assert result.first_bad is not None
+    show, probe = result.first_bad.commands
+    assert show.endswith(f"show {hashes[2]}:conf/train.yaml > train-{hashes[2][:10]}.yaml")
+    assert probe == f"oomscope probe train-{hashes[2][:10]}.yaml"
+
+
+def test_commits_without_a_valid_configuration_are_untestable(world: World) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    invalid = world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
+    gone = world.repo.commit("moved", {"conf/train.yaml": None})
+    guilty = world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
+    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
+    assert result.outcome == "suspects"
+    assert [suspect.commit for suspect in result.suspects] == [invalid, gone, guilty]
+    reasons = {record.commit: record.reason for record in result.untestable}
+    assert reasons[gone] == "no file conf/train.yaml in this commit"
+    assert f"{invalid[:10]}:conf/train.yaml:2" in reasons[invalid]
+
+
+def test_overrides_apply_to_every_commit(world: World) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
+    request = config_request(world, good, "data.seq_length=256")
+    result = bisect_commits(request, probe=config_probe, environment={})
+    assert result.outcome == "no_culprit"
+
+
+def test_nothing_that_is_measured_changed(world: World) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    world.repo.commit("docs", {"README": ""})
+    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
+    assert result.outcome == "no_culprit"
+    assert len(result.probes) == 1
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../train.yaml", "a/../../b.yaml", ".", "a\nb.yaml"])
+def test_a_config_path_stays_inside(world: World, path: str) -> None:
+    hashes = world.sizes([1, 2])
+    request = replace(world.request(hashes[0]), subject=ConfigInRepo(path=path))
+    with pytest.raises(UsageError, match="no path inside a repository"):
+        bisect_commits(request, probe=config_probe, environment={})
+
+
+def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
+    hashes = world.sizes([1, 2])
+    gone = HarnessFile(path=world.harness.with_name("gone.py"), settings=SETTINGS)
+    with pytest.raises(UsageError, match="no such harness file"):
+        bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
+    with pytest.raises(GitError, match="no such commit"):
+        bisect_commits(world.request("nosuch"), probe=world.probe)

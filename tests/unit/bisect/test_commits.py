@@ -1,0 +1,226 @@
+"""Reading history: every shape of repository works or is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commits import Repository
+from oomscope.bisect.git import Git, isolated
+from oomscope.errors import GitError
+from tests.unit.bisect.repos import Repo, fingerprint
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    """Five commits on main: 0 to 4, of which 1 and 3 touch ``src/``."""
+    made = Repo(tmp_path / "répo with spaces")
+    for number in range(5):
+        folder = "src" if number in {1, 3} else "docs"
+        made.commit(f"commit {number} — “ünïcode”", {f"{folder}/file.txt": str(number)})
+    return made
+
+
+def subjects(commits: tuple[object, ...] | list[object]) -> list[str]:
+    return [commit.subject.split()[1] for commit in commits]  # type: ignore[attr-defined]
+
+
+def test_headers(repo: Repo) -> None:
+    commit = Repository.open(repo.path).resolve("HEAD")
+    assert commit.hash == repo.head
+    assert commit.subject == "commit 4 — “ünïcode”"
+    assert commit.author == "Ada Løvelace"
+    assert commit.date == "2023-11-14T22:18:20+00:00"
+    assert commit.tree == repo.git("rev-parse", "HEAD^{tree}")
+    assert commit.parents == (repo.git("rev-parse", "HEAD~"),)
+    assert not commit.is_merge
+
+
+def test_the_line_from_good_to_bad(repo: Repo) -> None:
+    repository = Repository.open(repo.path)
+    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"))
+    assert line.base.hash == repo.git("rev-parse", "HEAD~4")
+    assert subjects(line.commits) == ["1", "2", "3", "4"]
+    assert line.unlimited
+    assert line.notes == ()
+
+
+def test_paths_keep_what_touches_them_and_the_bad_end(repo: Repo) -> None:
+    repository = Repository.open(repo.path)
+    good, bad = repository.resolve("HEAD~4"), repository.resolve("HEAD")
+    limited = repository.line(good, bad, ["src"])
+    assert subjects(limited.commits) == ["1", "3", "4"]
+    assert not limited.unlimited
+    whole = repository.line(good, repository.resolve("HEAD~"), ["src"])
+    assert subjects(whole.commits) == ["1", "3"]
+    assert whole.unlimited
+
+
+def test_files_as_they_stood(repo: Repo) -> None:
+    repository = Repository.open(repo.path)
+    walked = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD")).commits
+    assert [repository.read_file(commit, "src/file.txt") for commit in walked] == [b"1", b"1", b"3", b"3"]
+    first, second, third, _ = repository.objects_at(walked, "src/file.txt")
+    assert first == second != third
+    base = repository.resolve("HEAD~4")
+    assert repository.objects_at([base], "src/file.txt") == [""]
+    assert repository.read_file(base, "src/file.txt") is None
+    assert repository.read_file(base, "docs") is None, "a directory is no file"
+
+
+@pytest.mark.parametrize("revision", ["--all", "-h", "nosuch", "HEAD~99", "main:src", "--output=x", ""])
+def test_what_is_no_commit_is_refused(repo: Repo, revision: str) -> None:
+    with pytest.raises(GitError) as error:
+        Repository.open(repo.path).resolve(revision)
+    assert "\n" not in str(error.value)
+    assert "give a commit" in str(error.value)
+
+
+def test_good_must_be_an_ancestor(repo: Repo) -> None:
+    repo.git("checkout", "--quiet", "-b", "side", "HEAD~2")
+    repo.commit("side 0", {"side.txt": ""})
+    repository = Repository.open(repo.path)
+    main, side, old = (repository.resolve(name) for name in ("main", "side", "main~2"))
+    with pytest.raises(GitError, match="same commit"):
+        repository.line(main, main)
+    with pytest.raises(GitError, match="swap them"):
+        repository.line(main, old)
+    with pytest.raises(GitError, match=f"common ancestor {old.short}"):
+        repository.line(side, main)
+    repo.git("checkout", "--quiet", "--orphan", "island")
+    repo.commit("island", {})
+    with pytest.raises(GitError, match="no ancestor of bad; give an ancestor"):
+        repository.line(main, repository.resolve("island"))
+
+
+def test_a_shallow_clone_says_so(repo: Repo, tmp_path: Path) -> None:
+    repo.git("clone", "--quiet", "--depth=2", repo.path.as_uri(), str(tmp_path / "shallow"))
+    repository = Repository.open(tmp_path / "shallow")
+    assert repository.is_shallow
+    with pytest.raises(GitError, match="git fetch --unshallow"):
+        repository.resolve("HEAD~3")
+    line = repository.line(repository.resolve("HEAD~1"), repository.resolve("HEAD"))
+    assert subjects(line.commits) == ["4"]
+
+
+def test_bare_work_tree_subdirectory_and_detached_head(repo: Repo, tmp_path: Path) -> None:
+    repo.git("clone", "--quiet", "--bare", str(repo.path), str(tmp_path / "bare.git"))
+    repo.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"), "HEAD~2")
+    bare, tree = Repository.open(tmp_path / "bare.git"), Repository.open(tmp_path / "tree")
+    inside = Repository.open(repo.path / "src")
+    assert bare.resolve("HEAD").hash == inside.resolve("@").hash == repo.head
+    assert tree.resolve("HEAD").hash == repo.git("rev-parse", "HEAD~2"), "the work tree's own HEAD"
+    assert tree.common == inside.common == Repository.open(repo.path).common
+    assert (bare.name, tree.name, inside.name) == ("bare", repo.path.name, repo.path.name)
+    assert bare.read_file(bare.resolve("HEAD"), "docs/file.txt") == b"4"
+
+
+def test_what_is_no_repository(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone"):
+        with pytest.raises(GitError, match=r"give --repo a git repository"):
+            Repository.open(path)
+
+
+def test_an_empty_repository_has_no_commit(tmp_path: Path) -> None:
+    with pytest.raises(GitError, match="no such commit"):
+        Repository.open(Repo(tmp_path / "empty").path).resolve("HEAD")
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Repo:
+    """A B C D on main, x y z on a branch that left at B and came back in the merge M, then E."""
+    repo = Repo(tmp_path / "merged")
+    for name in "AB":
+        repo.commit(f"main {name}", {name: name})
+    repo.git("checkout", "--quiet", "-b", "side")
+    for name in "xyz":
+        repo.commit(f"side {name}", {name: name})
+    repo.git("checkout", "--quiet", "main")
+    for name in "CD":
+        repo.commit(f"main {name}", {name: name})
+    repo.merge("side", "merge M")
+    repo.commit("main E", {"E": "E"})
+    return repo
+
+
+def test_the_line_is_that_of_first_parents_and_a_merge_has_its_own(merged: Repo) -> None:
+    repository = Repository.open(merged.path)
+    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"))
+    assert subjects(line.commits) == ["C", "D", "M", "E"]
+    merge = line.commits[2]
+    assert merge.is_merge
+    brought = repository.merged_line(merge, 1)
+    assert brought is not None
+    assert subjects([brought.base, *brought.commits]) == ["B", "x", "y", "z"]
+    limited = repository.merged_line(merge, 1, ["y"])
+    assert limited is not None
+    assert subjects(limited.commits) == ["y", "z"]
+    assert not limited.unlimited
+
+
+def test_a_good_end_on_the_merged_branch(merged: Repo) -> None:
+    repository = Repository.open(merged.path)
+    line = repository.line(repository.resolve("side~1"), repository.resolve("HEAD"))
+    assert subjects([line.base, *line.commits]) == ["B", "C", "D", "M", "E"]
+    assert "lies on a merged branch" in line.notes[0]
+
+
+def test_an_empty_merge_brings_no_line(merged: Repo) -> None:
+    repository = Repository.open(merged.path)
+    merged.git("checkout", "--quiet", "-b", "again")
+    tree = merged.git("rev-parse", "HEAD^{tree}")
+    made = merged.git("commit-tree", tree, "-p", "HEAD", "-p", "side", "-m", "nothing new")
+    assert repository.merged_line(repository.resolve(made), 1) is None
+
+
+def test_reading_changes_nothing(merged: Repo) -> None:
+    before = fingerprint(merged.path)
+    repository = Repository.open(merged.path)
+    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["C"])
+    repository.merged_line(repository.resolve("HEAD~1"), 1)
+    repository.read_file(line.commits[-1], "C")
+    assert fingerprint(merged.path) == before
+
+
+def test_the_environment_of_a_hook_points_nowhere_else(
+    repo: Repo, merged: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(merged.path / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(merged.path))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(merged.path / "index"))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.bare=nonsense'")
+    assert Repository.open(repo.path).resolve("HEAD").subject.startswith("commit 4")
+
+
+def test_settings_in_the_repository_run_nothing(repo: Repo, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\n")
+    trap.chmod(0o755)
+    for key in ("core.fsmonitor", "core.pager", "gpg.program", "core.sshCommand", "diff.external"):
+        repo.git("config", key, str(trap))
+    repo.git("config", "log.showSignature", "true")
+    repository = Repository.open(repo.path)
+    repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_replaced_commits_are_read_as_their_hash_says(repo: Repo) -> None:
+    repo.git("replace", "HEAD", "HEAD~3")
+    assert Repository.open(repo.path).resolve("HEAD").subject.startswith("commit 4")
+
+
+def test_the_isolated_environment_keeps_the_rest() -> None:
+    kept = isolated({"PATH": "/bin", "GIT_DIR": "/elsewhere", "HOME": "/home/ada"}, (Path("/repo"),))
+    assert (kept["PATH"], kept["HOME"]) == ("/bin", "/home/ada")
+    assert "GIT_DIR" not in kept
+    count = int(kept["GIT_CONFIG_COUNT"])
+    settings = {kept[f"GIT_CONFIG_KEY_{index}"]: kept[f"GIT_CONFIG_VALUE_{index}"] for index in range(count)}
+    assert settings["core.hooksPath"] == "/dev/null"
+    assert settings["safe.directory"] == "/repo"
+
+
+def test_without_git_there_is_one_line(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GitError, match="install git"):
+        Git(repo.path).text("version")

@@ -1,0 +1,144 @@
+"""Minimal sets against brute force, with changes that are invalid without others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid, units_of
+from oomscope.bisect.search import Answer
+
+
+def always(changes: Changes) -> bool:
+    return True
+
+
+def singles(count: int) -> list[Changes]:
+    return [frozenset({change}) for change in range(count)]
+
+
+def drive(
+    units: list[Changes], answer: Callable[[Changes], Answer], is_valid: Callable[[Changes], bool] = always
+) -> tuple[list[Changes], list[Changes]]:
+    """Return what is found, and what was asked on the way."""
+    asked: list[Changes] = []
+    questions = minimal_set(units, is_valid)
+    try:
+        question = next(questions)
+        while True:
+            assert is_valid(question.changes), "invalid sets are never asked about"
+            asked.append(question.changes)
+            question = questions.send(answer(question.changes))
+    except StopIteration as stop:
+        return stop.value, asked
+
+
+def search(
+    units: list[Changes], is_bad: Callable[[Changes], bool], is_valid: Callable[[Changes], bool] = always
+) -> tuple[list[Changes], list[Changes]]:
+    return drive(units, lambda changes: Answer.BAD if is_bad(changes) else Answer.GOOD, is_valid)
+
+
+@given(st.integers(1, 30), st.data())
+def test_finds_the_interacting_set_and_nothing_else(count: int, data: st.DataObject) -> None:
+    guilty = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=4))
+    found, _ = search(singles(count), guilty.issubset)
+    assert frozenset().union(*found) == guilty
+    assert [min(unit) for unit in found] == sorted(guilty)
+
+
+@given(st.integers(1, 8), st.data())
+def test_of_several_causes_one_is_found_whole(count: int, data: st.DataObject) -> None:
+    causes = data.draw(
+        st.lists(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=3), min_size=1, max_size=3)
+    )
+
+    def is_bad(changes: Changes) -> bool:
+        return any(cause <= changes for cause in causes)
+
+    found, _ = search(singles(count), is_bad)
+    together = frozenset[int]().union(*found)
+    assert is_bad(together)
+    for size in range(len(together)):
+        for fewer in combinations(together, size):
+            assert not is_bad(frozenset(fewer))
+
+
+@pytest.mark.parametrize("case", range(20))
+def test_three_of_forty_eight_take_about_twenty_probes(case: int) -> None:
+    guilty = frozenset(random.Random(case).sample(range(48), 3))
+    found, asked = search(singles(48), guilty.issubset)
+    assert frozenset().union(*found) == guilty
+    assert len(asked) <= 3 * 6 + 2
+
+
+def test_one_key_alone_takes_one_bisection_and_one_confirmation() -> None:
+    found, asked = search(singles(16), frozenset({11}).issubset)
+    assert found == [frozenset({11})]
+    assert len(asked) == 4 + 1
+
+
+def valid_where(needs: dict[int, set[int]]) -> Callable[[Changes], bool]:
+    return lambda changes: all(needs.get(change, set()) <= changes for change in changes)
+
+
+def test_keys_that_need_each_other_are_one_unit_and_prerequisites_come_first() -> None:
+    # 0 needs 5; 2, 3 and 4 need one another.
+    is_valid = valid_where({0: {5}, 2: {3, 4}, 3: {2}, 4: {2}})
+    assert units_of(6, is_valid) == [
+        frozenset({1}),
+        frozenset({5}),
+        frozenset({0}),
+        frozenset({2, 3, 4}),
+    ]
+
+
+@given(st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=2), max_size=6))
+def test_every_beginning_of_the_row_of_units_is_valid(needs: dict[int, set[int]]) -> None:
+    is_valid = valid_where(needs)
+    units = units_of(10, is_valid)
+    assert sorted(change for unit in units for change in unit) == list(range(10))
+    made: Changes = frozenset()
+    for unit in units:
+        made |= unit
+        assert is_valid(made)
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 7), max_size=2), max_size=5), st.data())
+def test_the_set_found_is_valid_bad_and_minimal_among_valid_ones(
+    needs: dict[int, set[int]], data: st.DataObject
+) -> None:
+    is_valid = valid_where(needs)
+    guilty = data.draw(st.frozensets(st.integers(0, 7), min_size=1, max_size=3))
+    found, _ = search(units_of(8, is_valid), guilty.issubset, is_valid)
+    together = frozenset[int]().union(*found)
+    assert guilty <= together
+    for unit in found:
+        left = together - unit
+        assert not (is_valid(left) and guilty <= left)
+
+
+def test_changes_that_no_answer_tells_apart_are_one_unit() -> None:
+    """Whatever has 2 to 4 of the changes crashes, so that the last four cannot be told apart."""
+
+    def answer(changes: Changes) -> Answer:
+        if len(changes) in {2, 3, 4}:
+            return Answer.UNTESTABLE
+        return Answer.BAD if {0, 4} <= changes else Answer.GOOD
+
+    found, _ = drive(singles(6), answer)
+    assert found == [frozenset({0}), frozenset({1, 2, 3, 4})]
+
+
+@given(st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 7), max_size=3)), st.integers(0, 7))
+def test_smallest_valid_set_is_valid_and_holds_what_is_wanted(needs: dict[int, set[int]], wanted: int) -> None:
+    is_valid = valid_where(needs)
+    kept = smallest_valid(frozenset({wanted}), frozenset(range(8)), is_valid)
+    assert wanted in kept
+    assert is_valid(kept)

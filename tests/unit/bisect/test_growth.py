@@ -1,0 +1,99 @@
+"""Rows of growth sum to the growth, whatever moved."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, grew, grown_sites
+from oomscope.bisect.measured import live_bytes
+from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from tests.unit.bisect.results import error, fits, oom, row
+
+site_rows = st.lists(
+    st.builds(
+        row,
+        st.integers(1, 50),
+        st.integers(1, 6),
+        st.sampled_from(["forward", "loss"]),
+        st.sampled_from(["activation", "temporary"]),
+    ),
+    max_size=8,
+).map(tuple)
+
+
+def total(rows: tuple[SiteBytes, ...]) -> int:
+    return sum(row.bytes for row in rows)
+
+
+@given(site_rows, site_rows)
+def test_the_rows_sum_to_the_difference(before: tuple[SiteBytes, ...], after: tuple[SiteBytes, ...]) -> None:
+    rows = grew(before, after)
+    assert sum(row.delta_bytes for row in rows) == total(after) - total(before)
+    assert all(row.delta_bytes for row in rows)
+    sizes = [abs(row.delta_bytes) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@given(site_rows, st.integers(1, 9))
+def test_nothing_grew_where_lines_only_moved(before: tuple[SiteBytes, ...], by: int) -> None:
+    moved = tuple(
+        SiteBytes(
+            site=Site(file=old.site.file, line=old.site.line + by, function=old.site.function),
+            bytes=old.bytes,
+            count=old.count,
+            category=old.category,
+        )
+        for old in before
+    )
+    assert grew(before, moved) == ()
+
+
+def test_a_line_put_in_between_grows_alone() -> None:
+    rows = grew((row(10, 1), row(20, 2)), (row(10, 1), row(7, 2), row(20, 3)))
+    assert [(grown.site.line, grown.delta_bytes) for grown in rows if grown.site] == [(2, 7)]
+
+
+def test_a_line_taken_out_is_named_as_it_was() -> None:
+    (grown,) = grew((row(10, 1), row(20, 2)), (row(20, 1),))
+    assert grown.site is not None
+    assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (1, 10, 0)
+
+
+def test_a_line_that_grows_in_place_is_one_row() -> None:
+    (grown,) = grew((row(10, 5), row(20, 9)), (row(10, 6), row(64, 10)))
+    assert grown.site is not None
+    assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (10, 20, 64)
+
+
+results = st.one_of(
+    site_rows.map(lambda rows: fits(total(rows), sites=rows)),
+    st.builds(
+        lambda rows, asked, below, demand: oom(
+            live=total(rows), at_failure=max(0, total(rows) - below), requested=asked, demand=demand, sites=rows
+        ),
+        site_rows,
+        st.integers(1, 99),
+        st.integers(0, 20),
+        st.none() | st.integers(0, 600),
+    ),
+    st.just(error("import")),
+)
+
+
+@given(results, results)
+def test_growth_of_results_sums_to_that_of_their_live_bytes(before: ProbeResult, after: ProbeResult) -> None:
+    rows = grown_sites(before, after)
+    assert sum(row.delta_bytes for row in rows) == live_bytes(after) - live_bytes(before)
+
+
+def test_the_failed_request_and_what_came_after_have_rows_of_their_own() -> None:
+    rows = grown_sites(fits(100), oom(live=900, requested=200, demand=1500))
+    assert {row.category: row.delta_bytes for row in rows} == {
+        "activation": 800,
+        FAILED_REQUEST: 200,
+        BEYOND_FAILURE: 400,
+    }
+    request = next(row for row in rows if row.category == FAILED_REQUEST)
+    assert request.site is not None
+    assert request.site.function == "loss"

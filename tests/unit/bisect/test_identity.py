@@ -1,0 +1,146 @@
+"""Every row of the key changes it, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.bisect.identity import Content, Machine, digest_of, driver_and_cards, installed_packages, key_of
+from oomscope.config.load import load_preset
+from oomscope.probe.environment import MEASURED_VARIABLES
+from oomscope.probe.fingerprint import sources_hash
+from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.jobs import bundled_job
+
+HARNESS = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"))
+BUNDLED = bundled_job(load_preset("gpt-tiny").config)
+CONTENT = Content(tree="1" * 40, harness="2" * 64)
+MACHINE = Machine(
+    versions={"python": "3.11.2", "torch": "2.13.0", "oomscope": "0.1.0", "sources": "3" * 64},
+    packages="4" * 64,
+    gpus=("driver 570", "H100"),
+)
+
+
+def digest(
+    job: ProbeJob = HARNESS,
+    content: Content = CONTENT,
+    machine: Machine = MACHINE,
+    environment: dict[str, str] | None = None,
+) -> str:
+    return digest_of(key_of(job, content, machine, environment or {}))
+
+
+JOB_ROWS: dict[str, Any] = {
+    "backend": "cuda",
+    "rank": 1,
+    "world_size": 8,
+    "iterations": 3,
+    "seed": 1,
+    "gpu": "a100-40gb",
+    "limit_bytes": 80 * 1024**3,
+    "non_torch_bytes": 0,
+    "other_process_bytes": 1,
+    "allocator_conf": "expandable_segments:True",
+    "torch_version": "2.11",
+    "cublas_workspace_config": ":4096:8",
+    "op_temporaries": False,
+    "stream_lag": 1,
+    "measure_demand": False,
+    "max_entries": 5,
+    "max_frames": 5,
+}
+HOW_IT_IS_RUN = {"target", "timeout_s", "snapshot_path"}
+
+
+@pytest.mark.parametrize("row", JOB_ROWS)
+@pytest.mark.parametrize("job", [HARNESS, BUNDLED], ids=["harness", "bundled"])
+def test_a_change_of_the_job_is_another_key(job: ProbeJob, row: str) -> None:
+    assert digest(replace(job, **{row: JOB_ROWS[row]})) != digest(job)
+
+
+def test_no_field_of_the_job_is_forgotten() -> None:
+    assert {field.name for field in fields(ProbeJob)} == set(JOB_ROWS) | HOW_IT_IS_RUN
+
+
+def test_how_a_job_is_run_does_not_matter() -> None:
+    moved = HarnessTarget(harness="/elsewhere/h.py", repo="/other clone")
+    assert digest(replace(HARNESS, timeout_s=1.0, snapshot_path="/x", target=moved)) == digest()
+
+
+@pytest.mark.parametrize("row", [{"tree": "5" * 40}, {"harness": "6" * 64}])
+def test_a_change_of_tree_or_harness_is_another_key(row: dict[str, str]) -> None:
+    assert digest(content=replace(CONTENT, **row)) != digest()
+
+
+def test_a_change_of_any_config_key_is_another_key() -> None:
+    changed = load_preset("gpt-tiny", ["optimizer.lr=0.5"]).config
+    assert digest(bundled_job(changed)) != digest(BUNDLED)
+    assert digest(BUNDLED) != digest(HARNESS)
+
+
+@pytest.mark.parametrize("row", ["python", "torch", "oomscope", "sources"])
+def test_a_change_of_a_version_or_of_the_sources_is_another_key(row: str) -> None:
+    versions = {**MACHINE.versions, row: "changed"}
+    assert digest(machine=replace(MACHINE, versions=versions)) != digest()
+
+
+def test_packages_matter_to_a_harness_only() -> None:
+    other = replace(MACHINE, packages="changed")
+    assert digest(machine=other) != digest()
+    assert digest(BUNDLED, machine=other) == digest(BUNDLED)
+
+
+@pytest.mark.parametrize("backend", ["auto", "cuda"])
+def test_driver_and_cards_matter_where_they_can_be_used(backend: str) -> None:
+    other = replace(MACHINE, gpus=("driver 575", "H100"))
+    job = replace(HARNESS, backend=backend)  # type: ignore[arg-type]
+    assert digest(job, machine=other) != digest(job)
+    on_sim = replace(HARNESS, backend="sim")
+    assert digest(on_sim, machine=other) == digest(on_sim)
+
+
+@pytest.mark.parametrize("name", MEASURED_VARIABLES)
+def test_a_measured_variable_is_another_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without, given = {"HOME": "/root"}, {"HOME": "/root", name: "changed"}
+    here = {key: Machine.here(key_environment) for key, key_environment in (("without", without), ("given", given))}
+    assert digest(machine=here["without"], environment=without) != digest(machine=here["given"], environment=given)
+
+
+def test_other_variables_do_not_matter() -> None:
+    one, two = {"HOME": "/a"}, {"HOME": "/b", "EDITOR": "ed"}
+    assert digest(machine=Machine.here(one), environment=one) == digest(machine=Machine.here(two), environment=two)
+
+
+def test_the_allocator_settings_in_force_count_wherever_they_come_from() -> None:
+    """A job that names what the environment has anyway is the same measurement but for the variable."""
+    conf = "max_split_size_mb:64"
+    key = key_of(HARNESS, CONTENT, MACHINE, {"PYTORCH_CUDA_ALLOC_CONF": conf})
+    assert key["job"]["allocator_conf"] == conf
+
+
+def test_this_machine_tells_its_sources_and_packages() -> None:
+    here = Machine.here({})
+    assert here.versions["sources"] == sources_hash()
+    assert here.packages == installed_packages()
+    assert len(here.packages) == 64
+
+
+def test_the_driver_is_read_where_there_is_one(tmp_path: Path) -> None:
+    assert driver_and_cards(tmp_path) == ()
+    (tmp_path / "version").write_text("NVRM version: 570.1")
+    for bus in ("0000:01", "0000:02"):
+        (tmp_path / "gpus" / bus).mkdir(parents=True)
+        (tmp_path / "gpus" / bus / "information").write_text(f"Model: H100 at {bus}")
+    assert driver_and_cards(tmp_path) == ("NVRM version: 570.1", "Model: H100 at 0000:01", "Model: H100 at 0000:02")
+
+
+def test_content_is_made_of_the_harness_bytes(tmp_path: Path) -> None:
+    harness = tmp_path / "h.py"
+    harness.write_text("a")
+    first = Content.of("tree", harness)
+    harness.write_text("b")
+    assert Content.of("tree", harness) != first

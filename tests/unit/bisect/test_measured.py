@@ -1,0 +1,41 @@
+"""Which bytes a run stands for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, live_bytes
+from oomscope.bisect.steps import steps_between
+from tests.unit.bisect.results import error, fits, oom
+
+
+def test_a_run_that_fits_stands_for_its_peak() -> None:
+    assert bytes_of(fits(700, reserved=800)) == Bytes(live_bytes=700, reserved_bytes=800)
+    assert not is_lower_bound(fits(700))
+
+
+def test_a_run_that_failed_stands_for_what_it_asked_or_for_its_demand() -> None:
+    assert live_bytes(oom(live=900, requested=200)) == 1100
+    assert is_lower_bound(oom(live=900, requested=200))
+    assert live_bytes(oom(live=900, requested=200, demand=1500)) == 1500
+    assert not is_lower_bound(oom(live=900, requested=200, demand=1500))
+
+
+def test_a_request_of_somebody_else_does_not_count_as_live() -> None:
+    assert live_bytes(oom("host", live=900, requested=10**9)) == 900
+
+
+def test_an_error_stands_for_nothing() -> None:
+    assert bytes_of(error("crash")) is None
+
+
+sizes = st.builds(lambda live, reserved: Bytes(live_bytes=live, reserved_bytes=reserved), st.integers(), st.integers())
+
+
+@given(st.dictionaries(st.integers(0, 99), sizes, min_size=1))
+def test_steps_sum_to_the_difference_of_the_ends(measured: dict[int, Bytes]) -> None:
+    steps = steps_between(measured)
+    assert sum((step.delta for step in steps), start=Bytes()) == measured[max(measured)] - measured[min(measured)]
+    assert [step.after for step in steps] == sorted(measured)[:-1]
+    assert all(step.is_exact == (step.at - step.after == 1) for step in steps)

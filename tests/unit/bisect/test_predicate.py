@@ -1,0 +1,91 @@
+"""Only the chosen class is bad, and only an answered question is good."""
+
+from __future__ import annotations
+
+import pytest
+
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.search import Answer
+from oomscope.errors import InputError, UsageError
+from oomscope.probe.result import ProbeResult
+from oomscope.units import GiB
+from tests.unit.bisect.results import error, fits, oom
+
+GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("any-oom", Bad()),
+        (" Capacity ", Bad(name="capacity")),
+        ("fragmentation", Bad(name="fragmentation")),
+        ("live>70GiB", Bad(name="live", threshold=70 * GiB)),
+        ("reserved > 0.5 GiB", Bad(name="reserved", threshold=GiB // 2)),
+    ],
+)
+def test_what_can_be_asked_for(text: str, expected: Bad) -> None:
+    assert Bad.parse(text) == expected
+    assert Bad.parse(str(expected)) == expected
+
+
+@pytest.mark.parametrize("text", ["", "oom", "live", "live<3GiB", "peak>3GiB", "live>=3GiB", "-h", "host"])
+def test_what_cannot_is_refused_with_what_can(text: str) -> None:
+    with pytest.raises((UsageError, InputError), match=r"any-oom|is no size"):
+        Bad.parse(text)
+
+
+CASES: list[tuple[str, ProbeResult, Answer]] = [
+    ("any-oom", fits(900), GOOD),
+    ("any-oom", oom("capacity"), BAD),
+    ("any-oom", oom("fragmentation"), BAD),
+    ("any-oom", oom("outside"), BAD),
+    ("any-oom", oom("host"), BAD),
+    ("capacity", fits(900), GOOD),
+    ("capacity", oom("capacity"), BAD),
+    # The question is whether the whole run has room; fragmentation hides that unless the demand is known.
+    ("capacity", oom("fragmentation", demand=1001), BAD),
+    ("capacity", oom("fragmentation", demand=1000), GOOD),
+    ("capacity", oom("fragmentation"), UNTESTABLE),
+    ("capacity", oom("outside"), UNTESTABLE),
+    ("capacity", oom("host", demand=1), UNTESTABLE),
+    ("fragmentation", fits(900), GOOD),
+    ("fragmentation", oom("fragmentation"), BAD),
+    ("fragmentation", oom("capacity"), UNTESTABLE),
+    ("fragmentation", oom("outside"), UNTESTABLE),
+    ("live>800", fits(800), GOOD),
+    ("live>800", fits(801), BAD),
+    ("live>800", oom(live=700, requested=200), BAD),
+    ("live>950", oom(live=700, requested=200), UNTESTABLE),
+    ("live>950", oom(live=700, requested=200, demand=950), GOOD),
+    ("live>950", oom(live=700, requested=200, demand=951), BAD),
+    ("live>950", oom("host", live=700, requested=10**6), UNTESTABLE),
+    ("reserved>800", fits(10, reserved=800), GOOD),
+    ("reserved>800", fits(10, reserved=801), BAD),
+    ("reserved>800", oom(live=801), BAD),
+    ("reserved>800", oom(live=700, demand=700), UNTESTABLE),
+]
+
+
+@pytest.mark.parametrize(("text", "result", "answer"), CASES)
+def test_the_table(text: str, result: ProbeResult, answer: Answer) -> None:
+    judgement = Bad.parse(text).judge(result)
+    assert judgement.answer is answer
+    assert judgement.reason
+    assert "\n" not in judgement.reason
+
+
+@pytest.mark.parametrize("text", ["any-oom", "capacity", "fragmentation", "live>1", "reserved>1"])
+@pytest.mark.parametrize("kind", ["import", "setup", "step", "untestable", "crash", "timeout", "killed"])
+def test_a_failure_that_is_not_of_memory_is_untestable_under_every_class(text: str, kind: str) -> None:
+    judgement = Bad.parse(text).judge(error(kind, "No module named 'attn'"))  # type: ignore[arg-type]
+    assert judgement.answer is UNTESTABLE
+    assert judgement.reason == f"{kind}: No module named 'attn'"
+
+
+def test_an_out_of_memory_of_unknown_kind_is_only_any_oom() -> None:
+    from dataclasses import replace
+
+    unknown = replace(oom(), verdict=None)
+    answers = [Bad.parse(text).judge(unknown).answer for text in ("any-oom", "capacity", "fragmentation")]
+    assert answers == [BAD, UNTESTABLE, UNTESTABLE]

@@ -1,0 +1,56 @@
+"""What a range on the command line means, and what it must not mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.ranges import FileRange, RevisionRange, checked_revision, parse_range
+from oomscope.errors import GitError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad"),
+    [
+        ("v1.2..main", "v1.2", "main"),
+        ("HEAD~3..", "HEAD~3", "HEAD"),
+        ("abc123..HEAD^2", "abc123", "HEAD^2"),
+        ("release/1.0..feature/x", "release/1.0", "feature/x"),
+        ("main@{1 week ago}..main", "main@{1 week ago}", "main"),
+    ],
+)
+def test_two_revisions(text: str, good: str, bad: str) -> None:
+    assert parse_range(text) == RevisionRange(good=good, bad=bad)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "main", "..main", "..", "a...b", "a..b..c", "--output=x..main", "main..--exec=x", "^a..b", "a\n..b", " ..b"],
+)
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_range(text)
+
+
+@pytest.mark.parametrize("revision", ["", " ", "-h", "--all", "^main", "a..b", "a\0b", "a\nb"])
+def test_a_revision_cannot_become_an_option(revision: str) -> None:
+    with pytest.raises(GitError):
+        checked_revision(revision)
+
+
+def test_two_files_also_with_dots_in_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("good.yaml", "bad..yaml", "sub/b.yaml"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert parse_range("../good.yaml..b.yaml") == FileRange(good=Path("../good.yaml"), bad=Path("b.yaml"))
+    assert parse_range("../good.yaml..../bad..yaml") == FileRange(good=Path("../good.yaml"), bad=Path("../bad..yaml"))
+    assert parse_range("../bad..yaml..b.yaml") == FileRange(good=Path("../bad..yaml"), bad=Path("b.yaml"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"gone\.yaml: no such configuration file"):
+        parse_range("good.yaml..gone.yaml")
