@@ -122,6 +122,8 @@ def fix_outcome(fix: FixTried) -> str:
 
 def advice_text(verdict: Verdict) -> str | None:
     """Return what to do, as far as something was tried."""
+    if verdict.kind == "fragmentation" and verdict.cured_by and "later: capacity" in verdict.tags:
+        return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.kind == "fragmentation" and verdict.cured_by:
         return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
     if verdict.kind == "fragmentation":

@@ -34,8 +34,8 @@ def test_a_preset_fits_and_names_its_peak(tmp_path: Path) -> None:
 
 
 def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
-    small = "device.non_torch_bytes=0"
-    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "24MiB", small, "--quiet")
+    large = ("model.ffn_hidden_size=65536", "device.non_torch_bytes=0")
+    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "64MiB", *large, "--quiet")
     assert done.returncode == 3, done.stdout + done.stderr
     assert "OUT OF MEMORY asking for" in done.stdout
     assert "Verdict: capacity" in done.stdout

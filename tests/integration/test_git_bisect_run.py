@@ -9,7 +9,7 @@ from tests.integration.program import OOMSCOPE, commit, git, new_repo
 CONFIG = """\
 preset: gpt-tiny
 data:
-  seq_length: {seq_length}
+  micro_batch_size: {sequences}
 device:
   limit: 192MiB
   non_torch_bytes: 0
@@ -20,10 +20,11 @@ probe:
 
 def test_git_finds_the_commit(tmp_path: Path) -> None:
     repo = new_repo(tmp_path / "repo")
-    good = commit(repo, "small", {"cfg.yaml": CONFIG.format(seq_length=128)})
-    broken = commit(repo, "broken", {"cfg.yaml": "preset: gpt-tiny\nmodel: {hiden_size: 1}\n"})
-    culprit = commit(repo, "long", {"cfg.yaml": CONFIG.format(seq_length=4096)})
+    good = commit(repo, "small batch", {"cfg.yaml": CONFIG.format(sequences=2)})
     commit(repo, "words", {"README.md": "words"})
+    broken = commit(repo, "broken", {"cfg.yaml": "preset: gpt-tiny\nmodel: {hiden_size: 1}\n"})
+    commit(repo, "mended", {"cfg.yaml": CONFIG.format(sequences=2) + "  seed: 3\n"})
+    culprit = commit(repo, "larger batch", {"cfg.yaml": CONFIG.format(sequences=64)})
     git(repo, "bisect", "start", "main", good)
     log = git(repo, "bisect", "run", str(OOMSCOPE), "probe", "cfg.yaml", "--git-bisect", "--quiet")
     assert f"{culprit} is the first bad commit" in log

@@ -86,7 +86,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict]:
         "bad": commit(repo, "more words", {"README.md": "more words"}),
     }
     before = git(repo, "status", "--porcelain"), sorted(path.name for path in (repo / "src").iterdir())
-    arguments = ["--repo", repo, "--harness", folder / "harness.py", "--limit", "768MiB", "--backend", "sim"]
+    arguments = ["--repo", repo, "--harness", folder / "harness.py", "--limit", "512MiB", "--backend", "sim"]
     done = oomscope("bisect", f"{commits['good']}..main", *arguments, "device.non_torch_bytes=0", "--json")
     assert done.returncode == 0, done.stderr
     assert before == (git(repo, "status", "--porcelain"), sorted(path.name for path in (repo / "src").iterdir()))
@@ -115,6 +115,6 @@ def test_the_steps_sum_to_the_difference_of_the_ends(answer) -> None:
     assert total == live[commits["bad"]] - live[commits["good"]]
 
 
-def test_a_missing_file_reads_as_capacity(answer) -> None:
+def test_the_kind_is_capacity(answer) -> None:
     _, document = answer
     assert document["verdict"]["kind"] == "capacity"

@@ -53,6 +53,8 @@ def test_kind_with_tags() -> None:
 
 def test_advice_names_what_was_tried() -> None:
     assert "expandable_segments:True" in words.advice_text(results.FRAGMENTATION)
+    later = replace(results.FRAGMENTATION, tags=("later: capacity",))
+    assert "gets past this failure, but" in words.advice_text(later)
     assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
     assert words.advice_text(results.FITS.verdict) is None

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import FileRange, RevisionRange
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.cli.main import run
+from oomscope.probe.job import Progress
+from oomscope.units import GiB
+from tests.unit.report import searches
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch):
+    """A search that probes nothing: answers with ``result`` and keeps the requests it was given."""
+
+    class Search:
+        def __init__(self) -> None:
+            self.requests = []
+            self.result = searches.COMMITS
+
+        def __call__(self, request, *, reporter):
+            self.requests.append(request)
+            reporter.planned(Plan(title="t", good="a", bad="b", candidates=1, considered=1, probes_at_most=3))
+            for record in self.result.probes:
+                reporter.probing("name", record.number)
+                reporter.progressed(Progress(stage="step"))
+                reporter.probed(record, 0)
+            return self.result
+
+    search = Search()
+    monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
+    monkeypatch.setattr("oomscope.bisect.config_bisect.bisect_configs", search)
+    return search
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> str:
+    file = tmp_path / "harness.py"
+    file.touch()
+    return str(file)
+
+
+@pytest.mark.parametrize(("result", "code"), [(searches.COMMITS, 0), (searches.NO_CULPRIT, 0), (searches.SUSPECTS, 7)])
+def test_outcomes_and_exit_codes(searched, harness, capsys, result, code: int) -> None:
+    searched.result = result
+    assert run(["bisect", "v1..v2", "--harness", harness]) == code
+    out = capsys.readouterr().out
+    assert "  1  good        aaaaaaaaaa start" in out
+    assert result.message in out
+
+
+def test_json_is_one_document_and_the_answers_go_to_stderr(searched, harness, capsys) -> None:
+    assert run(["bisect", "v1..v2", "--harness", harness, "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert (document["schema_version"], document["outcome"]) == (1, "culprit")
+    assert document["culprit"]["delta"] == {"live_bytes": 2 * GiB, "reserved_bytes": GiB}
+    assert "  1  good" in captured.err
+
+
+def test_a_harness_over_commits(searched, harness, tmp_path: Path) -> None:
+    options = ["--repo", str(tmp_path), "--limit", "7GiB", "--iterations", "4", "--bad", "live>1GiB", "--first-parent"]
+    state = ["--deadline", "60", "--fresh", "--state", str(tmp_path / "state")]
+    assert (
+        run(["bisect", "v1..v2", "device.stream_lag=2", *options, *state, "--harness", harness, "--", "src", "-x"]) == 0
+    )
+    (request,) = searched.requests
+    assert request.range == RevisionRange(good="v1", bad="v2")
+    assert (request.repo, request.paths, request.first_parent) == (tmp_path, ("src", "-x"), True)
+    assert (request.bad, request.deadline_s, request.use_cache) == (Bad(name="live", threshold=GiB), 60.0, False)
+    assert request.places.root == tmp_path / "state"
+    assert isinstance(request.subject, HarnessFile)
+    assert request.subject.settings.device.limit == 7 * GiB
+    assert request.subject.settings.device.stream_lag == 2
+    assert set(request.subject.overrides) == {"device.stream_lag=2", "device.limit=7GiB", "probe.iterations=4"}
+
+
+def test_a_configuration_over_commits(searched) -> None:
+    assert run(["bisect", "v1..v2", "--config", "conf/a.yaml", "data.seq_length=8", "--rank", "last"]) == 0
+    (request,) = searched.requests
+    assert request.subject == ConfigInRepo(path="conf/a.yaml", overrides=("data.seq_length=8", "probe.rank=last"))
+    assert request.repo == Path()
+    assert request.use_cache
+
+
+def test_two_files(searched, tmp_path: Path) -> None:
+    searched.result = searches.KEYS
+    files = [tmp_path / "good.yaml", tmp_path / "bad.yaml"]
+    for file in files:
+        file.write_text("preset: gpt-tiny")
+    assert run(["bisect", f"{files[0]}..{files[1]}", "--gpu", "h200"]) == 0
+    (request,) = searched.requests
+    assert request.range == FileRange(good=files[0], bad=files[1])
+    assert request.overrides == ("device.gpu=h200",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument"),
+        (["v1"], "is no range"),
+        (["v1..v2"], "nothing says what to measure"),
+        (["v1..v2", "--config", "a.yaml", "--harness", "h.py"], "both --config and --harness"),
+        (["v1..v2", "--config", "a.yaml", "src"], "write paths after --"),
+        (["v1..v2", "--config", "a.yaml", "--bad", "slow"], "names no class"),
+        (["v1..v2", "--config", "a.yaml", "--limit", "x"], "is no size"),
+        (["v1..v2", "--harness", "h.py", "data.seq_length=1"], "says nothing to a harness"),
+        (["good.yaml..bad.yaml"], "no such configuration file"),
+        (["-x..v2", "--config", "a.yaml"], "No such option"),
+        (["v1..v2", "--html", "/"], "is a directory"),
+    ],
+)
+def test_what_cannot_be_understood_is_one_line(searched, capsys, arguments: list[str], words: str) -> None:
+    assert run(["bisect", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+    assert searched.requests == []
+
+
+def test_options_about_commits_mean_nothing_to_files(searched, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "a.yaml"
+    file.touch()
+    assert run(["bisect", f"{file}..{file}", "--first-parent"]) == 2
+    assert "--first-parent with two configuration files" in capsys.readouterr().err
+
+
+def test_json_after_dashes_is_a_path(searched, capsys) -> None:
+    run(["bisect", "v1", "--", "--json"])
+    assert capsys.readouterr().out == ""
+
+
+def test_html(searched, harness, tmp_path: Path, capsys) -> None:
+    page = tmp_path / "report.html"
+    assert run(["bisect", "v1..v2", "--harness", harness, "--html", str(page)]) == 0
+    assert "keep the logits" in page.read_text()
+    assert capsys.readouterr().err == f"Wrote {page}\n"
+    assert run(["bisect", "v1..v2", "--harness", harness, "--html", str(page)]) == 2
+    assert len(searched.requests) == 1
