@@ -141,6 +141,8 @@ class _Reorder(Function):
 
 
 def _reorder(x: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
+    if not computes(x.device):
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     blocks = x.split_with_sizes(sizes)
     return torch.cat([blocks[index] for index in order])
 
