@@ -41,23 +41,34 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, 
     That none can be left out holds where more changes never turn bad into good. Units that no testable set tells
     apart are returned as one.
     """
-    needed: list[Changes] = []
+    lumps: list[list[Changes]] = []
     bad = len(units)
     while bad > 0:
-        made = frozenset[int]().union(*needed)
-        if needed and is_valid(made) and (yield Question(changes=made, probes_left=1)) is Answer.BAD:
+        made = _union(lumps)
+        if lumps and is_valid(made) and (yield Question(changes=made, probes_left=1)) is Answer.BAD:
             break
         search = Search.over(bad)
         for position in range(1, bad):
-            if not is_valid(_beginning(units, position) | made):
+            if not is_valid(_union([units[:position]]) | made):
                 search = search.told(position, Answer.UNTESTABLE)
         while (wanted := search.wanted) is not None:
-            changes = _beginning(units, wanted) | made
+            changes = _union([units[:wanted]]) | made
             search = search.told(wanted, (yield Question(changes=changes, probes_left=search.probes_left)))
-        found = search.found
-        needed.append(frozenset[int]().union(*units[found.last_good : found.first_bad]))
-        bad = found.last_good
-    return needed[::-1]
+        lumps.insert(0, units[search.good : search.bad])
+        bad = search.good
+    for lump in lumps:
+        yield from _thin_out(lump, lumps, is_valid)
+    return [_union([lump]) for lump in lumps]
+
+
+def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Question, Answer, None]:
+    """Take out of ``lump`` the units that untestable sets alone kept in it: all is bad without them."""
+    for unit in list(lump) if len(lump) > 1 else []:
+        without = _union(lumps) - unit
+        if len(lump) > 1 and is_valid(without):
+            answer = yield Question(changes=without, probes_left=1)
+            if answer is Answer.BAD:
+                lump.remove(unit)
 
 
 def units_of(count: int, is_valid: IsValid) -> list[Changes]:
@@ -113,5 +124,5 @@ def _closure(change: int, needs: list[Changes]) -> Changes:
     return reached
 
 
-def _beginning(units: list[Changes], length: int) -> Changes:
-    return frozenset[int]().union(*units[:length])
+def _union(lumps: list[list[Changes]]) -> Changes:
+    return frozenset(change for lump in lumps for unit in lump for change in unit)

@@ -1,0 +1,256 @@
+"""A search between two configuration files, with a probe whose bytes are a formula of the configuration."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.bisect.config_bisect import bisect_configs
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.places import Places
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import FileRange
+from oomscope.bisect.request import ConfigRequest
+from oomscope.bisect.result import BisectResult, KeysCulprit
+from oomscope.config.load import load_config
+from oomscope.errors import ConfigError
+from oomscope.probe.job import BundledTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+
+GOOD = """\
+preset: gpt-tiny
+model: {position_embedding_type: rope}
+data: {seq_length: 100, micro_batch_size: 1, num_microbatches: 1}
+optimizer: {lr: 0.001, clip_grad: 1.0}
+probe: {backend: sim}
+"""
+
+
+def wanted(config: dict[str, Any]) -> int:
+    """Bytes: sequence times batch, plus what the optimizer keeps."""
+    size: int = config["data"]["seq_length"] * config["data"]["micro_batch_size"]
+    return size + (300 if config["optimizer"]["optimizer"] == "adam" else 100)
+
+
+class FormulaProbe:
+    """Measures :func:`wanted`; remembers which configurations it ran."""
+
+    def __init__(self, formula: Callable[[dict[str, Any]], int | str] = wanted) -> None:
+        self.formula = formula
+        self.ran: list[dict[str, Any]] = []
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        assert isinstance(job.target, BundledTarget)
+        self.ran.append(job.target.config)
+        size = self.formula(job.target.config)
+        if isinstance(size, str):
+            return error("step", size)
+        return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
+
+
+class World:
+    def __init__(self, tmp_path: Path) -> None:
+        self.good, self.bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+        self.good.write_text(GOOD)
+        self.places = Places(tmp_path / "state")
+        self.probe = FormulaProbe()
+
+    def bisect(self, changed: str, /, **options: Any) -> BisectResult:
+        self.bad.write_text(changed)
+        request = ConfigRequest(range=FileRange(good=self.good, bad=self.bad), places=self.places, **options)
+        result = bisect_configs(request, probe=self.probe, environment={})
+        json.dumps(result.to_json())
+        return result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def culprit(result: BisectResult) -> KeysCulprit:
+    assert result.outcome == "culprit", result.message
+    assert isinstance(result.culprit, KeysCulprit)
+    return result.culprit
+
+
+def live(delta: Bytes | None) -> int | None:
+    return None if delta is None else delta.live_bytes
+
+
+def test_one_key_at_fault_among_others(world: World) -> None:
+    result = world.bisect(
+        GOOD.replace("seq_length: 100", "seq_length: 800").replace(
+            "lr: 0.001, clip_grad: 1.0", "lr: 0.1, clip_grad: 2.0"
+        )
+    )
+    found = culprit(result)
+    assert [(key.key, key.good, key.bad, live(key.delta)) for key in found.keys] == [("data.seq_length", 100, 800, 700)]
+    assert live(found.interaction) == 0
+    assert sum(row.delta_bytes for row in found.sites) == 700
+    assert (result.candidates, result.considered) == (3, 3)
+    assert len(result.probes) <= 2 + 2 + 1
+
+
+def test_keys_that_only_interact(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
+    result = world.bisect(bad.replace("lr: 0.001", "lr: 0.1"))
+    found = culprit(result)
+    assert {key.key: live(key.delta) for key in found.keys} == {
+        "data.seq_length": 200,
+        "data.micro_batch_size": 200,
+    }
+    assert live(found.delta) == 800
+    assert live(found.interaction) == 400
+    labels = {row.label: live(row.delta) for row in result.steps}
+    assert labels == {"data.seq_length": 200, "data.micro_batch_size": 200, "only together": 400, "all other keys": 0}
+
+
+def test_a_key_that_saves_does_not_hide_the_one_at_fault(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100", "seq_length: 1900").replace("lr: 0.001", "optimizer: sgd, lr: 0.1")
+    result = world.bisect(bad)
+    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
+    rows = {row.label: live(row.delta) for row in result.steps}
+    assert rows["data.seq_length"] == 1800
+    assert rows["all other keys"] == -200
+    assert sum(size for size in rows.values() if size is not None) == 2000 - 400
+
+
+PARALLEL = """\
+preset: gpt-tiny
+model: {position_embedding_type: rope}
+data: {seq_length: 100, micro_batch_size: 1}
+optimizer: {lr: 0.001}
+parallel: {tensor_model_parallel_size: 1, sequence_parallel: false}
+probe: {backend: sim}
+"""
+
+
+def test_a_key_that_is_valid_only_with_another_is_never_probed_alone(world: World) -> None:
+    """Sequence parallelism needs tensor parallelism; here it is sequence parallelism that costs."""
+    world.good.write_text(PARALLEL)
+    world.probe = FormulaProbe(lambda config: 1500 if config["parallel"]["sequence_parallel"] else 500)
+    bad = PARALLEL.replace("size: 1, sequence_parallel: false", "size: 2, sequence_parallel: true")
+    result = world.bisect(bad.replace("lr: 0.001", "lr: 0.1").replace("batch_size: 1", "batch_size: 2"))
+    found = culprit(result)
+    assert {key.key: live(key.delta) for key in found.keys} == {
+        "parallel.tensor_model_parallel_size": 0,
+        "parallel.sequence_parallel": 1000,
+    }
+    for config in world.probe.ran:
+        assert config["parallel"]["tensor_model_parallel_size"] == 2 or not config["parallel"]["sequence_parallel"]
+
+
+def test_keys_that_need_one_another_move_together(world: World) -> None:
+    recompute = "{recompute_granularity: full, recompute_method: block, recompute_num_layers: 1}"
+    world.probe = FormulaProbe(lambda config: 1500 if config["recompute"]["recompute_granularity"] else 500)
+    result = world.bisect(f"{GOOD}recompute: {recompute}\n".replace("lr: 0.001", "lr: 0.1"))
+    found = culprit(result)
+    assert {key.key for key in found.keys} == {
+        "recompute.recompute_granularity",
+        "recompute.recompute_method",
+        "recompute.recompute_num_layers",
+    }
+    rows = {row.label: live(row.delta) for row in result.steps}
+    assert rows["recompute.recompute_method, recompute.recompute_num_layers"] == 0
+    assert rows["recompute.recompute_granularity"] == 1000, "on top of the two that it needs"
+    assert (result.candidates, result.considered) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "outcome", "said"),
+    [
+        (100, 200, "no_culprit", "the bad end is good"),
+        (900, 950, "ends_invalid", "bad already"),
+        (900, 100, "ends_invalid", "swap them"),
+    ],
+)
+def test_ends_that_answer_by_themselves(world: World, good: int, bad: int, outcome: str, said: str) -> None:
+    world.good.write_text(GOOD.replace("seq_length: 100", f"seq_length: {good}"))
+    result = world.bisect(GOOD.replace("seq_length: 100", f"seq_length: {bad}"))
+    assert result.outcome == outcome
+    assert said in result.message
+
+
+def test_files_that_say_the_same(world: World) -> None:
+    result = world.bisect(f"# the same\n{GOOD}")
+    assert result.outcome == "no_culprit"
+    assert (result.candidates, len(result.probes)) == (0, 1)
+
+
+def test_untestable_mixtures_are_skipped(world: World) -> None:
+    """The new learning rate without the longer sequence fails for a reason of its own."""
+
+    def formula(config: dict[str, Any]) -> int | str:
+        if config["optimizer"]["lr"] == 0.1 and config["data"]["seq_length"] == 100:
+            return "diverged"
+        return wanted(config)
+
+    world.probe = FormulaProbe(formula)
+    result = world.bisect(GOOD.replace("seq_length: 100", "seq_length: 800").replace("lr: 0.001", "lr: 0.1"))
+    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
+
+
+def test_overrides_apply_to_both_files(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100", "seq_length: 800")
+    assert world.bisect(bad, overrides=("data.seq_length=64",)).outcome == "no_culprit"
+
+
+def test_the_chosen_class_decides(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100", "seq_length: 200").replace("lr: 0.001", "lr: 0.1")
+    result = world.bisect(bad, bad=Bad.parse("live>450"))
+    assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
+    assert result.bad_class == "live>450"
+
+
+def test_asking_again_probes_nothing(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
+    first = world.bisect(bad)
+    ran = len(world.probe.ran)
+    again = world.bisect(bad)
+    assert len(world.probe.ran) == ran == len(first.probes)
+    assert again.culprit == first.culprit
+    assert all(record.cached for record in again.probes)
+
+
+def test_the_commands_repeat_the_probes(world: World) -> None:
+    bad = GOOD.replace("seq_length: 100", "seq_length: 800") + "recompute: {recompute_granularity: null}\n"
+    bad = bad.replace("lr: 0.001", "lr: 0.1") + "allocator: {conf: 'expandable_segments:True,max_split_size_mb:64'}\n"
+    world.probe = FormulaProbe(lambda config: wanted(config) + (500 if config["allocator"]["conf"] else 0) - 300)
+    result = world.bisect(bad)
+    assert result.first_bad is not None
+    (command,) = result.first_bad.commands
+    oomscope, probe, file, *overrides = shlex.split(command)
+    assert (oomscope, probe, file) == ("oomscope", "probe", str(world.good))
+    repeated = load_config(world.good, overrides).config
+    assert repeated.model_dump(mode="json") in world.probe.ran
+    assert {override.partition("=")[0] for override in overrides} == {key.key for key in culprit(result).keys}
+
+
+def test_the_deadline_leaves_what_is_known(world: World) -> None:
+    now = [0.0]
+    inner = world.probe
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        now[0] += 60
+        return inner(job, progress)
+
+    world.bad.write_text(GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3"))
+    request = ConfigRequest(
+        range=FileRange(good=world.good, bad=world.bad), places=world.places, use_cache=False, deadline_s=60 * 2.5
+    )
+    result = bisect_configs(request, probe=probe, environment={}, clock=lambda: now[0])
+    assert result.outcome == "suspects"
+    assert "deadline" in result.message
+    assert len(result.probes) == 3
+
+
+def test_a_wrong_file_is_one_line(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"bad\.yaml:1"):
+        world.bisect("modle: {}\n")
