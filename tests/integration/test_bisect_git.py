@@ -1,0 +1,170 @@
+"""Bisecting real repositories: the right commit of two hundred, and not a byte of the user's repository changed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.bisect.subjects import HarnessFile
+from oomscope.config.load import load_preset
+from oomscope.errors import ExitCode
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.integration.program import OOMSCOPE
+from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+
+Seen = TypeVar("Seen")
+
+COMMITS = 200
+HALVINGS = 8
+
+
+def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    """Read the bytes that a run would want out of the checkout; a commit without a number does not import."""
+    assert isinstance(job.target, HarnessTarget)
+    content = (Path(job.target.repo) / "size.txt").read_text().strip()
+    if not content.isdigit():
+        return error("import", content)
+    size = int(content)
+    return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
+
+
+def search(repo: Repo, tmp_path: Path, good: str) -> BisectResult:
+    harness = tmp_path / "harness.py"
+    harness.touch()
+    request = CommitRequest(
+        repo=repo.path,
+        range=RevisionRange(good=good, bad="main"),
+        subject=HarnessFile(path=harness, settings=load_preset("gpt-tiny", ["probe.backend=sim"]).config),
+        places=Places(tmp_path / "state"),
+    )
+    return bisect_commits(request, probe=probe, environment={})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_hundred_commits_with_a_tenth_that_do_not_import(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    culprit = rng.randint(1, COMMITS)
+    untestable = set(rng.sample(range(1, COMMITS), COMMITS // 10))
+    untestable |= {culprit - 1, culprit} - {0, COMMITS} if seed == 0 else set()
+    contents = [
+        f"does not import ({place})" if place in untestable else str(place + (1000 if place >= culprit else 0))
+        for place in range(COMMITS + 1)
+    ]
+    repo = Repo(tmp_path / "repo")
+    hashes = repo.import_line("size.txt", contents)
+
+    result = search(repo, tmp_path, hashes[0])
+
+    good = max(place for place in range(culprit) if place not in untestable)
+    bad = min(place for place in range(culprit, COMMITS + 1) if place not in untestable)
+    if bad - good == 1:
+        assert isinstance(result.culprit, CommitCulprit)
+        assert result.culprit.commit == hashes[culprit]
+    else:
+        assert result.outcome == "suspects"
+        assert [suspect.commit for suspect in result.suspects] == hashes[good + 1 : bad + 1]
+    assert len(result.probes) <= HALVINGS + 2 + len(result.untestable)
+
+
+@pytest.fixture
+def lived_in(tmp_path: Path) -> Repo:
+    """A repository in use: dirty and staged files, a stash, a detached head, and hooks that leave traces."""
+    repo = Repo(tmp_path / "in use")
+    for index in range(12):
+        size = index + (1000 if index >= 7 else 0)
+        repo.commit(f"change {index}", {"size.txt": str(size), "train.py": f"print({index})\n"})
+    (repo.path / "train.py").write_text("print('stashed')\n")
+    repo.git("stash", "push", "--quiet")
+    repo.git("checkout", "--quiet", "--detach", "main~3")
+    (repo.path / "train.py").write_text("print('being edited')\n")
+    (repo.path / "staged.py").write_text("")
+    repo.git("add", "staged.py")
+    (repo.path / "untracked.log").write_text("")
+    for name in ("post-checkout", "post-merge", "post-index-change", "reference-transaction", "pre-auto-gc"):
+        hook = repo.path / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran-{name}'\n")
+        hook.chmod(0o755)
+    # A file whose time differs from the index's would make a careless `git status` rewrite the index.
+    os.utime(repo.path / "size.txt", (1, 1))
+    return repo
+
+
+def test_the_repository_stays_byte_identical(lived_in: Repo, tmp_path: Path) -> None:
+    before = fingerprint(lived_in.path)
+    result = search(lived_in, tmp_path, "main~11")
+    assert result.outcome == "culprit"
+    assert fingerprint(lived_in.path) == before
+    assert not list(tmp_path.glob("ran-*"))
+    assert not list((tmp_path / "state" / "checkouts").iterdir())
+
+
+HANGING_HARNESS = """\
+import os, time
+from pathlib import Path
+
+def setup(ctx):
+    (Path({marker!r}) / str(os.getpid())).write_text(str(ctx.repo))
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_an_interrupt_leaves_nothing_behind(lived_in: Repo, tmp_path: Path, number: int, status: int) -> None:
+    """The program is interrupted while a probe runs in a clone of the repository."""
+    marker, state, harness = tmp_path / "running", tmp_path / "state", tmp_path / "harness.py"
+    marker.mkdir()
+    harness.write_text(HANGING_HARNESS.format(marker=str(marker)))
+    before = fingerprint(lived_in.path)
+    words = ["bisect", "main~11..main", "--repo", lived_in.path, "--harness", harness, "--state", state]
+    program = subprocess.Popen(
+        [OOMSCOPE, *words, "--backend", "sim"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+    )
+    started = wait_for(lambda: next((path for path in marker.iterdir() if path.read_text()), None))
+    assert started is not None
+    clone = Path(started.read_text())
+    assert clone.is_relative_to(state)
+    assert (clone / "train.py").is_file()
+
+    program.send_signal(number)
+    _, said = program.communicate(timeout=60)
+
+    assert program.returncode == status
+    assert "Traceback" not in said
+    assert not clone.exists()
+    assert not list((state / "checkouts").iterdir())
+    assert fingerprint(lived_in.path) == before
+    assert not list(tmp_path.glob("ran-*"))
+    wait_for(lambda: not Path(f"/proc/{started.name}").exists())
+
+
+def wait_for(look: Callable[[], Seen], seconds: float = 60.0) -> Seen:
+    """Return what ``look`` sees as soon as it is something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        seen = look()
+        if seen:
+            return seen
+        time.sleep(0.05)
+    raise TimeoutError
