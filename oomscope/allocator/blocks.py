@@ -136,7 +136,7 @@ def is_split(m: Memory, block: int) -> bool:
 
 def is_idle(m: Memory, block: int) -> bool:
     """Say whether a block is neither allocated nor waiting for a stream."""
-    return m[block + ALLOCATED] == 0 and m[block + PENDING] == 0 and m[block + USES] == NONE
+    return m[block + ALLOCATED] == 0 and m[block + PENDING] == 0
 
 
 def set_of(m: Memory, block: int) -> int:
@@ -172,7 +172,7 @@ def try_merge(m: Memory, block: int, neighbour: int) -> int:
         return 0
     if m[neighbour + MAPPED] != m[block + MAPPED]:
         return 0
-    take_out(m, neighbour)
+    remove(m, set_of(m, block), rank_of(m, neighbour), neighbour)
     if m[block + PREV] == neighbour:
         m[block + ADDRESS] = m[neighbour + ADDRESS]
         beyond = m[neighbour + PREV]

@@ -41,20 +41,20 @@ BLOCK_ROW = 16
 (
     ADDRESS,
     SIZE,
-    REQUESTED,
-    STREAM,  # offset of the stream, not its handle
-    POOL,  # SMALL or LARGE
     PREV,
     NEXT,  # neighbours by address within the segment or reservation; NEXT also chains the rows not in use
     ALLOCATED,
+    PENDING,  # CUDA events that must complete before the block is free
     MAPPED,
+    TIE,  # what orders equally large free blocks before the address does
+    STREAM,  # offset of the stream, not its handle
+    POOL,  # SMALL or LARGE
     PAGE,  # page size of the expandable reservation, 0 for a block of cudaMalloc
+    REQUESTED,
+    AGE,  # calls of the pool when the block became free
+    USES,  # first of the chained notes of record_stream, or NONE; only while allocated
     BASE,  # address of the segment or reservation
     RANGE,  # its number in order of creation
-    TIE,  # what orders equally large free blocks before the address does
-    AGE,  # calls of the pool when the block became free
-    USES,  # first of the chained notes of record_stream, or NONE
-    PENDING,  # CUDA events that must complete before the block is free
 ) = range(BLOCK_ROW)
 
 # ---- an event of the log ---------------------------------------------------------------------------------------

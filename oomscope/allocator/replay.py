@@ -7,7 +7,7 @@ does not), and runs as Python otherwise. The results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -165,11 +165,12 @@ class Replay(AllocatorState):
         column = _array(streams)
         if len(column) != length:
             raise UsageError(f"{length} operations came with {len(column)} streams", remedy="give one for each")
-        handles, places = np.unique(column, return_inverse=True)
-        unknown = [int(handle) for handle in handles if int(handle) not in self._streams]
-        if unknown:
-            raise UsageError(f"stream {unknown[0]:#x} was not announced", remedy="name all streams at the start")
-        return np.array([self._streams[int(handle)] for handle in handles], np.int64)[places]
+        rows = np.empty(length, np.int64)
+        for handle in _distinct(column):
+            if handle not in self._streams:
+                raise UsageError(f"stream {handle:#x} was not announced", remedy="name all streams at the start")
+            rows[column == handle] = self._streams[handle]
+        return rows
 
     def _allocated_rows(self) -> Iterable[int]:
         return [int(row) for row in self._rows if row >= 0]
@@ -203,10 +204,8 @@ def replay(
     Raises:
         UsageError: see ``Replay.run``.
     """
-    import numpy as np
-
     id_column = _array(ids)
-    handles: Sequence[int] = [] if streams is None else np.unique(_array(streams)).tolist()
+    handles = [] if streams is None else _distinct(_array(streams))
     if compiled is None:
         compiled = pays_compiled(len(id_column))
     count = int(id_column.max(initial=NONE)) + 1
@@ -247,6 +246,16 @@ def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int
     if size_column.min() < 0:
         raise UsageError("an operation is of a negative number of bytes", remedy="give 0 bytes or more")
     return columns
+
+
+def _distinct(column: IntArray) -> list[int]:
+    """Return the values that occur, one pass for each, since there are few."""
+    values: list[int] = []
+    rest = column
+    while len(rest):
+        values.append(int(rest[0]))
+        rest = rest[rest != values[-1]]
+    return values
 
 
 def _array(values: ArrayLike) -> IntArray:
