@@ -306,6 +306,9 @@ class DataConfig(Section):
     """Microbatches of a step on each pipeline; null: from global_batch_size, else 1."""
     global_batch_size: Count | None = None
     """Sequences of a step over all replicas."""
+    create_attention_mask_in_dataloader: bool = True
+    """The batch brings a boolean mask of micro_batch_size * seq_length^2 bytes to the first and last stage, whether or
+    not the attention reads it; checkpoints keep it until backward."""
 
 
 class AllocatorConfig(Section):

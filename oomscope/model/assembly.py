@@ -9,7 +9,6 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model.attention import CoreAttention, SelfAttention
-from oomscope.model.core_attention import causal_mask
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.initialisation import Parameters
@@ -62,7 +61,6 @@ class Assembly:
         self._random = random
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
         seq_length = config.data.seq_length
-        self._mask = causal_mask(seq_length, device) if config.attention_backend == "unfused" else None
         self._rotary = (
             rotary_table(seq_length, config.head_dim, config.model.rotary_base, device=device, dtype=dtype)
             if config.model.position_embedding_type == "rope"
@@ -125,7 +123,6 @@ class Assembly:
             self._row(f"{name}.projection", a * d),
             CoreAttention(
                 config.attention_backend,
-                self._mask,
                 dropout_p=model.attention_dropout,
                 random=self._random,
                 fork=not self._tp.sequence_parallel,

@@ -5,6 +5,7 @@ Q, K and V are blocks of one projection, [Q | K | V] on each rank, so that cutti
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -23,7 +24,6 @@ class CoreAttention(nn.Module):
 
     Args:
         backend: which kernels.
-        mask: the causal mask [s, s] that all layers share; flash needs none.
         dropout_p: of the probabilities.
         random: the rank's random numbers.
         fork: draw from the model-parallel stream (not where the whole layer already does).
@@ -33,7 +33,6 @@ class CoreAttention(nn.Module):
     def __init__(
         self,
         backend: Literal["flash", "unfused"],
-        mask: torch.Tensor | None,
         *,
         dropout_p: float,
         random: ModelParallelRandom,
@@ -42,29 +41,30 @@ class CoreAttention(nn.Module):
     ) -> None:
         super().__init__()
         self._backend = backend
-        self._mask = mask
         self._dropout_p = dropout_p
         self._random = random
         self._fork = fork
         self._recompute = recompute
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Return the context [s, b, a·d/t] from q [s, b, a/t, d], k and v [s, b, g/t, d]."""
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the context [s, b, a·d/t] from q [s, b, a/t, d], k and v [s, b, g/t, d].
+
+        Attention is causal without ``mask`` too; a checkpoint keeps one that it is given, as upstream.
+        """
         if self._recompute and self.training:
-            return checkpoint(self._attend, self._random, q, k, v)
-        return self._attend(q, k, v)
+            return checkpoint(self._attend, self._random, q, k, v, *(() if mask is None else (mask,)))
+        return self._attend(q, k, v, mask)
 
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         dropout_p = self._dropout_p if self.training else 0.0
-        if self._fork and dropout_p > 0:
-            with self._random.fork():
-                return self._kernel(q, k, v, dropout_p)
-        return self._kernel(q, k, v, dropout_p)
-
-    def _kernel(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
-        if self._backend == "flash" or self._mask is None:
-            return flash_attention(q, k, v, dropout_p=dropout_p)
-        return unfused_attention(q, k, v, self._mask, dropout_p=dropout_p)
+        with self._random.fork() if self._fork and dropout_p > 0 else nullcontext():
+            if self._backend == "flash":
+                return flash_attention(q, k, v, dropout_p=dropout_p)
+            return unfused_attention(q, k, v, mask, dropout_p=dropout_p)
 
 
 class SelfAttention(nn.Module):
@@ -100,9 +100,9 @@ class SelfAttention(nn.Module):
         self._heads = heads
         self._rotary = rotary
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
-        return self.projection(self.core(*self._query_key_value(x)))  # type: ignore[no-any-return]
+        return self.projection(self.core(*self._query_key_value(x), mask))  # type: ignore[no-any-return]
 
     def _query_key_value(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         qkv = self.qkv(x).unflatten(-1, (sum(self._heads), -1))

@@ -65,13 +65,13 @@ class _FlashAttention(Function):
         return grads[0], grads[1], grads[2], None
 
 
-def causal_mask(seq_length: int, device: torch.device) -> torch.Tensor:
-    """Return the boolean mask [s, s], true where a query may not look."""
-    return torch.ones(seq_length, seq_length, dtype=torch.bool, device=device).triu_(1)
+def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tensor:
+    """Return the boolean mask [b, 1, s, s], true where a query may not look."""
+    return torch.ones(batch, 1, seq_length, seq_length, dtype=torch.bool, device=device).triu_(1)
 
 
 def unfused_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, *, dropout_p: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, *, dropout_p: float
 ) -> torch.Tensor:
     """Return the context [s, b, a·d] by three kernels: scores and softmax, dropout, weighted sum.
 
@@ -79,7 +79,7 @@ def unfused_attention(
         q: queries [s, b, a, d].
         k: keys [s, b, g, d].
         v: values [s, b, g, d].
-        mask: ``causal_mask`` [s, s].
+        mask: ``causal_mask`` of one or of all b samples; None makes it here, for as long as the scores live.
         dropout_p: of the probabilities.
     """
     probabilities = dropout(_CausalSoftmax.apply(q, k, mask), dropout_p)
@@ -105,12 +105,13 @@ class _CausalSoftmax(Function):
     """q [s, b, a, d], k [s, b, g, d] → probabilities [b, a, s, s]; the raw scores do not outlive it."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         s, b, a, d = q.shape
         ctx.scale = 1.0 / math.sqrt(d)
         scores = torch.empty((b * a, s, s), dtype=q.dtype, device=q.device)
         scores.baddbmm_(_by_head(q, a), _by_head(k, a).transpose(1, 2), beta=0, alpha=ctx.scale)
-        probabilities = torch.softmax(scores.masked_fill_(mask, -math.inf), dim=-1).view(b, a, s, s)
+        hidden = causal_mask(1, s, q.device) if mask is None else mask
+        probabilities = torch.softmax(scores.view(b, a, s, s).masked_fill_(hidden, -math.inf), dim=-1)
         ctx.save_for_backward(q, k, probabilities)
         return probabilities
 

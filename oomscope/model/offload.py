@@ -153,15 +153,15 @@ class LayerOffload:
         self._offloaded = offloaded
         self._side = _SideStream(device)
 
-    def run(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the layers make of ``hidden``."""
+    def run(self, hidden: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        """Return what the layers make of ``hidden``, each given ``others`` too."""
         groups = [_LayerGroup(self._side, layer.parameters()) for layer in self._layers[: self._offloaded]]
         resident = len(self._layers) - self._offloaded
         for index, layer in enumerate(self._layers):
             if index >= resident:
                 groups[index - resident].release()
             with groups[index].hooks() if index < self._offloaded else nullcontext():
-                hidden = layer(hidden)
+                hidden = layer(hidden, *others)
             if index < self._offloaded:
                 groups[index].offload()
             returning = index - (resident - 1)

@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
+from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.finalize_grads import finalize_grads
 from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers, is_shared_embedding
@@ -137,11 +138,12 @@ class _Microbatches:
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=microbatch):
             batch = trainer.data.batch(self._iteration, microbatch * state.dp_size + state.dp_rank)
             inputs = received if received is not None else self._to_device(batch.tokens)
+            mask = self._attention_mask()
             if not state.is_last_stage:
-                hidden: torch.Tensor = self._parts.stage(inputs)
+                hidden: torch.Tensor = self._parts.stage(inputs, attention_mask=mask)
                 return hidden
             labels = self._to_device(batch.labels)
-            loss: torch.Tensor = self._parts.stage(inputs, labels)
+            loss: torch.Tensor = self._parts.stage(inputs, labels, mask)
             with trainer.observer.phase("loss"):
                 loss = loss / self._count
             self.losses.append(loss.detach())
@@ -153,6 +155,15 @@ class _Microbatches:
             buffer.is_last_microbatch = microbatch == self._count - 1
         with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=microbatch):
             torch.autograd.backward(output, output_grad)
+
+    def _attention_mask(self) -> torch.Tensor | None:
+        """Return the mask that comes with the batch, on the stages that read one (Megatron-LM ``get_batch``)."""
+        config, state = self._trainer.config, self._trainer.state
+        if not (config.data.create_attention_mask_in_dataloader and (state.is_first_stage or state.is_last_stage)):
+            return None
+        mask = causal_mask(config.data.micro_batch_size, config.data.seq_length, self._trainer.device)
+        self._trainer.observer.role("input", [mask])
+        return mask
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         moved = tensor.to(self._trainer.device)

@@ -89,42 +89,45 @@ class GPTStage(nn.Module):
         self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
         self.output_weight = self._make_output_weight(assembly, state) if post_process else None
 
-    def forward(self, inputs: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, inputs: torch.Tensor, labels: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return what the next stage needs, or on the last stage the mean loss.
 
         Args:
             inputs: tokens [b, s] on the first stage, else the hidden state [s/σ, b, h].
             labels: [b, s], for the last stage.
+            attention_mask: [b, 1, s, s], true where a query may not look; attention is causal without one too.
 
         Returns:
             The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
             rank's logits [s, b, V/t].
         """
         hidden = inputs if self.embedding is None else self.embedding(inputs)
-        hidden = self._run_layers(hidden)
+        hidden = self._run_layers(hidden, *(() if attention_mask is None else (attention_mask,)))
         if self.final_norm is None or self.output_weight is None:
             return hidden
         with self._observer.phase("loss"):
             logits = column_parallel_linear(self.final_norm(hidden), self.output_weight, None, self._tp)
             return logits if labels is None else vocab_parallel_cross_entropy(logits, labels.t(), self._tp).mean()
 
-    def _run_layers(self, hidden: torch.Tensor) -> torch.Tensor:
+    def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
         with fork:
             if self._offload is not None and torch.is_grad_enabled():
-                return self._offload.run(hidden)
+                return self._offload.run(hidden, *mask)
             for group in self._groups:
                 if group.recompute and self.training:
                     hidden = checkpoint(
-                        partial(self._run, group.layers), self._random, hidden, distribute=self._distribute
+                        partial(self._run, group.layers), self._random, hidden, *mask, distribute=self._distribute
                     )
                 else:
-                    hidden = self._run(group.layers, hidden)
+                    hidden = self._run(group.layers, hidden, *mask)
         return hidden
 
-    def _run(self, layers: range, hidden: torch.Tensor) -> torch.Tensor:
+    def _run(self, layers: range, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         for index in layers:
-            hidden = self.layers[index](hidden)
+            hidden = self.layers[index](hidden, *mask)
         return hidden
 
     def _make_output_weight(self, assembly: Assembly, state: ParallelState) -> nn.Parameter:

@@ -60,17 +60,17 @@ class TransformerLayer(nn.Module):
         self._fused_norms = fused_norms
         self._random = random
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return [s/σ, b, h] from [s/σ, b, h]."""
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return [s/σ, b, h] from [s/σ, b, h]; ``mask`` [b, 1, s, s] where the batch brings one."""
         dropout_p = self._hidden_dropout if self.training else 0.0
-        hidden = dropout_add(self._attention_branch(hidden), hidden, dropout_p)
+        hidden = dropout_add(self._attention_branch(hidden, mask), hidden, dropout_p)
         return dropout_add(self._mlp_branch(hidden), hidden, dropout_p)
 
-    def _attention_branch(self, hidden: torch.Tensor) -> torch.Tensor:
+    def _attention_branch(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         if not (self._discard_norm1 and self.training):
-            return self.attention(self.norm1(hidden))  # type: ignore[no-any-return]
+            return self.attention(self.norm1(hidden), mask)  # type: ignore[no-any-return]
         norm = DiscardedOutput(self.norm1)
-        out: torch.Tensor = self.attention(norm.run(hidden))
+        out: torch.Tensor = self.attention(norm.run(hidden), mask)
         norm.discard(refill_before=out)
         return out
 

@@ -93,7 +93,8 @@ def test_roles_cover_what_stays() -> None:
     trainer.step(0)
     assert log.roles["optimizer_state", "optimizer"] == 8 * params + 2 * 4, "moments and two step counts"
     assert log.roles["gradient", "backward"] == 2 * 2 * params
-    assert log.roles["input", "forward"] == 2 * 2 * 2 * 8 * 8, "tokens and labels, two microbatches of 2 x 8 int64"
+    mask = 2 * 8 * 8
+    assert log.roles["input", "forward"] == 2 * (2 * 2 * 8 * 8 + mask), "tokens, labels and mask of two microbatches"
 
 
 def test_a_trainer_needs_a_model() -> None:
