@@ -13,9 +13,9 @@ alone on one thread, does 1.3 to 2.9 million operations a second.
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import time
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,6 +130,15 @@ def rate(case: Case, trace: Columns, *, compiled: bool) -> str:
     return f"{length / statistics.median(taken):>12,.0f}/s ({length / min(taken):,.0f})"
 
 
+def memory(case: Case, trace: Columns, *, compiled: bool) -> float:
+    """Return the most bytes an operation that one replay holds at once, the trace included."""
+    tracemalloc.start()
+    seconds(case, trace, compiled=compiled)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return (peak + sum(column.nbytes for column in trace)) / len(trace[0])
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -140,12 +149,11 @@ def main() -> None:
     seconds(CASES[0], make_trace("fixed", 1000), compiled=compiled)
     if options.growth:
         for length in (10_000, 100_000, 1_000_000, 10_000_000):
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             trace = make_trace("fragmented-2000", length)
-            made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(f"{length:>12,} operations {rate(CASES[4], trace, compiled=compiled)}")
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(f"{'':>12} peak memory {before:,} KiB before, {made:,} with the trace, {peak:,} after its replays")
+            speed = rate(CASES[4], trace, compiled=compiled)
+            print(
+                f"{length:>12,} operations {speed}, {memory(CASES[4], trace, compiled=compiled):.0f} bytes an operation"
+            )
         return
     length = 50_000 if options.python else 1_000_000
     for case in CASES:

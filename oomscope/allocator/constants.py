@@ -23,7 +23,7 @@ DIVISION_FIRST_LOG2 = 20
 UNLIMITED = 1 << 62
 """Stands for ``std::numeric_limits<size_t>::max()``, the default of ``max_split_size``."""
 MAX_DEVICE_BYTES = 4096 * 1024 * MiB
-"""Largest device that the packed keys of the free sets can order (see ``sortedset.py``)."""
+"""Devices are smaller: the packed keys of the free sets order no larger blocks (see ``sortedset.py``)."""
 
 NONE = -1
 NULL_REQUEST = -2

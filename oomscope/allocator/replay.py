@@ -243,8 +243,8 @@ def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int
         raise UsageError("an operation is of an unknown kind", remedy="use the values of ReplayOp")
     if id_column.min() < 0 or id_column.max() >= known_ids:
         raise UsageError(f"an allocation id is not in 0..{known_ids - 1}", remedy="count ids from 0")
-    if size_column.min() < 0:
-        raise UsageError("an operation is of a negative number of bytes", remedy="give 0 bytes or more")
+    if size_column.min() < 0 or size_column.max() >= constants.UNLIMITED:
+        raise UsageError("an operation is of an impossible number of bytes", remedy="give from 0 to 4 EiB")
     return columns
 
 
