@@ -55,7 +55,7 @@ class Driver:
     addresses: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.total_bytes < MAX_DEVICE_BYTES:
+        if not 0 < self.total_bytes <= MAX_DEVICE_BYTES:
             raise UsageError(f"a device of {self.total_bytes} bytes cannot be modelled", remedy="give less than 4 TiB")
         if self.other_bytes < 0:
             raise UsageError(f"other_bytes is {self.other_bytes}", remedy="give the bytes that others hold, 0 or more")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
+from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import OomscopeError, UsageError
 from oomscope.units import GiB, KiB, MiB
 
@@ -358,6 +359,16 @@ def test_misuse_is_told_in_one_line(misuse):
     with pytest.raises(OomscopeError) as caught:
         misuse(allocator())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_the_largest_device_is_ordered_rightly(conf):
+    device = allocator(conf, total=MAX_DEVICE_BYTES)
+    whole = device.malloc(MAX_DEVICE_BYTES - 20 * MiB)
+    device.free(whole.address)
+    assert device.malloc(2 * GiB).address == whole.address
+    with pytest.raises(UsageError):
+        Driver(MAX_DEVICE_BYTES + 1)
 
 
 def test_a_block_cannot_be_freed_twice():
