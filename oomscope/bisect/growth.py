@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
-from oomscope.bisect.measured import live_bytes, recorded_live_bytes, wanted_at_failure
+from oomscope.bisect.measured import live_bytes, recorded_live_bytes, recorded_peak, wanted_at_failure
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 
 FAILED_REQUEST = "the request that failed"
@@ -46,7 +46,8 @@ def grown_sites(before: ProbeResult, after: ProbeResult) -> tuple[SiteGrowth, ..
 
     They sum to the difference of :func:`~oomscope.bisect.measured.live_bytes`.
     """
-    sites = grew(before.peak.sites if before.peak else (), after.peak.sites if after.peak else ())
+    peaks = [recorded_peak(result) for result in (before, after)]
+    sites = grew(*(peak.sites if peak else () for peak in peaks))
     extras = (*_unrecorded(before, is_after=False), *_unrecorded(after, is_after=True))
     return _largest_first((*sites, *_merged(extras)))
 

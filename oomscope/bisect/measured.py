@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import Peak, ProbeResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,15 @@ def live_bytes(result: ProbeResult) -> int:
     return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
 
 
+def recorded_peak(result: ProbeResult) -> Peak | None:
+    """Return the peak whose lines are known: that of the run without a limit where there is one, else of this run."""
+    return result.demand_peak or result.peak
+
+
 def recorded_live_bytes(result: ProbeResult) -> int:
-    """Return the peak of live requested bytes that was reached."""
-    return result.peak.requested_bytes if result.peak else 0
+    """Return the live requested bytes of :func:`recorded_peak`."""
+    peak = recorded_peak(result)
+    return peak.requested_bytes if peak else 0
 
 
 def wanted_at_failure(result: ProbeResult) -> int:

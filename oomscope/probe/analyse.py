@@ -109,6 +109,12 @@ def site_at(trace: Trace, event: int, rule: SiteRule) -> Site | None:
     return rule.site_of(stack, trace.modules[trace.module_id[event]])
 
 
+def peak_by_line(job: ProbeJob, measurement: Measurement) -> Peak | None:
+    """Return the peak of ``measurement`` alone, without judging it."""
+    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    return peak_of(measurement, timeline, site_rule(job))
+
+
 def oom_of(failed: FailedAllocation, trace: Trace, rule: SiteRule) -> Oom:
     """Return the failed allocation as it is reported."""
     recorded = site_at(trace, failed.event, rule) if failed.event is not None else None

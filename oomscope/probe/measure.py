@@ -57,29 +57,30 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     if ending.failure is not None or ending.measurement is None:
         return _without_measurement(job, backend, ending.failure)
     progress(Progress(stage="analyse"))
-    from oomscope.probe.analyse import analyse  # once there is something to analyse
+    from oomscope.probe.analyse import analyse, peak_by_line  # once there is something to analyse
 
     measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
     if not (ending.out_of_memory and backend == "sim" and job.measure_demand):
         return result
     keep(result)
-    demand = _demand(job, settings, backend, progress=progress, opener=opener)
-    if isinstance(demand, str):
-        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {demand}"))
+    whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
+    if isinstance(whole, str):
+        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
+    demand = whole.stats.requested_bytes_peak
     judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=True)
-    return replace(judged, snapshot=snapshot)
+    return replace(judged, snapshot=snapshot, demand_peak=peak_by_line(job, whole))
 
 
-def _demand(
+def _whole_run(
     job: ProbeJob,
     settings: SessionSettings,
     backend: Literal["sim", "cuda"],
     *,
     progress: OnProgress,
     opener: Opener,
-) -> int | str:
-    """Return the largest live requested bytes of the whole run on a card without a limit, or why it is unknown."""
+) -> Measurement | str:
+    """Return the measurement of the whole run on a card without a limit, or why there is none."""
 
     def told(step: Progress) -> None:
         progress(replace(step, stage="demand"))
@@ -92,7 +93,7 @@ def _demand(
         return ending.failure.message
     if ending.measurement is None or ending.out_of_memory:
         return "memory ran out there too"
-    return ending.measurement.stats.requested_bytes_peak
+    return ending.measurement
 
 
 def run_once(

@@ -48,6 +48,14 @@ class Peak:
     sites: tuple[SiteBytes, ...] = ()
     """Live requested bytes at the peak by site; sums to requested_bytes."""
 
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Peak:
+        """Read back what ``dataclasses.asdict`` made of it."""
+        fields = dict(document)
+        fields["site"] = Site(**fields["site"]) if fields["site"] else None
+        fields["sites"] = tuple(SiteBytes(**{**row, "site": Site(**row["site"])}) for row in fields["sites"])
+        return cls(**fields)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseBytes:
@@ -120,6 +128,8 @@ class ProbeResult:
     verdict: Verdict | None = None
     demand_bytes: int | None = None
     """After an OOM: the peak of live requested bytes of the same run without a limit; null where it was not run."""
+    demand_peak: Peak | None = None
+    """The peak of that run, with its lines; null where it was not run."""
     failure: Failure | None = None
     snapshot: str | None = None
     events: int = 0
@@ -160,11 +170,9 @@ class ProbeResult:
     def from_json(cls, document: dict[str, Any]) -> ProbeResult:
         """Read back what :meth:`to_json` wrote."""
         fields = dict(document)
-        if fields.get("peak"):
-            peak = dict(fields["peak"])
-            peak["site"] = Site(**peak["site"]) if peak["site"] else None
-            peak["sites"] = tuple(SiteBytes(**{**row, "site": Site(**row["site"])}) for row in peak["sites"])
-            fields["peak"] = Peak(**peak)
+        for name in ("peak", "demand_peak"):
+            if fields.get(name):
+                fields[name] = Peak.from_json(fields[name])
         if fields.get("oom"):
             oom = dict(fields["oom"])
             oom["site"] = Site(**oom["site"]) if oom["site"] else None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, grew, grown_sites
 from oomscope.bisect.measured import live_bytes
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
-from tests.unit.bisect.results import error, fits, oom, row
+from tests.unit.bisect.results import error, fits, oom, peak, row
 
 site_rows = st.lists(
     st.builds(
@@ -97,3 +97,11 @@ def test_the_failed_request_and_what_came_after_have_rows_of_their_own() -> None
     request = next(row for row in rows if row.category == FAILED_REQUEST)
     assert request.site is not None
     assert request.site.function == "loss"
+
+
+def test_the_lines_of_the_run_without_a_limit_stand_for_all_of_its_demand() -> None:
+    """Where the whole run is known, the lines at its own peak explain the growth, not those at the failure."""
+    whole = (row(900, 3), row(600, 99, "loss", "temporary"))
+    after = oom(live=900, requested=200, demand=1500, demand_peak=peak(1500, sites=whole))
+    rows = grown_sites(fits(800, sites=(row(800, 3),)), after)
+    assert [(grown.category, grown.delta_bytes) for grown in rows] == [("temporary", 600), ("activation", 100)]

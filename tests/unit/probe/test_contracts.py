@@ -86,6 +86,7 @@ results = st.builds(
     ),
     verdict=st.none() | verdicts,
     demand_bytes=st.none() | sizes,
+    demand_peak=st.none() | peaks,
     failure=st.none() | st.builds(Failure, kind=st.sampled_from(["import", "crash"]), message=words, detail=words),
     timeline=st.lists(sizes, max_size=4).map(tuple),
     flops=st.dictionaries(words, sizes, max_size=2),

@@ -255,7 +255,9 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert bench.steps[-1] == Progress(stage="demand", done=1, total=1)
     assert result.verdict.kind == "capacity"
     (kept,) = bench.kept
-    assert kept == replace(result, demand_bytes=None, verdict=kept.verdict)
+    assert kept == replace(result, demand_bytes=None, demand_peak=None, verdict=kept.verdict)
+    assert result.demand_peak is not None
+    assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites) > 0
 
 
 def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:
