@@ -133,7 +133,8 @@ class ModelConfig(Section):
     """Core attention; auto means unfused in fp32 and in the local layers, which know no other, and else flash."""
     transformer_impl: Literal["local", "transformer_engine"] = "transformer_engine"
     """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
-    recompute of layernorm has nothing to act on in a dense model)."""
+    recompute of layernorm has nothing to act on in a dense model); local keeps a scratch buffer for the whole run, for
+    unfused attention scores and sequence-parallel gathers."""
     num_moe_experts: Count | None = None
     """Routed experts of each MoE layer; null means a dense model."""
     moe_router_topk: Count = 2

@@ -127,6 +127,7 @@ class Assembly:
                 random=self._random,
                 fork=not self._tp.sequence_parallel,
                 recompute="core_attn" in config.recompute_modules,
+                buffer=self._tp.buffer,
             ),
             heads=(a // self._tp.size, g // self._tp.size, g // self._tp.size),
             rotary=self._rotary,

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from oomscope.model.core_attention import flash_attention, unfused_attention
+from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint
@@ -28,6 +29,7 @@ class CoreAttention(nn.Module):
         random: the rank's random numbers.
         fork: draw from the model-parallel stream (not where the whole layer already does).
         recompute: run it again in backward instead of keeping what it saves.
+        buffer: scratch memory of unfused attention (``unfused_attention``).
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class CoreAttention(nn.Module):
         random: ModelParallelRandom,
         fork: bool,
         recompute: bool,
+        buffer: MemoryBuffer | None,
     ) -> None:
         super().__init__()
         self._backend = backend
@@ -45,6 +48,7 @@ class CoreAttention(nn.Module):
         self._random = random
         self._fork = fork
         self._recompute = recompute
+        self._buffer = buffer
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
@@ -64,7 +68,7 @@ class CoreAttention(nn.Module):
         with self._random.fork() if self._fork and dropout_p > 0 else nullcontext():
             if self._backend == "flash":
                 return flash_attention(q, k, v, dropout_p=dropout_p)
-            return unfused_attention(q, k, v, mask, dropout_p=dropout_p)
+            return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=self._buffer)
 
 
 class SelfAttention(nn.Module):

@@ -14,6 +14,7 @@ import torch
 
 from oomscope.errors import ConfigError
 from oomscope.model.autograd import Function
+from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.residual import dropout
 
 
@@ -71,7 +72,13 @@ def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tens
 
 
 def unfused_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, *, dropout_p: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    dropout_p: float,
+    buffer: MemoryBuffer | None = None,
 ) -> torch.Tensor:
     """Return the context [s, b, a·d] by three kernels: scores and softmax, dropout, weighted sum.
 
@@ -81,8 +88,10 @@ def unfused_attention(
         v: values [s, b, g, d].
         mask: ``causal_mask`` of one or of all b samples; None makes it here, for as long as the scores live.
         dropout_p: of the probabilities.
+        buffer: scratch memory that the product of Q and K is given as the matrix to add to (and does not read), as
+            Megatron's local attention does.
     """
-    probabilities = dropout(_CausalSoftmax.apply(q, k, mask), dropout_p)
+    probabilities = dropout(_CausalSoftmax.apply(q, k, mask, buffer), dropout_p)
     return _WeightedSum.apply(probabilities, v)  # type: ignore[no-any-return]
 
 
@@ -105,18 +114,26 @@ class _CausalSoftmax(Function):
     """q [s, b, a, d], k [s, b, g, d] → probabilities [b, a, s, s]; the raw scores do not outlive it."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, buffer: MemoryBuffer | None
+    ) -> torch.Tensor:
         s, b, a, d = q.shape
         ctx.scale = 1.0 / math.sqrt(d)
-        scores = torch.empty((b * a, s, s), dtype=q.dtype, device=q.device)
-        scores.baddbmm_(_by_head(q, a), _by_head(k, a).transpose(1, 2), beta=0, alpha=ctx.scale)
+        factors = _by_head(q, a), _by_head(k, a).transpose(1, 2)
+        shape = (b * a, s, s)
+        if buffer is None:
+            scores = torch.empty(shape, dtype=q.dtype, device=q.device)
+            scores.baddbmm_(*factors, beta=0, alpha=ctx.scale)
+        else:
+            addend = buffer.take(shape, dtype=q.dtype, device=q.device)
+            scores = torch.baddbmm(addend, *factors, beta=0, alpha=ctx.scale)
         hidden = causal_mask(1, s, q.device) if mask is None else mask
         probabilities = torch.softmax(scores.view(b, a, s, s).masked_fill_(hidden, -math.inf), dim=-1)
         ctx.save_for_backward(q, k, probabilities)
         return probabilities
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         q, k, probabilities = ctx.saved_tensors
         s, b, a, d = q.shape
         grad_scores = torch.ops.aten._softmax_backward_data(grad, probabilities, -1, grad.dtype).view(b * a, s, s)
@@ -124,7 +141,7 @@ class _CausalSoftmax(Function):
         grad_q.baddbmm_(grad_scores, _by_head(k, a), beta=0, alpha=ctx.scale)
         grad_k = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
         grad_k.baddbmm_(grad_scores.transpose(1, 2), _by_head(q, a), beta=0, alpha=ctx.scale)
-        return _by_group(grad_q, b, a), _by_group(grad_k, b, k.shape[2]), None
+        return _by_group(grad_q, b, a), _by_group(grad_k, b, k.shape[2]), None, None
 
 
 class _WeightedSum(Function):

@@ -16,6 +16,7 @@ from torch import nn
 
 from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
+from oomscope.model.memory_buffer import MemoryBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class TensorParallel:
     """Keep what lies between the parallel regions split along the sequence."""
     fuse_weight_gradients: bool = False
     """Add weight gradients straight into ``weight.main_grad`` where the weight has one."""
+    buffer: MemoryBuffer | None = None
+    """Where inputs are gathered; None gathers them into fresh memory."""
 
     @property
     def sequence_shards(self) -> int:
@@ -46,9 +49,13 @@ def all_reduce(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     return x
 
 
-def all_gather_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    """Return [s, …] from the shards [s/t, …] of all ranks."""
-    gathered = torch.empty((x.shape[0] * tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+def all_gather_sequence(x: torch.Tensor, tp: TensorParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    """Return [s, …] from the shards [s/t, …] of all ranks, in ``buffer`` if there is one."""
+    shape = (x.shape[0] * tp.size, *x.shape[1:])
+    if buffer is None:
+        gathered = torch.empty(shape, dtype=x.dtype, device=x.device)
+    else:
+        gathered = buffer.take(shape, dtype=x.dtype, device=x.device)
     all_gather(gathered, x.contiguous(), tp.group)
     return gathered
 
@@ -170,14 +177,14 @@ class _ColumnLinear(Function):
         ctx.save_for_backward(x, weight)
         ctx.tp = tp
         ctx.has_bias = bias is not None
-        return _matmul(all_gather_sequence(x, tp) if tp.sequence_parallel else x, weight, bias)
+        return _matmul(all_gather_sequence(x, tp, tp.buffer) if tp.sequence_parallel else x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
         x, weight = ctx.saved_tensors
         tp: TensorParallel = ctx.tp
         if tp.sequence_parallel:
-            x = all_gather_sequence(x, tp)
+            x = all_gather_sequence(x, tp, tp.buffer)
         grad_x = grad.matmul(weight)
         grad_in = reduce_scatter_sequence(grad_x, tp) if tp.sequence_parallel else all_reduce(grad_x, tp)
         grad_weight = _weight_gradient(grad, x, weight, tp)

@@ -17,6 +17,7 @@ from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.loss import vocab_parallel_cross_entropy
+from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.offload import LayerOffload
@@ -69,6 +70,7 @@ class GPTStage(nn.Module):
             size=state.tp_size,
             sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
             fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
+            buffer=MemoryBuffer(observer) if config.model.transformer_impl == "local" else None,
         )
         seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
         self._random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
