@@ -1,8 +1,8 @@
 """The bundled transformer against the bytes that Megatron-LM's own CI recorded on A100 and H100 cards.
 
 Megatron-LM logs ``allocated_bytes`` after each step and its running maximum, on the last rank. The same rank is
-played here on the simulated device for two steps. Two buffers that are not the model's are added as constants:
-Transformer Engine's cuBLAS workspace and the score buffer that the local attention keeps.
+played here on the simulated device for two steps. One buffer that is not the model's is added as a constant:
+Transformer Engine's cuBLAS workspace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
     case: str
     gpu: str
-    peak_tolerance: float = 0.01
+    peak_tolerance: float = 0.005
 
 
 ROWS = [
@@ -46,7 +46,7 @@ ROWS = [
     Row("gpt3_mcore_te_tp2_pp2", "a100-80gb"),
     Row("gpt3_7b_tp4_pp1_memory_speed", "h100-80gb"),
     # On A100 the flash attention keeps its output twice (Megatron's numbers imply 2nad/t more a layer): not modelled.
-    Row("gpt3_7b_tp4_pp1_memory_speed", "a100-80gb", peak_tolerance=0.025),
+    Row("gpt3_7b_tp4_pp1_memory_speed", "a100-80gb", peak_tolerance=0.02),
 ]
 
 
@@ -71,7 +71,7 @@ def test_states_to_the_kilobyte(row: Row, recorded: dict[str, dict[str, Any]]) -
     arguments = recorded[row.case]["arguments"]
     config = config_of(arguments)
     measured = recorded_on(row.gpu, recorded[row.case])
-    known = state_bytes(config) + 2 * 32 * MiB + constants(config, row.gpu)
+    known = state_bytes(config) + 2 * 32 * MiB + (local_scratch(config) or TE_WORKSPACE[row.gpu])
     assert 0 <= measured["alloc_last"] - known <= 4 * KiB
 
 
@@ -142,10 +142,10 @@ def is_unfused(arguments: dict[str, str]) -> bool:
     return arguments["--transformer-impl"] == "local" or arguments.get("--attention-backend") == "unfused"
 
 
-def constants(config: Config, gpu: str) -> int:
-    """Return the bytes of buffers that Megatron-LM keeps outside the model."""
+def local_scratch(config: Config) -> int:
+    """Return the bytes of the score buffer that local layers keep."""
     if config.model.transformer_impl == "transformer_engine":
-        return TE_WORKSPACE[gpu]
+        return 0
     heads = config.model.num_attention_heads // config.parallel.tensor_model_parallel_size
     return 2 * config.data.micro_batch_size * heads * config.data.seq_length**2
 
@@ -168,7 +168,8 @@ def simulate(config: Config, gpu: str, workspace: str) -> tuple[int, int]:
     with session:
         trainer = Trainer(config, state, device=session.device, observer=session.observer)
         trainer.setup()
-        kept = torch.empty(constants(config, gpu), dtype=torch.uint8, device=session.device)
+        outside = 0 if local_scratch(config) else TE_WORKSPACE[gpu]
+        kept = torch.empty(outside, dtype=torch.uint8, device=session.device)
         for iteration in range(2):
             with session.iteration(iteration):
                 trainer.step(iteration)
