@@ -67,6 +67,11 @@ class Assembly:
             else None
         )
 
+    @property
+    def constants(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that all layers read and nobody trains."""
+        return () if self._rotary is None else tuple(self._rotary)
+
     def embedding(self) -> Embedding:
         """Return the embedding of the first stage."""
         model = self._config.model

@@ -81,6 +81,7 @@ class GPTStage(nn.Module):
             imbalance=config.model.moe_imbalance_factor,
         )
         assembly = Assembly(config, tp=self._tp, ep=ep, random=self._random, device=device, dtype=dtype)
+        observer.role("input", assembly.constants)
         self.embedding = assembly.embedding() if pre_process else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))

@@ -175,8 +175,9 @@ def test_flash_dropout_on_the_cpu_is_refused(config_of):
         whole_model(config)(torch.zeros(2, 16, dtype=torch.int64))
 
 
-def test_the_observer_hears_of_the_loss(config_of):
+def test_the_observer_hears_of_the_loss_and_of_constants(config_of):
     phases = []
+    inputs = []
 
     class Listener:
         def phase(self, phase, *, iteration=None, microbatch=None):
@@ -184,10 +185,11 @@ def test_the_observer_hears_of_the_loss(config_of):
             return torch.no_grad()
 
         def role(self, role, tensors):
-            raise AssertionError
+            assert role == "input"
+            inputs.extend(tensors)
 
     stage = GPTStage(
-        config_of(precision={"bf16": False}),
+        config_of(model={"position_embedding_type": "rope"}, precision={"bf16": False}),
         ParallelState(),
         layers=range(2),
         pre_process=True,
@@ -199,3 +201,4 @@ def test_the_observer_hears_of_the_loss(config_of):
     tokens = torch.zeros(2, 16, dtype=torch.int64)
     assert not stage(tokens, tokens).requires_grad
     assert phases == ["loss"]
+    assert [table.shape for table in inputs] == [(16, 1, 1, 4)] * 2
