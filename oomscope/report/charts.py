@@ -16,6 +16,7 @@ from oomscope.units import GiB, KiB, MiB, TiB, format_size
 
 WIDTH = 880
 LABEL_WIDTH = 250
+LABEL_LENGTH = 34
 VALUE_WIDTH = 130
 ROW_HEIGHT = 26
 TICKS = 5
@@ -57,7 +58,7 @@ def bars(rows: Sequence[Bar], *, title: str, level: Level | None = None) -> Mark
     for index, row in enumerate(rows):
         y = index * ROW_HEIGHT
         low, high = sorted((row.start, row.start + row.value))
-        label = _clip(row.label, 36)
+        label = _clip(row.label, LABEL_LENGTH)
         _text(svg, LABEL_WIDTH - 8, y + 17, label, "label end", hover=row.label if label != row.label else "")
         _rect(svg, x(low), y + 5, max(1.0, x(high) - x(low)), ROW_HEIGHT - 10, style=row.tone)
         _text(svg, x(high) + 6, y + 17, row.text or format_size(row.value), "value")

@@ -33,9 +33,10 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
     if result.peak:
         yield Text()
         yield facts(_facts(result, result.peak))
-        yield section("Live at the peak, by category", category_table(result.peak.categories))
+        at_peak = "Live at the peak" if result.outcome == "fits" else "Live at the peak before the failure"
+        yield section(f"{at_peak}, by category", category_table(result.peak.categories))
         if result.peak.sites:
-            yield section("Live at the peak, by line", site_table(result.peak.sites))
+            yield section(f"{at_peak}, by line", site_table(result.peak.sites))
     if result.phases:
         yield section("Peak of each phase", phase_table(result.phases))
     if result.verdict and result.verdict.fixes:
@@ -62,8 +63,8 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
 def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableType]]:
     yield "Peak", f"{format_size(peak.requested_bytes)} live in {words.peak_place(peak)}"
     yield "Reserved", f"{format_size(peak.reserved_bytes)}, {words.overhead_text(peak)}"
-    if result.demand_bytes:
-        yield "Demand", f"{format_size(result.demand_bytes)} live at the peak of the same run without a limit"
+    if demand := words.demand_text(result):
+        yield "Demand", demand
     if result.num_alloc_retries:
         yield "Retries", f"the allocator emptied its cache {words.count(result.num_alloc_retries, 'time')}"
     if result.host_bytes or result.pinned_bytes:

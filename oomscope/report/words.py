@@ -76,6 +76,14 @@ def peak_place(peak: Peak) -> str:
     return f"{text}, at {site_text(peak.site)}{module}"
 
 
+def demand_text(result: ProbeResult) -> str | None:
+    """Return the peak of the same run on a card without a limit, where it was run."""
+    if not result.demand_bytes:
+        return None
+    place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
+    return f"{format_size(result.demand_bytes)} live{place}, in the same run without a limit"
+
+
 def overhead_text(peak: Peak) -> str:
     """Return how much of the reserved memory no live request explains."""
     overhead = peak.reserved_bytes - peak.requested_bytes

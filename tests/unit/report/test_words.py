@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oomscope.report import words
+from oomscope.units import GiB
 from tests.unit.report import results
 
 
@@ -30,6 +31,14 @@ def test_peak_names_phase_line_and_module() -> None:
     text = words.peak_place(results.PEAK)
     assert "backward of iteration 1" in text
     assert "model.py:88 forward in layers.3.mlp" in text
+
+
+def test_demand_names_where_the_whole_run_peaks() -> None:
+    assert words.demand_text(results.OOM) is None
+    known = replace(results.OOM, demand_bytes=8 * GiB)
+    assert words.demand_text(known) == "8.00 GiB live, in the same run without a limit"
+    placed = words.demand_text(replace(known, demand_peak=results.PEAK))
+    assert placed.startswith("8.00 GiB live in backward of iteration 1, microbatch 0, at")
 
 
 def test_unknowns_are_left_out() -> None:
