@@ -189,10 +189,9 @@ class CommitBisect:
 
     def _outside_paths(self, search: LineSearch, found: Found) -> tuple[Suspect, ...]:
         """Return the commits after the last that touches the chosen paths, where one of those must be at fault."""
-        at_end = found.first_bad == search.track.last and search.commit(found.first_bad).hash == self.bad.hash
-        if self.line.unlimited or not at_end or found.kind != "culprit":
+        if not search.track.ends_outside or found.kind != "culprit" or found.first_bad != search.track.last:
             return ()
-        hidden = self.repository.between(search.commit(found.last_good), self.bad)
+        hidden = self.repository.between(search.commit(found.last_good), search.commit(found.first_bad))
         reason = "touches none of the chosen paths; search again without them"
         return tuple(Suspect(commit=commit.hash, subject=commit.subject, reason=reason) for commit in hidden)
 

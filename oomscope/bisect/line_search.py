@@ -28,6 +28,8 @@ class Track:
     """Position 0 is the good end, the last one the bad end (or the first commit that measures the same as it)."""
     lasts: tuple[Commit, ...]
     """For each position the last commit that measures the same."""
+    ends_outside: bool = False
+    """The last position is there only because the line ends with it: it touches none of the chosen paths."""
 
     @classmethod
     def of(cls, line: Line, subject: Subject) -> Track:
@@ -39,6 +41,7 @@ class Track:
         return cls(
             commits=tuple(walked[place] for place in firsts),
             lasts=tuple(walked[place] for place in lasts),
+            ends_outside=not line.unlimited and firsts[-1] == len(walked) - 1,
         )
 
     @property

@@ -23,11 +23,6 @@ class Step:
     """The measured position that closes it."""
     delta: Bytes
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the two positions are neighbours, so that all of it came with ``at``."""
-        return self.at == self.after + 1
-
 
 def steps_between(measured: Mapping[int, Bytes]) -> tuple[Step, ...]:
     """Return the steps between the measured positions, in order; they sum to the last minus the first."""
