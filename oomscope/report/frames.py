@@ -1,0 +1,190 @@
+"""Results as pandas tables, for people who go on in a notebook or a spreadsheet.
+
+Each function takes a result and returns a new table. Columns have the names of the JSON documents; sizes are whole
+bytes, and what is unknown is missing (-1 for a moment and a time, as in a trace). A table without rows has the columns
+and types of a full one, so that the tables of several results can be put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from oomscope.bisect.result import BisectResult, Branch, ProbeRecord, StepRow
+from oomscope.probe.result import ProbeResult, Site
+from oomscope.snapshot.attribution import SiteOf
+from oomscope.snapshot.sites import site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Category, Segment, Trace
+
+Columns = Mapping[str, str]
+"""Names and types of a table's columns, in order."""
+
+SITE: Final = {"file": "string", "line": "int64", "function": "string", "module": "string"}
+SITES: Final = {**SITE, "category": "string", "bytes": "int64", "count": "int64"}
+CATEGORIES: Final = {"category": "string", "bytes": "int64"}
+PHASES: Final = {"iteration": "int64", "phase": "string", "requested_bytes": "int64", "reserved_bytes": "int64"}
+FIXES: Final = {
+    "name": "string",
+    "conf": "string",
+    "survives": "bool",
+    "peak_reserved_bytes": "int64",
+    "margin_bytes": "int64",
+    "retries": "int64",
+    "failed_event": "Int64",
+    "note": "string",
+}
+STEPS: Final = {
+    "commit": "string",
+    "label": "string",
+    "since": "string",
+    "commits": "int64",
+    "keys": "string",
+    "delta_live_bytes": "int64",
+    "delta_reserved_bytes": "int64",
+}
+PROBES: Final = {
+    "number": "int64",
+    "role": "string",
+    "commit": "string",
+    "subject": "string",
+    "keys": "string",
+    "answer": "string",
+    "reason": "string",
+    "outcome": "string",
+    "live_bytes": "Int64",
+    "reserved_bytes": "Int64",
+    "is_lower_bound": "bool",
+    "cached": "bool",
+    "wall_s": "float64",
+}
+GROWN_SITES: Final = {
+    **SITE,
+    "category": "string",
+    "before_bytes": "int64",
+    "after_bytes": "int64",
+    "delta_bytes": "int64",
+}
+
+
+def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: SiteOf = site_of) -> pd.DataFrame:
+    """Return one row an event of ``trace``, oldest first; the index is the number that ``peak.event`` and others name.
+
+    Columns: ``action``, ``address`` (for ``oom`` the free device bytes), ``size``, ``stream``, ``time_us``, ``phase``,
+    ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site`` (``file:line function``,
+    empty where there is no stack), and the ``live_bytes`` and ``reserved_bytes`` of :class:`Timeline` right after the
+    event. Requested bytes that come (``alloc``) less those that go (``free_requested``) sum to the change of live
+    bytes. Columns of words are categorical.
+
+    Args:
+        trace: one device's events.
+        segments: a snapshot's segments, by which a trace that began in the middle is lifted to what was there before.
+        choose: which line stands for a stack.
+    """
+    timeline = Timeline.of(trace, segments)
+    moment = trace.moment_id
+    columns = {
+        "action": _words(trace.action, [action.name.lower() for action in Action]),
+        "address": trace.address,
+        "size": trace.size,
+        "stream": trace.stream,
+        "time_us": trace.time_us,
+        "phase": _words(moment, [row.phase for row in trace.moments]),
+        "iteration": np.array([row.iteration for row in trace.moments], dtype=np.int64)[moment],
+        "microbatch": np.array([row.microbatch for row in trace.moments], dtype=np.int64)[moment],
+        "category": _words(trace.category, [category.label for category in Category]),
+        "module": _words(trace.module_id, trace.modules),
+        "site": _sites(trace, trace.stack_id, choose),
+        "forward_site": _sites(trace, trace.forward_stack_id, choose),
+        "live_bytes": timeline.live,
+        "reserved_bytes": timeline.reserved,
+    }
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(trace), name="event"))
+
+
+def sites(result: ProbeResult) -> pd.DataFrame:
+    """Return live requested bytes at the peak by line, module and category, largest first.
+
+    ``bytes`` sums to ``result.peak.requested_bytes``; ``count`` is in blocks. No rows where nothing was measured.
+    """
+    rows = result.peak.sites if result.peak else ()
+    return _table(SITES, ({**vars(row), **vars(row.site)} for row in rows))
+
+
+def categories(result: ProbeResult) -> pd.DataFrame:
+    """Return live requested bytes at the peak by category; ``bytes`` sums to ``result.peak.requested_bytes``."""
+    rows = result.peak.categories.items() if result.peak else ()
+    return _table(CATEGORIES, ({"category": category, "bytes": size} for category, size in rows))
+
+
+def phases(result: ProbeResult) -> pd.DataFrame:
+    """Return the peak inside each phase of each iteration, in order; the largest is the peak of ``result``."""
+    return _table(PHASES, (vars(row) for row in result.phases))
+
+
+def fixes(result: ProbeResult) -> pd.DataFrame:
+    """Return each allocator setting that was replayed on the same allocations; no rows where none was tried."""
+    return _table(FIXES, (vars(row) for row in (result.verdict.fixes if result.verdict else ())))
+
+
+def steps(result: BisectResult | Branch) -> pd.DataFrame:
+    """Return the steps of a search, or of a branch that a merge brought in.
+
+    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``keys`` are separated by
+    commas.
+    """
+    return _table(STEPS, (_step(row) for row in result.steps))
+
+
+def probes(result: BisectResult) -> pd.DataFrame:
+    """Return every question that a search asked, in order; its bytes are missing where nothing was measured."""
+    return _table(PROBES, (_probe(row) for row in result.probes))
+
+
+def grown_sites(result: BisectResult) -> pd.DataFrame:
+    """Return the lines whose live bytes differ between the last good and the first bad probe.
+
+    ``delta_bytes`` sums to ``result.change.live_bytes``. A row that no line stands for has no file, and its category
+    says what it is.
+    """
+    nowhere = Site(file="", line=0, function="")
+    rows = ({**vars(row), **vars(row.site or nowhere), "delta_bytes": row.delta_bytes} for row in result.sites)
+    return _table(GROWN_SITES, rows)
+
+
+def _step(row: StepRow) -> dict[str, Any]:
+    sizes = {"delta_live_bytes": row.delta.live_bytes, "delta_reserved_bytes": row.delta.reserved_bytes}
+    return {**vars(row), **sizes, "keys": _listed(row.keys)}
+
+
+def _probe(row: ProbeRecord) -> dict[str, Any]:
+    return {**row.to_json(), "keys": _listed(row.keys)}
+
+
+def _listed(keys: tuple[str, ...] | None) -> str | None:
+    return None if keys is None else ", ".join(keys)
+
+
+def _table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the named fields of ``rows``."""
+    kept = list(rows)
+    return pd.DataFrame({name: pd.Series([row[name] for row in kept], dtype=kind) for name, kind in columns.items()})
+
+
+def _sites(trace: Trace, stack_ids: NDArray[np.int32], choose: SiteOf) -> pd.Categorical[str]:
+    """Return the line that stands for each event's stack."""
+    chosen = [choose(stack, "") for stack in trace.stacks]
+    return _words(stack_ids, [str(site) if site else "" for site in chosen])
+
+
+def _words(ids: NDArray[np.integer], words: Sequence[str]) -> pd.Categorical[str]:
+    """Return ``words[id]`` for each id; only words that occur are categories, and equal words are one."""
+    used, place = np.unique(ids, return_inverse=True)
+    number: dict[str, int] = {}
+    codes = [number.setdefault(words[index], len(number)) for index in used.tolist()]
+    categories = pd.Index(list(number), dtype=str)
+    return pd.Categorical.from_codes(np.array(codes, dtype=np.int64)[place], categories=categories)

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from oomscope.bisect.result import Branch
+from oomscope.report import frames
+from oomscope.snapshot.attribution import by_site
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Category, Frame, Moment
+from oomscope.units import GiB, MiB
+from tests.unit.report import results, searches
+from tests.unit.snapshot.strategies import recordings
+
+OF_A_PROBE = (frames.sites, frames.categories, frames.phases, frames.fixes)
+OF_A_SEARCH = (frames.steps, frames.probes, frames.grown_sites)
+
+
+@given(recordings())
+def test_events_say_what_the_trace_says(recording) -> None:
+    trace, segments, live = recording
+    events = frames.events(trace, segments)
+    assert events["action"].tolist() == [Action(code).name.lower() for code in trace.action]
+    assert events["address"].tolist() == trace.address.tolist()
+    assert events["category"].tolist() == [Category(code).label for code in trace.category]
+    moments = list(zip(events["phase"], events["iteration"], events["microbatch"], strict=True))
+    assert moments == [trace.moments[index] for index in trace.moment_id]
+    assert events["live_bytes"].tolist() == live
+    assert events["reserved_bytes"].tolist() == Timeline.of(trace, segments).reserved.tolist()
+
+
+@given(recordings())
+def test_requests_less_frees_are_the_change_of_live_bytes(recording) -> None:
+    trace, segments, _ = recording
+    timeline = Timeline.of(trace, segments)
+    sizes = frames.events(trace, segments).groupby("action", observed=True)["size"].sum()
+    change = sizes.get("alloc", 0) - sizes.get("free_requested", 0)
+    assert change == timeline.end_live_bytes - timeline.initial_live_bytes
+
+
+@given(recordings())
+def test_the_largest_live_bytes_of_a_group_are_its_peak(recording) -> None:
+    trace, segments, _ = recording
+    events = frames.events(trace, segments)
+    peaks = events.groupby(["phase", "iteration"], observed=True)["live_bytes"].max()
+    assert peaks.to_dict() == {
+        (row.phase, row.iteration): row.live_bytes for row in Timeline.of(trace, segments).phase_peaks()
+    }
+
+
+def test_an_event_names_its_line_and_the_forward_line_behind_it() -> None:
+    forward, backward = Frame("/home/a/model.py", 7, "forward"), Frame("/home/a/train.py", 9, "step")
+    inner = Frame("/home/a/lib/python3.11/site-packages/torch/nn/functional.py", 1, "linear")
+    builder = TraceBuilder()
+    moment = Moment("backward", 1, 3)
+    builder.event(Action.ALLOC, 2**63, 5, 7, 11, (inner, backward), moment, Category.GRADIENT, "mlp", (forward,))
+    builder.event(Action.FREE_REQUESTED, 2**63, 5, 7, 12)
+    first, second = frames.events(builder.build()).to_dict("records")
+    assert first == {
+        "action": "alloc",
+        "address": 2**63,
+        "size": 5,
+        "stream": 7,
+        "time_us": 11,
+        "phase": "backward",
+        "iteration": 1,
+        "microbatch": 3,
+        "category": "gradient",
+        "module": "mlp",
+        "site": "/home/a/train.py:9 step",
+        "forward_site": "/home/a/model.py:7 forward",
+        "live_bytes": 5,
+        "reserved_bytes": 0,
+    }
+    assert (second["site"], second["forward_site"], second["live_bytes"]) == ("", "", 0)
+
+
+def test_the_caller_may_choose_the_line_of_a_stack() -> None:
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 1, stack=(Frame("a.py", 1, "f"), Frame("b.py", 2, "g")))
+
+    def outermost(stack, module):
+        return Site(file=stack[-1].filename, line=stack[-1].line, function=stack[-1].name) if stack else None
+
+    assert frames.events(builder.build(), choose=outermost)["site"].tolist() == ["b.py:2 g"]
+
+
+def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
+    builder = TraceBuilder()
+    for address in range(3):
+        builder.event(Action.ALLOC, address, 10)
+    builder.event(Action.FREE_REQUESTED, 0, 10)
+    trace = builder.build()
+    events = frames.events(trace)
+    peak = Timeline.of(trace).peak_event()
+    assert events.index.name == "event"
+    assert events["live_bytes"].idxmax() == peak
+    assert events.loc[peak, "live_bytes"] == sum(row.bytes for row in by_site(Timeline.of(trace), peak)) == 30
+
+
+@pytest.mark.parametrize("result", [results.FITS, results.OOM])
+def test_lines_and_categories_sum_to_the_peak(result) -> None:
+    assert frames.sites(result)["bytes"].sum() == result.peak.requested_bytes
+    assert frames.categories(result)["bytes"].sum() == result.peak.requested_bytes
+    by_category = frames.sites(result).groupby("category")["bytes"].sum()
+    assert by_category.to_dict() == {name: size for name, size in result.peak.categories.items() if size}
+
+
+def test_a_line_is_file_line_function_and_module() -> None:
+    assert frames.sites(results.FITS).to_dict("records")[0] == {
+        "file": "/src/tinytrain/model.py",
+        "line": 88,
+        "function": "forward",
+        "module": "layers.3.mlp",
+        "category": "activation",
+        "bytes": 5 * GiB,
+        "count": 12,
+    }
+
+
+def test_the_largest_phase_is_the_peak() -> None:
+    phases = frames.phases(results.FITS)
+    assert phases["phase"].tolist() == ["init", "forward", "backward"]
+    assert phases["requested_bytes"].max() == results.PEAK.requested_bytes
+    assert phases["reserved_bytes"].max() == results.PEAK.reserved_bytes
+
+
+def test_fixes_keep_what_is_missing() -> None:
+    fixes = frames.fixes(results.OOM)
+    assert fixes["survives"].tolist() == [False, True]
+    assert fixes["failed_event"].isna().tolist() == [False, True]
+    assert fixes["failed_event"][0] == 99
+    assert fixes["margin_bytes"].tolist() == [-1, 2 * GiB]
+
+
+@pytest.mark.parametrize("result", [searches.COMMITS, searches.SUSPECTS])
+def test_grown_lines_sum_to_the_change(result) -> None:
+    grown = frames.grown_sites(result)
+    assert grown["after_bytes"].sum() - grown["before_bytes"].sum() == grown["delta_bytes"].sum()
+    assert grown["delta_bytes"].sum() == result.change.live_bytes
+    nowhere = grown[grown["file"] == ""]
+    assert nowhere[["category", "delta_bytes"]].values.tolist() == [["the request that failed", 512 * MiB]]
+
+
+@pytest.mark.parametrize("result", searches.EVERY)
+def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
+    good, bad = (next(row.bytes for row in result.probes if row.role == role) for role in ("good end", "bad end"))
+    steps = frames.steps(result)
+    assert steps["delta_live_bytes"].sum() == (bad - good).live_bytes
+    assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes
+
+
+def test_steps_of_a_merged_branch() -> None:
+    branch = Branch(merge=searches.MIDDLE, steps=searches.COMMITS.steps[:1])
+    assert frames.steps(branch)["commit"].tolist() == [searches.MIDDLE]
+
+
+def test_probes_without_a_measurement_have_no_bytes() -> None:
+    probes = frames.probes(searches.COMMITS)
+    assert probes["answer"].tolist() == ["good", "bad", "untestable"]
+    assert probes["live_bytes"].tolist() == [6 * GiB, 8 * GiB, pd.NA]
+    assert probes["keys"].isna().all()
+    assert frames.probes(searches.KEYS)["keys"].tolist() == ["", "data.seq_length"]
+
+
+@pytest.mark.parametrize("table", OF_A_PROBE, ids=lambda table: table.__name__)
+def test_nothing_measured_is_no_rows_of_the_same_columns(table) -> None:
+    full, empty = table(results.OOM), table(results.BROKEN)
+    assert (len(full) > 0, len(empty)) == (True, 0)
+    pd.testing.assert_series_equal(full.dtypes, empty.dtypes)
+
+
+@pytest.mark.parametrize("table", OF_A_SEARCH, ids=lambda table: table.__name__)
+def test_an_empty_search_is_no_rows_of_the_same_columns(table) -> None:
+    full, empty = table(searches.COMMITS), table(replace(searches.COMMITS, sites=(), steps=(), probes=()))
+    assert (len(full) > 0, len(empty)) == (True, 0)
+    pd.testing.assert_series_equal(full.dtypes, empty.dtypes)
+
+
+def test_an_empty_trace_has_typed_columns() -> None:
+    empty = frames.events(TraceBuilder().build())
+    assert len(empty) == 0
+    assert empty["address"].dtype == np.uint64
+    assert empty["size"].dtype == np.int64
+    assert empty["site"].dtype == "category"
+
+
+def test_changing_a_table_leaves_the_trace_alone() -> None:
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 10)
+    trace = builder.build()
+    events = frames.events(trace)
+    events.loc[0, "size"] = 99
+    assert trace.size.tolist() == [10]
