@@ -10,6 +10,7 @@ import click
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.output import print_json, print_report, refuse_existing, write_file
 from oomscope.cli.search import SearchOptions, run_search
+from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, write_bisect_tables
 from oomscope.errors import ExitCode
 
 PATHS = "oomscope.paths"
@@ -38,12 +39,21 @@ class PathsAfterDashes(click.Command):
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
 @json_option
 @click.pass_context
 def bisect(
-    ctx: click.Context, /, *, html: Path | None, force: bool, quiet: bool, as_json: bool, **given: Any
+    ctx: click.Context,
+    /,
+    *,
+    html: Path | None,
+    tables: Path | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
 ) -> ExitCode:
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
 
@@ -61,6 +71,7 @@ def bisect(
     from oomscope.report.console import progress_console, result_console
 
     refuse_existing(html, force=force, option="--html")
+    refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
     options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], **given)
     progress = None if quiet else progress_console()
@@ -80,4 +91,6 @@ def bisect(
         from oomscope.report.html import bisect_page
 
         write_file(html, bisect_page(result, title=f"Bisect of {options.ends}"))
+    if tables is not None:
+        write_bisect_tables(tables, result)
     return result.exit_code

@@ -13,6 +13,7 @@ from oomscope.cli.output import keep_log, print_json, print_report, refuse_exist
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, write_probe_tables
 from oomscope.errors import ConfigError
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @measurement_options
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--git-bisect", is_flag=True, help="Exit as git bisect run expects: 0 fits, 1 OOM, 125 untestable.")
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
@@ -40,6 +42,7 @@ def probe(
     repo: Path | None,
     snapshot: Path | None,
     html: Path | None,
+    tables: Path | None,
     force: bool,
     git_bisect: bool,
     quiet: bool,
@@ -53,6 +56,7 @@ def probe(
     """
     refuse_existing(snapshot, force=force, option="--snapshot")
     refuse_existing(html, force=force, option="--html")
+    refuse_existing_tables(tables, PROBE_TABLES, force=force)
     source = config_source(words, preset, settings_overrides(settings))
     try:
         plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
@@ -76,6 +80,8 @@ def probe(
         write_file(html, probe_page(result, title=plan.title))
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
+    if tables is not None:
+        write_probe_tables(tables, result, plan.job)
     if result.failure and result.failure.detail and not as_json:
         remark(f"What the target said: {keep_log(result.failure.detail)}")
     if git_bisect:

@@ -1,0 +1,137 @@
+"""``--csv DIR``: the tables of one result as CSV files in a folder, all of them or what the folder held before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.cli.options import FILE
+from oomscope.cli.output import refuse_existing, remark
+from oomscope.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from oomscope.bisect.result import BisectResult
+    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.result import ProbeResult
+
+PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
+BISECT_TABLES = ("steps", "probes", "grown_sites")
+"""Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
+
+csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
+
+
+def refuse_existing_tables(directory: Path | None, names: Sequence[str], *, force: bool) -> None:
+    """Refuse, before any work is done, to overwrite a table of the user's.
+
+    Raises:
+        InputError: ``directory`` is a file or its folder does not exist, or it holds one of the tables and ``force``
+            is not set.
+    """
+    if directory is None:
+        return
+    if directory.is_dir():
+        for name in names:
+            refuse_existing(directory / _file(name), force=force, option="--csv")
+    elif directory.exists():
+        raise InputError("is not a directory", where=str(directory), remedy="give a folder to --csv")
+    else:
+        refuse_existing(directory, force=force, option="--csv")
+
+
+def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> None:
+    """Write the tables of a probe; ``events`` is one of them where its snapshot was written.
+
+    Raises:
+        InputError: the place cannot be written to.
+        SnapshotError: the snapshot cannot be read back.
+    """
+    from oomscope.report import frames
+
+    tables = {
+        "sites": frames.sites(result),
+        "categories": frames.categories(result),
+        "phases": frames.phases(result),
+        "fixes": frames.fixes(result),
+    }
+    if result.snapshot is not None:
+        tables["events"] = _events(result.snapshot, job)
+    _write(directory, tables, PROBE_TABLES)
+
+
+def write_bisect_tables(directory: Path, result: BisectResult) -> None:
+    """Write the tables of a search.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report import frames
+
+    tables = {
+        "steps": frames.steps(result),
+        "probes": frames.probes(result),
+        "grown_sites": frames.grown_sites(result),
+    }
+    _write(directory, tables, BISECT_TABLES)
+
+
+def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
+    """Return the events of a probe's snapshot, with the lines that its result names."""
+    from oomscope.probe.sites import site_rule
+    from oomscope.report import frames
+    from oomscope.snapshot.load import load_snapshot
+
+    recorded = load_snapshot(snapshot)
+    trace = max(recorded.traces, key=len)  # a device that was not probed has no events
+    return frames.events(trace, recorded.segments, choose=site_rule(job).site_of)
+
+
+def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
+    """Write ``tables``, and remove what an earlier run left of ``names``: the folder speaks of one result."""
+    target = directory.absolute()
+    is_new = not target.is_dir()
+    try:
+        staging = Path(tempfile.mkdtemp(dir=target.parent if is_new else target, prefix=f".{target.name}."))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    try:
+        for name, table in tables.items():
+            _write_table(staging / _file(name), table)
+        if is_new:
+            staging.chmod(0o755)
+            staging.replace(target)
+        else:
+            for name in tables:
+                (staging / _file(name)).replace(target / _file(name))
+            for name in set(names) - set(tables):
+                (target / _file(name)).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for name in tables:
+        remark(f"Wrote {directory / _file(name)}")
+
+
+def _write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write one table; an index with a name is its first column."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table.to_csv(file, index=table.index.name is not None, lineterminator="\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _file(name: str) -> str:
+    return f"{name}.csv"
+
+
+def _unwritable(directory: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write: {error.strerror}", where=str(directory), remedy="choose another place")
