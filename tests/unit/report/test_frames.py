@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,8 @@ from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Category, Frame, Moment
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
+from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.report import results, searches
 from tests.unit.snapshot.strategies import recordings
@@ -198,3 +202,26 @@ def test_changing_a_table_leaves_the_trace_alone() -> None:
     events = frames.events(trace)
     events.loc[0, "size"] = 99
     assert trace.size.tolist() == [10]
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "python.md"
+EXAMPLE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL))
+
+
+def test_the_worked_example_of_the_documentation(tmp_path: Path, monkeypatch, capsys) -> None:
+    builder = TraceBuilder()
+    for address, phase, category in ((0, "init", Category.PARAMETER), (1, "forward", Category.ACTIVATION)):
+        builder.event(Action.ALLOC, address, 2 * GiB, 0, 1, (), Moment(phase, 0, 0), category)
+    builder.event(Action.FREE_REQUESTED, 1, 2 * GiB)
+    builder.event(Action.ALLOC, 1, 4 * GiB, 0, 1, (), Moment("loss", 0, 0), Category.TEMPORARY)
+    builder.event(Action.FREE_REQUESTED, 1, 4 * GiB)
+    trace = builder.build()
+    write_snapshot(Snapshot(segments=(), traces=(trace,)), tmp_path / "trace.pickle")
+    result = replace(results.FITS, peak=replace(results.PEAK, event=Timeline.of(trace).peak_event()))
+    (tmp_path / "probe.json").write_text(json.dumps(result.to_json()))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(EXAMPLE, names)
+    live = names["by_phase"].stack().dropna()
+    assert live[live > 0].to_dict() == {("parameter", "init"): 2 * GiB, ("temporary", "loss"): 4 * GiB}
+    assert "activation    5.0" in capsys.readouterr().out
