@@ -76,6 +76,10 @@ class TraceBuilder:
         """Return the id of a stack, innermost frame first."""
         return self._stacks.id_of(frames)
 
+    def stack(self, number: int) -> Stack:
+        """Return the stack that :meth:`intern_stack` numbered ``number``."""
+        return self._stacks.items()[number]
+
     def intern_moment(self, moment: Moment) -> int:
         """Return the id of a moment."""
         return self._moments.id_of(moment)

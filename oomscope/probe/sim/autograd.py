@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch.autograd import graph
+from torch.utils.hooks import BackwardHook
 
+from oomscope.probe.sim.backend import module
 from oomscope.probe.sim.replace import replaced
 
 POISON = "the simulated device stopped this backward pass"
@@ -37,6 +39,8 @@ class BackwardGuard:
         self._begin = begin
         self._end = end
         self._depth = 0
+        self.stream = 0
+        """The stream that was current when the outermost backward pass began."""
         self._kept: BaseException | None = None
 
     @property
@@ -73,6 +77,7 @@ class BackwardGuard:
         """Run the engine; raise what was kept instead of the engine's own complaint about the poison."""
         self._depth += 1
         if self._depth == 1:
+            self.stream = module.current_stream().stream_id
             self._begin()
         try:
             result = _engine_run(*args, **kwargs)
@@ -111,7 +116,14 @@ class BackwardGuard:
         def register_post_accumulate(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
             return on_accumulated(tensor, self.guard(hook, failed=None))
 
+        begin_module_hooks = BackwardHook.__init__
+
+        def guard_module_hooks(hook: BackwardHook, module: Any, after: Any, before: Any) -> None:
+            guarded = [[self.guard(function, failed=None) for function in functions] for functions in (after, before)]
+            begin_module_hooks(hook, module, *guarded)
+
         with (
+            replaced(BackwardHook, __init__=guard_module_hooks),
             torch.autograd.set_multithreading_enabled(False),
             replaced(graph, _engine_run_backward=self.run),
             replaced(torch.autograd, _engine_run_backward=self.run),

@@ -122,6 +122,8 @@ class SimModule:
 
     def __init__(self) -> None:
         self.queue: Queue | None = None
+        self.capability = (9, 0)
+        self.name = DEVICE_TYPE
         self._stream: SimStream | None = None
         self._seed = 0
         self._rng_state = torch.zeros(16, dtype=torch.uint8)
@@ -156,7 +158,16 @@ class SimModule:
         from types import SimpleNamespace
 
         total = self.mem_get_info()[1]
-        return SimpleNamespace(name="sim", total_memory=total, multi_processor_count=0)
+        major, minor = self.capability
+        return SimpleNamespace(name=self.name, total_memory=total, major=major, minor=minor)
+
+    def get_device_name(self, device: Any = None) -> str:
+        """Return the name of the card that is played."""
+        return self.name
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        """Return the card's compute capability."""
+        return self.capability
 
     @contextmanager
     def device(self, device: Any) -> Iterator[None]:

@@ -54,6 +54,18 @@ IN_PLACE_COLLECTIVES: Final = {torch.ops.c10d.allreduce_, torch.ops.c10d.broadca
 OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
 """Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
 
+IN_PLACE_TWINS: Final = {
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+}
+"""What backward formulas do in place on fresh zeros, and out of place for a tensor subclass such as a fake tensor.
+
+Source: PyTorch torch/csrc/autograd/FunctionsManual.cpp, ``areAnyTensorSubclassLike``.
+"""
+
 UNIQUE_STORAGE_COUNT: Final = 2
 """References to a gradient's storage, as this mode sees it, when the engine's buffer is its only owner: the
 buffer's tensor and the Python object that asks."""
@@ -108,6 +120,9 @@ class SimMode(TorchDispatchMode):
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._forward_of: dict[int, Origin] = {}
         self._workspaces: set[tuple[bool, int]] = set()
+        self._overflow_flags: set[int] = set()
+        self.reads: dict[int, int] = {}
+        """How often each stack, by its id in the trace, was given a stand-in for data."""
         self._special: dict[Any, Callable[[Call], Any]] = {
             aten._local_scalar_dense.default: self._read_scalar,
             aten.record_stream.default: self._record_stream,
@@ -116,7 +131,9 @@ class SimMode(TorchDispatchMode):
             aten.copy_.default: self._copy_into,
             aten._to_copy.default: self._to_copy,
             aten.add.Tensor: self._add,
+            **dict.fromkeys(IN_PLACE_TWINS, self._accumulate_into_fresh),
             aten.index.Tensor: self._index,
+            aten._amp_foreach_non_finite_check_and_unscale_.default: self._check_overflow,
         }
 
     def __torch_dispatch__(
@@ -170,7 +187,8 @@ class SimMode(TorchDispatchMode):
         """Return the operation's origin and, in backward, the stack of the forward operation behind it.
 
         An autograd node is numbered just before its operation is dispatched, so the latest number names the
-        operation at hand in forward, and ``_current_autograd_node`` gives it back in backward.
+        operation at hand in forward, and ``_current_autograd_node`` gives it back in backward. The engine runs a node
+        on the stream of its forward, unless code inside the node chose another.
         """
         origin = self._position.origin(frame, module.current_stream().stream_id)
         forward = 0
@@ -179,7 +197,7 @@ class SimMode(TorchDispatchMode):
             cause = self._forward_of.get(node._sequence_nr()) if node is not None else None
             if cause is not None:
                 forward = cause.stack
-                stream = cause.stream if from_engine else origin.stream
+                stream = cause.stream if origin.stream == self._guard.stream else origin.stream
                 origin = Origin(origin.stack, cause.module or origin.module, stream)
         if not from_engine:
             self._forward_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
@@ -191,6 +209,8 @@ class SimMode(TorchDispatchMode):
             return self._make_pinned(call)
         written_out = OWN_RULES.get(func)
         if written_out is not None:
+            if func in standins.SIZED_BY_DATA:
+                self._note_read(call)
             with self._fake:
                 out = written_out(*args, **kwargs)
         else:
@@ -262,7 +282,19 @@ class SimMode(TorchDispatchMode):
 
     def _read_scalar(self, call: Call) -> Any:
         self._memory.synchronize(call.origin.stream)
-        return standins.scalar(call.args[0])
+        tensor = call.args[0]
+        if tensor.untyped_storage()._cdata in self._overflow_flags:
+            return 0.0
+        self._note_read(call)
+        return standins.scalar(tensor)
+
+    def _check_overflow(self, call: Call) -> Any:
+        """Find no overflow in scaled gradients, so that a ``GradScaler`` lets the optimizer step."""
+        self._overflow_flags.add(call.args[1].untyped_storage()._cdata)
+        return self._compute(call)
+
+    def _note_read(self, call: Call) -> None:
+        self.reads[call.origin.stack] = self.reads.get(call.origin.stack, 0) + 1
 
     def _record_stream(self, call: Call) -> None:
         tensor, stream = call.args
@@ -301,10 +333,19 @@ class SimMode(TorchDispatchMode):
             return call.args[0]
         return self._compute(call)
 
+    def _accumulate_into_fresh(self, call: Call) -> Any:
+        """Write into the zeros that a backward formula has just made for it, as on CUDA."""
+        target = call.args[0]
+        if call.from_engine and not torch.is_grad_enabled() and _only_owner(target):
+            self._compute(call._replace(func=IN_PLACE_TWINS[call.func]))
+            return target
+        return self._compute(call)
+
     def _index(self, call: Call) -> Any:
         masks = [index for index in call.args[1] if index is not None and index.dtype in {torch.bool, torch.uint8}]
         if not masks:
             return self._compute(call)
+        self._note_read(call)
         with self._fake:
             out = standins.boolean_index(*call.args)
         self._borrow(call, [(mask.numel() * mask.dim() * 8, Category.TEMPORARY) for mask in masks])
@@ -352,13 +393,29 @@ class SimMode(TorchDispatchMode):
         def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
             return isinstance(tensor, FakeTensor) and self._host.is_pinned(tensor.untyped_storage())
 
+        swap: Callable[..., None] = torch.utils.swap_tensors
+
+        def swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
+            self._forget_conversions()
+            swap(first, second)
+
         with (
             replaced(torch.UntypedStorage, resize_=resize_),
             replaced(torch.Tensor, pin_memory=pin_memory, is_pinned=is_pinned),
+            replaced(torch.utils, swap_tensors=swap_tensors),
             _literals_built_on_host(),
             self,
         ):
             yield
+
+    def _forget_conversions(self) -> None:
+        """Drop the fake mode's weak references to tensors it has met: a tensor that has any cannot be swapped.
+
+        ``torch.nn.Module.to`` swaps parameters, and would otherwise fail at the second conversion.
+        """
+        converter = self._fake.fake_tensor_converter.meta_converter
+        converter.tensor_memo.clear()
+        converter.storage_memo.clear()
 
 
 @contextmanager
@@ -377,13 +434,19 @@ def _literals_built_on_host() -> Iterator[None]:
 
 def _can_accumulate(buffer: torch.Tensor, incoming: torch.Tensor) -> bool:
     return (
-        isinstance(buffer, FakeTensor)
-        and isinstance(incoming, FakeTensor)
+        isinstance(incoming, FakeTensor)
         and buffer.shape == incoming.shape
         and buffer.dtype is incoming.dtype
+        and _only_owner(buffer)
         and is_non_overlapping_and_dense_or_false(buffer)
-        and torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) <= UNIQUE_STORAGE_COUNT
     )
+
+
+def _only_owner(tensor: torch.Tensor) -> bool:
+    """Say whether nobody but the caller holds ``tensor``'s storage."""
+    if not isinstance(tensor, FakeTensor):
+        return False
+    return bool(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) <= UNIQUE_STORAGE_COUNT)
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:

@@ -77,21 +77,29 @@ class SimMemory:
 
     # Storages -------------------------------------------------------------------------------------------------
 
+    @property
+    def served(self) -> bool:
+        """Whether anything was ever allocated."""
+        return self._clock > 0
+
     def tenant_of(self, storage: torch.UntypedStorage) -> Tenant | None:
         """Return the tenant that ``storage`` is, if it was ever served."""
         entry = self._tenants.get(storage._cdata)
         return entry[1] if entry else None
 
     def adopt(self, storage: torch.UntypedStorage, origin: Origin, category: Category, *, forward: int = 0) -> None:
-        """Serve a storage that was just born; its death frees the block.
+        """Serve a storage that was just born, or has grown under an operation; its death frees the block.
 
         Raises:
             torch.OutOfMemoryError: the allocator cannot serve it.
         """
         key = storage._cdata
-        if key in self._tenants:
-            return
         nbytes = storage.nbytes()
+        known = self._tenants.get(key)
+        if known is not None:
+            if known[1].nbytes != nbytes:
+                self.resized(storage, origin, known[1].category)
+            return
         tenant = self.serve(nbytes, origin, category, forward=forward)
         self._tenants[key] = (weakref.ref(storage, partial(self._storage_died, key)), tenant)
         self._newborn.append(tenant)

@@ -15,13 +15,17 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import save_on_cpu
 
-from oomscope.probe.sim.backend import DEVICE_TYPE
+from oomscope.probe.sim.backend import DEVICE_TYPE, module
 from oomscope.probe.sim.replace import replaced
 
 aten = torch.ops.aten
 
 HALF: Final = (torch.float16, torch.bfloat16)
 FLASH_MAX_HEAD_DIM: Final = 256
+FLASH_MIN_CAPABILITY: Final = (8, 0)
+
+SEEN_WHOLE: Final = ("silu_backward", "mish_backward", "native_channel_shuffle")
+"""Operations with a CUDA kernel of their own that torch decomposes for other devices (native_functions.yaml)."""
 
 _library: torch.library.Library | None = None
 
@@ -38,6 +42,8 @@ def install() -> None:
     _library.impl("_fused_rms_norm", FusedRMSNorm.kernel, "PrivateUse1")
     _library.impl("rms_norm", rms_norm, "AutogradPrivateUse1")
     _library.impl("rms_norm", rms_norm, "PrivateUse1")
+    for name in SEEN_WHOLE:
+        _library.impl(name, torch.library.fallthrough_kernel, "AutogradPrivateUse1")
     _admit_fakes_to_foreach()
 
 
@@ -85,7 +91,13 @@ KERNELS: Final = {aten._foreach_norm.Scalar: foreach_norm}
 
 
 def attention_backend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, grouped: bool
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    grouped: bool,
+    causal: bool = False,
 ) -> str:
     """Return ``flash``, ``efficient`` or ``math``: the kernel that CUDA's dispatcher would take.
 
@@ -101,6 +113,8 @@ def attention_backend(
         and query.dtype in HALF
         and same_width
         and query.shape[-1] <= FLASH_MAX_HEAD_DIM
+        and module.capability >= FLASH_MIN_CAPABILITY
+        and not (causal and query.shape[-2] != key.shape[-2])
     ):
         return "flash"
     heads_equal = query.dim() == 4 and query.shape[1] == key.shape[1]
@@ -121,7 +135,7 @@ def scaled_dot_product_attention(  # noqa: PLR0917 - the operation's own signatu
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Route ``torch.nn.functional.scaled_dot_product_attention`` as CUDA does. Shapes ``[b, a, s, d]``."""
-    backend = attention_backend(query, key, value, attn_mask, grouped=enable_gqa)
+    backend = attention_backend(query, key, value, attn_mask, grouped=enable_gqa, causal=is_causal)
     if backend == "flash":
         width = query.shape[-1]
         factor = scale if scale is not None else width**-0.5

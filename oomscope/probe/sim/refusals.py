@@ -1,14 +1,19 @@
-"""What cannot be simulated is refused by name: hard-coded CUDA, ``torch.compile``, kernels without a shape rule."""
+"""What cannot be simulated is refused by name, never measured as something else.
+
+Hard-coded CUDA, ``torch.compile``, kernels without a shape rule, replicas that compare data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from oomscope.errors import UntestableError
+from oomscope.probe.sim.backend import DEVICE_TYPE
 from oomscope.probe.sim.replace import replaced
 
 
@@ -44,6 +49,37 @@ def unsupported(op: object, error: Exception) -> UntestableError:
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Refuse CUDA and ``torch.compile`` inside the block."""
-    with replaced(torch.cuda, _lazy_init=refuse_cuda), replaced(torch, compile=refuse_compile):
+    """Refuse CUDA by name, ``torch.compile`` and replicas with a reducer inside the block."""
+    with (
+        replaced(torch.cuda, _lazy_init=refuse_cuda),
+        replaced(torch, compile=refuse_compile),
+        replaced(torch.autocast, __init__=_unless_cuda(torch.autocast.__init__)),
+        replaced(torch.amp.GradScaler, __init__=_unless_cuda(torch.amp.GradScaler.__init__, default="cuda")),
+        replaced(DistributedDataParallel, __init__=_in_a_world_of_one(DistributedDataParallel.__init__)),
+    ):
         yield
+
+
+def _unless_cuda(initialise: Callable[..., None], *, default: str = "") -> Callable[..., None]:
+    """Return ``initialise`` for other devices; on a machine without a GPU torch would quietly do nothing for cuda."""
+
+    def guarded(owner: object, *args: Any, **kwargs: Any) -> None:
+        named = args[0] if args else kwargs.get("device_type", kwargs.get("device", default))
+        if torch.device(named or DEVICE_TYPE).type == "cuda":
+            refuse_cuda()
+        initialise(owner, *args, **kwargs)
+
+    return guarded
+
+
+def _in_a_world_of_one(initialise: Callable[..., None]) -> Callable[..., None]:
+    """Return ``initialise`` for one rank; with more, the reducer compares data that no other rank sends."""
+
+    def guarded(owner: object, *args: Any, **kwargs: Any) -> None:
+        import torch.distributed as dist
+
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            _refuse("the target uses DistributedDataParallel", "hand over the bare module, or use fully_shard")
+        initialise(owner, *args, **kwargs)
+
+    return guarded

@@ -12,6 +12,7 @@ import torch
 
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import MAX_DEVICE_BYTES
+from oomscope.errors import UntestableError
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sim import autocast, backend, parity, refusals
@@ -23,6 +24,7 @@ from oomscope.probe.sim.position import Position
 from oomscope.probe.sim.temporaries import Card
 from oomscope.probe.sim.watch import Watch
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.sites import user_frame
 from oomscope.snapshot.trace import Category, Snapshot
 
 if TYPE_CHECKING:
@@ -64,13 +66,13 @@ class SimSession:
         self._host = HostMemory()
         self._watch = Watch(self.position, self.memory)
         self._guard = BackwardGuard(self._watch.backward_begins, self._watch.backward_ends)
-        card = Card(
+        self._card = Card(
             compute_capability=settings.gpu.capability,
             multiprocessors=settings.gpu.multiprocessors,
             cublas_workspace_config=settings.cublas_workspace_config,
         )
         self._mode = SimMode(
-            self.memory, self._host, self.position, self._guard, card, op_temporaries=settings.op_temporaries
+            self.memory, self._host, self.position, self._guard, self._card, op_temporaries=settings.op_temporaries
         )
         self._open = ExitStack()
         self.observer = SimObserver(self.position, self.memory)
@@ -80,6 +82,7 @@ class SimSession:
         parity.install()
         autocast.install()
         backend.module.queue = self.memory
+        backend.module.name, backend.module.capability = self._budget.gpu, self._card.compute_capability
         backend.module.set_stream(backend.module.default_stream())
         torch.manual_seed(self._settings.seed)
         for part in (
@@ -110,6 +113,10 @@ class SimSession:
         with self.position.iteration(index):
             yield
         self._watch.label()
+        if not self.memory.served:
+            raise UntestableError(
+                "the target put nothing on the simulated device", remedy="build model and data on ctx.device"
+            )
 
     def watch(self, model: Any, optimizer: Any) -> None:
         """Tell parameters, gradients, optimizer states, modules and phases of the target."""
@@ -118,6 +125,16 @@ class SimSession:
     def measurement(self) -> Measurement:
         """Return what was recorded."""
         return self._final
+
+    def _notes(self) -> tuple[str, ...]:
+        """Say where the program was given stand-ins for data, since memory may depend on them."""
+        if not self._mode.reads:
+            return ()
+        place = user_frame(self.memory.builder.stack(next(iter(self._mode.reads))))
+        times = sum(self._mode.reads.values())
+        line = f"{place.filename}:{place.line}" if place else "an unknown line"
+        said = f"the program read data from the device {times} times, first at {line}; it was given stand-in values"
+        return (said,)
 
     def _state(self) -> Measurement:
         allocator = self.memory.allocator
@@ -143,6 +160,7 @@ class SimSession:
             pinned_bytes=self._host.peak_pinned_bytes,
             allocator_conf=self._settings.allocator_conf,
             versions={"allocator_rules": self._rules.torch_version},
+            notes=self._notes(),
         )
 
 

@@ -1,8 +1,9 @@
 """What a program gets when it asks the simulated device for data: documented stand-in values.
 
 No byte is computed, so ``.item()``, ``bool(tensor)``, ``nonzero`` and the like have nothing to read. Scalars read
-as 1 (floats 1.0, booleans False): a loss of 1.0 survives a logarithm and a division. Results whose *size* depends
-on data get the largest size possible, so that memory is never understated.
+as 1 (floats 1.0, booleans False): a loss of 1.0 survives a logarithm and a division, but a length that is read back
+from the device is 1, too. Results whose *size* depends on data get the largest size possible. The report says how
+often stand-ins were given, and where first.
 """
 
 from __future__ import annotations

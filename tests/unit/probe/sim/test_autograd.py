@@ -94,6 +94,18 @@ def test_an_error_in_a_tensor_hook_leaves_backward(simulate):
             (x * 2).sum().backward()
 
 
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_an_error_in_a_module_hook_leaves_backward(simulate, kind):
+    session = simulate(limit_bytes=50 * MiB)
+    with session:
+        model = torch.nn.Linear(4, 4, device=session.device)
+        hook = lambda *_: torch.empty(100 * MiB, dtype=torch.uint8, device=session.device)  # noqa: E731
+        getattr(model, kind)(hook)
+        x = torch.randn(2, 4, device=session.device, requires_grad=True)
+        with pytest.raises(torch.OutOfMemoryError):
+            model(x).sum().backward()
+
+
 def test_any_error_of_user_code_inside_backward_comes_out_as_itself(simulate):
     class Broken(torch.autograd.Function):
         @staticmethod

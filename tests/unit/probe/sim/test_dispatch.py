@@ -275,3 +275,78 @@ def test_fully_sharded_parameters_are_gathered_one_layer_at_a_time(simulate, wor
         model(torch.randn(8, 1024, device=session.device)).sum().backward()
         whole = 8 * 4 * MiB
         assert torch.sim.max_memory_allocated() < shards + whole
+
+
+def test_outputs_that_grow_are_seen(simulate, story):
+    session = simulate()
+    with session:
+        a = torch.randn(1024, device=session.device)
+        out = torch.empty(0, device=session.device)
+        torch.add(a, a, out=out)
+        grown = torch.empty(0, device=session.device).resize_(512)
+        assert torch.sim.memory_allocated() == 4096 + 4096 + 2048
+        del grown
+    assert story(session.measurement()).allocations() == [4096, 4096, 2048]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.autocast("cuda", dtype=torch.bfloat16),
+        lambda: torch.cuda.amp.autocast(),
+        lambda: torch.amp.GradScaler(),
+        lambda: torch.amp.GradScaler("cuda"),
+    ],
+    ids=["autocast", "cuda.amp", "GradScaler", "GradScaler-cuda"],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_mixed_precision_for_cuda_is_refused_rather_than_ignored(simulate, use):
+    with simulate(), pytest.raises(UntestableError, match="cuda by name"):
+        use()
+
+
+def test_a_target_that_ignores_the_device_is_refused(simulate):
+    session = simulate()
+    refused = pytest.raises(UntestableError, match=r"nothing on the simulated device; build model and data on")
+    with session, refused, session.iteration(0):
+        torch.nn.Linear(4, 4)(torch.ones(2, 4)).sum().backward()
+
+
+def test_replicas_that_compare_data_are_refused(simulate, world):
+    session = simulate()
+    with session:
+        model = torch.nn.Linear(4, 4, device=session.device)
+        with pytest.raises(UntestableError, match="DistributedDataParallel"):
+            torch.nn.parallel.DistributedDataParallel(model)
+
+
+def test_a_python_function_runs_backward_on_the_stream_of_its_forward(simulate, story):
+    class Exp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0].exp()
+
+    session = simulate()
+    with session, session.iteration(0):
+        x = torch.randn(64, 64, device=session.device, requires_grad=True)
+        side = torch.sim.Stream()
+        with torch.sim.stream(side):
+            y = Exp.apply(x)
+        y.sum().backward()
+    trace = session.measurement().trace
+    indices = [i for i in story(session.measurement()).indices("backward") if trace.size[i] == 64 * 64 * 4]
+    assert {int(trace.stream[i]) for i in indices} == {side.stream_id}
+
+
+def test_the_report_says_where_stand_ins_were_given(simulate):
+    session = simulate()
+    with session, session.iteration(0):
+        torch.ones(3, device=session.device).sum().item()
+    (note,) = session.measurement().notes
+    assert "read data from the device 1 times, first at" in note
+    assert "test_dispatch.py" in note

@@ -197,3 +197,69 @@ def test_layer_norm_keeps_two_numbers_a_row(simulate, story):
         found = story(session_so_far(session)).allocations()[before:]
     assert found == [256 * KiB * 4, 256 * 4, 256 * 4]
     assert Action.OOM not in {Action(int(a)) for a in session.measurement().trace.action}
+
+
+@pytest.mark.parametrize(("function", "blocks"), [(functional.silu, 1), (functional.mish, 1)])
+def test_activations_with_a_kernel_of_their_own_have_one_block_of_backward(simulate, story, function, blocks):
+    session = simulate()
+    with session:
+        x = torch.randn(64, 64, device=session.device, requires_grad=True)
+        loss = function(x * 1).sum()
+        before = len(story(session_so_far(session)).allocations())
+        loss.backward()
+        found = story(session_so_far(session)).allocations()[before:]
+    assert found.count(SQUARE) == blocks + 1  # and one for the multiplication by 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, index: x[index],
+        lambda x, index: x.index_select(0, index),
+        lambda x, index: x.gather(0, index[:, None].expand(-1, 64)),
+    ],
+    ids=["index", "index_select", "gather"],
+)
+def test_gradients_are_scattered_into_fresh_zeros_in_place(simulate, story, use):
+    session = simulate()
+    with session:
+        x = torch.randn(64, 64, device=session.device, requires_grad=True)
+        index = torch.zeros(8, dtype=torch.long, device=session.device)
+        loss = use(x * 1, index).sum()
+        before = len(story(session_so_far(session)).allocations())
+        loss.backward()
+        found = story(session_so_far(session)).allocations()[before:]
+    assert found.count(SQUARE) == 2  # the zeros, and the multiplication by 1
+
+
+def test_flash_attention_needs_a_card_that_has_it(simulate):
+    from oomscope.probe.gpus import find_gpu
+
+    session = simulate(gpu=find_gpu("t4"))
+    with session:
+        q = torch.randn(2, 4, 128, 64, device=session.device, dtype=torch.float16, requires_grad=True)
+        assert "Efficient" in functional.scaled_dot_product_attention(q, q, q).grad_fn.name()
+
+
+def test_a_model_may_be_converted_more_than_once(simulate):
+    session = simulate()
+    with session:
+        model = torch.nn.Linear(64, 64).to(session.device).to(torch.bfloat16).to(session.device).half()
+        assert model.weight.dtype is torch.float16
+        assert torch.sim.memory_allocated() == 64 * 64 * 2 + 512
+        model.cpu()
+        assert torch.sim.memory_allocated() == 0
+
+
+def test_a_grad_scaler_lets_the_optimizer_step(simulate):
+    session = simulate()
+    with session:
+        model = torch.nn.Linear(64, 64, device=session.device)
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler("sim")
+        with torch.autocast("sim", dtype=torch.float16):
+            loss = model(torch.randn(8, 64, device=session.device)).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert len(optimizer.state) == 2
