@@ -1,22 +1,34 @@
 """Reads the history of a repository: revisions, the line of commits between two of them, and files as they stood.
 
-Nothing here writes. The line from good to bad is that of first parents, along which each commit contains the one
-before it; what a merge brought in is a line of its own (:func:`Repository.merged_line`).
+It is read through GitPython, and nothing here writes. Three things are git's own: where a repository begins; what a
+revision means, since GitPython reads names by rules of its own (a branch ``beef`` would lose to a commit ``beef...``);
+and what lies at one path in every commit of a line, for which GitPython would parse the directories of each.
+
+The line from good to bad is that of first parents, along which each commit contains the one before it; what a merge
+brought in is a line of its own (:func:`Repository.merged_line`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import dropwhile, takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from oomscope.bisect.git import Git
+from oomscope.bisect.git import Git, complaint
+from oomscope.bisect.history import reading
 from oomscope.bisect.ranges import checked_revision
 from oomscope.errors import GitError
 
-_FIELDS = ("%H", "%T", "%P", "%an", "%aI", "%s")
-_FORMAT = "--format=tformat:" + "%x00".join(_FIELDS)
+if TYPE_CHECKING:
+    import git
+
 _ABBREVIATED = 10
+_UNDECODED = "\N{REPLACEMENT CHARACTER}"
+_ABSOLUTE = ("rev-parse", "--path-format=absolute")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +40,7 @@ class Commit:
     parents: tuple[str, ...]
     author: str
     date: str
-    """Author date, ISO 8601."""
+    """Author date, ISO 8601; empty where it lies beyond the year 9999."""
     subject: str
 
     @property
@@ -62,11 +74,13 @@ class Repository:
     Args:
         path: the directory that the user named: a work tree, a directory in one, or a bare repository.
         common: git's own directory, shared by all work trees.
+        own: git's own directory of the work tree that was named, which has its HEAD.
         is_shallow: history is cut off somewhere.
     """
 
     path: Path
     common: Path
+    own: Path
     is_shallow: bool
 
     @classmethod
@@ -74,23 +88,24 @@ class Repository:
         """Return the repository at or above ``path``.
 
         Raises:
-            GitError: there is none, or git cannot read it.
+            GitError: there is none, git cannot read it, or GitPython cannot.
         """
         if not path.is_dir():
             raise GitError("is no directory", where=str(path), remedy="give --repo a git repository")
+        git = Git(path, _spellings(path))
         try:
-            found = Git(path, _spellings(path)).text(
-                "rev-parse", "--path-format=absolute", "--git-common-dir", "--is-shallow-repository"
-            )
+            found = git.text(*_ABSOLUTE, "--git-common-dir", "--is-shallow-repository", "--show-object-format")
+            own = git.text(*_ABSOLUTE, "--git-dir")
         except GitError as error:
             raise GitError(error.message, where=str(path), remedy="give --repo a git repository") from None
-        common, shallow = found.rsplit("\n", 1)
-        return cls(path.absolute(), Path(common), shallow == "true")
-
-    @property
-    def git(self) -> Git:
-        """Git run in the repository's own directory, so that no index or work tree comes into play."""
-        return Git(self.common, (self.common, *_spellings(self.path)))
+        common, shallow, names = found.rsplit("\n", 2)
+        if names == "sha256":
+            raise GitError(
+                "its objects have SHA-256 names, which GitPython cannot read",
+                where=str(path),
+                remedy="give --repo a repository with SHA-1 names",
+            )
+        return cls(path.absolute(), Path(common), Path(own), shallow == "true")
 
     @property
     def name(self) -> str:
@@ -104,27 +119,26 @@ class Repository:
             GitError: there is no such commit.
         """
         checked_revision(revision)
-        git = Git(self.path, self.git.trusted)
-        try:
-            found = git.text("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        except GitError as error:
-            cut = "; the clone is shallow: run git fetch --unshallow" if self.is_shallow else ""
-            said = "" if error.message.startswith("git: status") else f" ({error.message})"
-            raise GitError(
-                f"no such commit{said}", where=f"{self.path}: {revision}", remedy=f"give a commit, tag or branch{cut}"
-            ) from None
-        return self.read_headers([found])[0]
+        wanted = ("--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        with reading(self.own) as repo:
+            status, found, said = repo.git.rev_parse(*wanted, with_extended_output=True, with_exceptions=False)
+            if status == 0:
+                return self._header(_commit(repo, found))
+        cut = "; the clone is shallow: run git fetch --unshallow" if self.is_shallow else ""
+        why = f" ({complaint(said, status)})" if said else ""
+        raise GitError(
+            f"no such commit{why}", where=f"{self.path}: {revision}", remedy=f"give a commit, tag or branch{cut}"
+        )
 
     def read_headers(self, hashes: Iterable[str]) -> list[Commit]:
         """Return the headers of the commits ``hashes``, in that order."""
-        wanted = "".join(f"{name}\n" for name in hashes)
-        if not wanted:
-            return []
-        return _parse(self.git.output("log", "--no-walk=unsorted", "--stdin", "-z", _FORMAT, stdin=wanted.encode()))
+        with reading(self.common) as repo:
+            return [self._header(_commit(repo, name)) for name in hashes]
 
     def contains(self, descendant: Commit, ancestor: Commit) -> bool:
         """Return whether ``ancestor`` is ``descendant`` or one of its ancestors."""
-        return self.git.succeeds("merge-base", "--is-ancestor", ancestor.hash, descendant.hash)
+        with reading(self.common) as repo:
+            return repo.is_ancestor(_commit(repo, ancestor.hash), _commit(repo, descendant.hash))
 
     def line(self, good: Commit, bad: Commit, paths: Sequence[str] = ()) -> Line:
         """Return the line of first parents from ``good`` to ``bad``, of which ``paths`` keeps those that touch them.
@@ -176,23 +190,41 @@ class Repository:
     def objects_at(self, commits: Sequence[Commit], path: str) -> list[str]:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
         wanted = "".join(f"{commit.hash}:{path}\n" for commit in commits)
-        answer = self.git.output("cat-file", "--batch-check=%(objectname)", stdin=wanted.encode())
+        git = Git(self.common, (self.common, *_spellings(self.path)))
+        answer = git.output("cat-file", "--batch-check=%(objectname)", stdin=wanted.encode())
         lines = answer.decode(errors="replace").splitlines()
         return ["" if line.endswith(" missing") else line for line in lines]
 
     def read_file(self, commit: Commit, path: str) -> bytes | None:
         """Return the content of the file ``path`` at ``commit``; None where there is no such file."""
-        found = self.objects_at([commit], path)[0]
-        if not found or self.git.text("cat-file", "-t", found) != "blob":
-            return None
-        return self.git.output("cat-file", "blob", found)
+        with reading(self.common) as repo:
+            try:
+                found = _commit(repo, commit.hash).tree.join(path)
+            except KeyError:
+                return None
+            return bytes(found.data_stream.read()) if found.type == "blob" else None
 
     def _first_parents(self, after: Commit, until: Commit, paths: Sequence[str] = ()) -> list[Commit]:
-        limits = ["--", *paths]
-        answer = self.git.output(
-            "log", "-z", "--first-parent", "--reverse", _FORMAT, until.hash, f"^{after.hash}", *limits
+        with reading(self.common) as repo:
+            walked = repo.iter_commits(f"{after.hash}..{until.hash}", paths, first_parent=True, reverse=True)
+            return [self._header(commit) for commit in walked]
+
+    def _header(self, commit: git.Commit) -> Commit:
+        parents = () if commit.hexsha in self._cut else commit.parents
+        author, message = _words(commit)
+        return Commit(
+            hash=commit.hexsha,
+            tree=commit.tree.hexsha,
+            parents=tuple(parent.hexsha for parent in parents),
+            author=author,
+            date=_date(commit),
+            subject=_subject(message),
         )
-        return _parse(answer)
+
+    @cached_property
+    def _cut(self) -> frozenset[str]:
+        """The commits of a shallow clone whose parents it lacks (gitrepository-layout(5), ``shallow``)."""
+        return frozenset((self.common / "shallow").read_text().split()) if self.is_shallow else frozenset()
 
     def _check_order(self, good: Commit, bad: Commit) -> None:
         where = f"{self.path}: {good.short}..{bad.short}"
@@ -206,22 +238,49 @@ class Repository:
             )
         if self.contains(good, bad):
             raise GitError("good is younger than bad", where=where, remedy="swap them")
-        bases = self.git.text("merge-base", good.hash, bad.hash) if self._related(good, bad) else ""
-        remedy = f"their common ancestor {bases[:_ABBREVIATED]} may do as the good end" if bases else "give an ancestor"
-        raise GitError("good is no ancestor of bad", where=where, remedy=remedy)
+        with reading(self.common) as repo:
+            bases = repo.merge_base(_commit(repo, good.hash), _commit(repo, bad.hash))
+            names = [commit.hexsha for commit in bases]
+        ancestor = f"their common ancestor {names[0][:_ABBREVIATED]} may do as the good end" if names else ""
+        raise GitError("good is no ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
 
-    def _related(self, good: Commit, bad: Commit) -> bool:
-        return self.git.succeeds("merge-base", good.hash, bad.hash)
+
+def _commit(repo: git.Repo, name: str) -> git.Commit:
+    """Return the commit with the full hash ``name``; it is read when it is first asked for something."""
+    from git import Commit as Named
+
+    return Named(repo, bytes.fromhex(name))
 
 
-def _parse(answer: bytes) -> list[Commit]:
-    """Return the commits that git printed in ``_FORMAT`` with ``-z``."""
-    values = answer.decode(errors="replace").split("\0")[:-1]
-    rows = [values[start : start + len(_FIELDS)] for start in range(0, len(values), len(_FIELDS))]
-    return [
-        Commit(hash=name, tree=tree, parents=tuple(parents.split()), author=author, date=date, subject=subject)
-        for name, tree, parents, author, date, subject in rows
-    ]
+def _words(commit: git.Commit) -> tuple[str, str]:
+    """Return the author's name and the message, in the encoding that the commit declares.
+
+    GitPython takes UTF-8 for granted: its test for the header ``encoding`` (git-commit(1), DISCUSSION) never holds.
+    """
+    author, message = commit.author.name or "", str(commit.message)
+    if _UNDECODED not in author + message:
+        return author, message
+    header, _, body = commit.data_stream.read().partition(b"\n\n")
+    declared = re.search(rb"^encoding (\S+)$", header, re.MULTILINE)
+    written = re.search(rb"^author (.*?) ?<", header, re.MULTILINE)
+    try:
+        encoding = declared[1].decode("ascii") if declared else "utf-8"
+        return (written[1] if written else b"").decode(encoding, "replace"), body.decode(encoding, "replace")
+    except (LookupError, UnicodeDecodeError):
+        return author, message
+
+
+def _date(commit: git.Commit) -> str:
+    try:
+        return commit.authored_datetime.isoformat()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _subject(message: str) -> str:
+    """Return the first paragraph of ``message`` in one line, as git's ``%s`` (git-log(1), PRETTY FORMATS)."""
+    lines = dropwhile(lambda line: not line, (line.rstrip(" \t\r") for line in message.split("\n")))
+    return " ".join(takewhile(bool, lines))
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:

@@ -1,8 +1,9 @@
 """Runs git so that nothing but the arguments decides what it does, and so that it writes nothing unasked.
 
 The user's environment and settings are kept out: variables such as ``GIT_DIR`` (set inside hooks) would point git at
-another repository, and settings can run programs. That is why git is called directly here: GitPython reads those
-variables from the process's own environment and always hands it on.
+another repository, and settings can run programs. History is read through GitPython in the same environment
+(:mod:`oomscope.bisect.history`); git itself is called for what GitPython does not do: to find the repository at or
+above a directory (GitPython knows no ``safe.directory``), and for clones and checkouts with all that is in them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _SETTINGS = (
     ("log.showSignature", "false"),
     ("i18n.logOutputEncoding", "UTF-8"),
     ("advice.detachedHead", "false"),
+    ("advice.graftFileDeprecated", "false"),
     ("checkout.workers", "1"),
 )
 """Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook, monitor or
@@ -38,7 +40,8 @@ _VARIABLES = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_OPTIONAL_LOCKS": "0",  # status and diff do not refresh the index
-    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its hash says
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its hash says,
+    "GIT_GRAFT_FILE": os.devnull,  # its parents too
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
@@ -68,23 +71,12 @@ class Git:
         """
         done = self._run(arguments, stdin)
         if done.returncode != 0:
-            raise GitError(_said(done), where=str(self.directory))
+            raise GitError(complaint(done.stderr.decode(errors="replace"), done.returncode), where=str(self.directory))
         return done.stdout
 
     def text(self, *arguments: str) -> str:
         """Return what git prints, as text without the last newline."""
         return self.output(*arguments).decode(errors="replace").rstrip("\n")
-
-    def succeeds(self, *arguments: str) -> bool:
-        """Return whether git exits with 0.
-
-        Raises:
-            GitError: it exits with more than 1, which is no answer.
-        """
-        done = self._run(arguments, b"")
-        if done.returncode not in {0, 1}:
-            raise GitError(_said(done), where=str(self.directory))
-        return done.returncode == 0
 
     def _run(self, arguments: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         try:
@@ -112,11 +104,11 @@ def isolated(environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> di
     return {**kept, **_VARIABLES, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return git's first complaint in one line."""
-    lines = done.stderr.decode(errors="replace").splitlines()
+def complaint(said: str, status: object) -> str:
+    """Return the first complaint in one line, of git that ``said`` this and ended with ``status``."""
+    lines = said.splitlines()
     complaints = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    text = next(iter(complaints), f"status {done.returncode}")
+    text = next(iter(complaints), f"status {status}")
     for prefix in ("fatal: ", "error: "):
         text = text.removeprefix(prefix)
     return f"git: {text}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,6 +194,123 @@ def test_the_environment_of_a_hook_points_nowhere_else(
     monkeypatch.setenv("GIT_INDEX_FILE", str(merged.path / "index"))
     monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.bare=nonsense'")
     assert Repository.open(repo.path).resolve("HEAD").subject.startswith("commit 4")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_INDEX_FILE", "GIT_SHALLOW_FILE",
+     "GIT_NAMESPACE", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_EXEC_PATH", "GIT_PYTHON_GIT_EXECUTABLE"],
+)  # fmt: skip
+def test_history_is_read_without_the_variables_of_git_and_they_are_put_back(
+    repo: Repo, merged: Repo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, str(merged.path / ".git"))
+    before = dict(os.environ)
+    repository = Repository.open(repo.path)
+    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
+    assert subjects(line.commits) == ["1", "3", "4"]
+    assert repository.contains(line.commits[-1], line.base)
+    assert repository.read_file(line.commits[-1], "src/file.txt") == b"3"
+    with pytest.raises(GitError, match="no such commit"):
+        repository.resolve("side")
+    assert dict(os.environ) == before
+
+
+def test_a_branch_wins_over_an_abbreviated_hash(repo: Repo) -> None:
+    repo.git("branch", repo.head[:6], "HEAD~2")
+    assert Repository.open(repo.path).resolve(repo.head[:6]).hash == repo.git("rev-parse", "HEAD~2")
+
+
+def test_paths_count_from_the_root_wherever_the_process_stands(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repo.path / "src")
+    repository = Repository.open(Path())
+    line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
+    assert subjects(line.commits) == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "author", "subject"),
+    [
+        (b"", b"\n\n first line \nof two\t\n\nbody\n", "J\N{REPLACEMENT CHARACTER}rg", " first line of two"),
+        (b"encoding ISO-8859-1\n", b"f\xfcr\n", "J\xf6rg", "f\xfcr"),
+        (b"encoding klingon\n", b"f\xfcr\n", "J\N{REPLACEMENT CHARACTER}rg", "f\N{REPLACEMENT CHARACTER}r"),
+        (b"gpgsig one\n two\n \n encoding none\n", b"", "J\N{REPLACEMENT CHARACTER}rg", ""),
+    ],
+)
+def test_authors_and_subjects_are_gits_own(
+    repo: Repo, headers: bytes, message: bytes, author: str, subject: str
+) -> None:
+    tree = repo.git("rev-parse", "HEAD^{tree}").encode()
+    person = b"J\xf6rg <j@example.org> 1700000000 -0330\n"
+    raw = b"tree " + tree + b"\nauthor " + person + b"committer " + person + headers + b"\n" + message
+    made = repo.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw)
+    commit = Repository.open(repo.path).resolve(made)
+    assert (commit.author, commit.subject, commit.date) == (author, subject, "2023-11-14T18:43:20-03:30")
+    listed = subprocess.run(
+        ["git", "log", "-1", "--encoding=UTF-8", "--format=%an|%s", made],
+        cwd=repo.path,
+        capture_output=True,
+        check=True,
+    )
+    assert listed.stdout.decode(errors="replace") == f"{author}|{subject}\n"
+
+
+def test_a_date_beyond_the_calendar_is_left_out(repo: Repo) -> None:
+    tree = repo.git("rev-parse", "HEAD^{tree}")
+    person = "Ada <ada@example.org> 99999999999999 +0000"
+    raw = f"tree {tree}\nauthor {person}\ncommitter {person}\n\nfar\n"
+    made = repo.git("hash-object", "-t", "commit", "-w", "--stdin", "--literally", stdin=raw.encode())
+    commit = Repository.open(repo.path).resolve(made)
+    assert (commit.subject, commit.date) == ("far", "")
+
+
+def test_a_submodule_is_no_file(repo: Repo, merged: Repo) -> None:
+    repo.git("submodule", "--quiet", "add", str(merged.path), "sub")
+    repo.commit("commit 5", {})
+    repository = Repository.open(repo.path)
+    outer = repository.resolve("HEAD")
+    assert repository.read_file(outer, "sub") is None
+    assert repository.read_file(outer, "sub/A") is None
+    assert repository.objects_at([outer], "sub") == [""]
+    inner = Repository.open(repo.path / "sub")
+    assert inner.resolve("HEAD").hash == merged.head
+    assert inner.read_file(inner.resolve("HEAD"), "A") == b"A"
+
+
+def test_a_missing_object_is_no_missing_file(repo: Repo) -> None:
+    blob = repo.git("rev-parse", "HEAD:docs/file.txt")
+    (repo.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    repository = Repository.open(repo.path)
+    with pytest.raises(GitError, match=f"{blob}.*run git fsck"):
+        repository.read_file(repository.resolve("HEAD"), "docs/file.txt")
+
+
+def test_sha256_names_are_refused(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", "--object-format=sha256", str(tmp_path)], check=True)
+    with pytest.raises(GitError, match="SHA-256"):
+        Repository.open(tmp_path)
+
+
+def test_a_graft_changes_nothing(repo: Repo) -> None:
+    repo.git("config", "advice.graftFileDeprecated", "false")
+    (repo.path / ".git" / "info" / "grafts").write_text(f"{repo.head}\n")
+    repository = Repository.open(repo.path)
+    line = repository.line(repository.resolve(repo.head + "~3"), repository.resolve(repo.head))
+    assert subjects(line.commits) == ["2", "3", "4"]
+
+
+def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Path) -> None:
+    merged.git("clone", "--quiet", "--depth=3", merged.path.as_uri(), str(tmp_path / "shallow"))
+    repository = Repository.open(tmp_path / "shallow")
+    merge = repository.resolve("HEAD~1")
+    assert merge.is_merge
+    assert repository.resolve("HEAD~1^2").parents == ()
+    assert repository.merged_line(merge, 1) is None
+
+
+def test_gitpython_is_imported_late() -> None:
+    code = "import sys, oomscope.cli, oomscope.bisect.commits; raise SystemExit('git' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_settings_in_the_repository_run_nothing(repo: Repo, tmp_path: Path) -> None:
