@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from oomscope.probe.job import HarnessTarget, ProbeJob
 
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Both names of torch's allocator settings; the first wins (torch c10/core/AllocatorConfig.cpp)."""
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Both names of torch's allocator settings. The first that is set, be it to nothing, is read alone: torch 2.13 neither
+merges nor parses the other."""
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 MEASURED_VARIABLES = (
     *ALLOCATOR_VARIABLES,
@@ -38,8 +39,8 @@ _REMOVED = {
 
 
 def allocator_conf(job: ProbeJob, environment: Mapping[str, str]) -> str:
-    """Return the PYTORCH_ALLOC_CONF in force: the job's, else the user's, else the empty string."""
-    named = (environment[name] for name in ALLOCATOR_VARIABLES if environment.get(name))
+    """Return the allocator settings in force: the job's, else the user's, else the empty string."""
+    named = (environment[name] for name in ALLOCATOR_VARIABLES if name in environment)
     return job.allocator_conf or next(named, "")
 
 

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+import pytest
+
 from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 
@@ -32,12 +38,22 @@ def test_the_job_decides_the_allocator_and_else_the_user() -> None:
     old_name = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     both = {"PYTORCH_ALLOC_CONF": "a:1", **old_name}
     assert allocator_conf(own, both) == "max_split_size_mb:64"
-    assert allocator_conf(BUNDLED, both) == "a:1"
-    assert allocator_conf(BUNDLED, old_name) == "expandable_segments:True"
+    assert allocator_conf(BUNDLED, both) == allocator_conf(BUNDLED, old_name) == "expandable_segments:True"
+    assert allocator_conf(BUNDLED, {"PYTORCH_ALLOC_CONF": "a:1"}) == "a:1"
     assert allocator_conf(BUNDLED, {"PYTORCH_ALLOC_CONF": ""}) == ""
     child = child_environment(own, both)
     assert child["PYTORCH_ALLOC_CONF"] == child["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64"
     assert "PYTORCH_ALLOC_CONF" not in child_environment(BUNDLED, {"PYTORCH_ALLOC_CONF": ""})
+
+
+@pytest.mark.parametrize("old_name", ["max_split_size_mb:64", ""])
+def test_of_two_allocator_variables_torch_reads_the_same(old_name: str) -> None:
+    """A setting that no torch knows stands in the other variable: torch would refuse it if it read it."""
+    both = {"PYTORCH_CUDA_ALLOC_CONF": old_name, "PYTORCH_ALLOC_CONF": "of_no_torch:1"}
+    ask = "import torch; print(torch._C._accelerator_getAllocatorSettings())"
+    environment = {**os.environ, **both}
+    answer = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == allocator_conf(BUNDLED, both) == old_name
 
 
 def test_the_cublas_workspace_likewise() -> None:
