@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
+TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL)
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +28,5 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     home = tmp_path_factory.getbasetemp() / "xdg"
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NO_COLOR", "FORCE_COLOR"):
+    for name in UNSET:
         monkeypatch.delenv(name, raising=False)
