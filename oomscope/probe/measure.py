@@ -67,9 +67,11 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
     if isinstance(whole, str):
         return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
-    demand = whole.stats.requested_bytes_peak
+    peak = peak_by_line(job, whole)
+    # Not the allocator's own counter, which keeps a freed block until every stream that used it is done with it.
+    demand = peak.requested_bytes if peak else 0
     judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=True)
-    return replace(judged, snapshot=snapshot, demand_peak=peak_by_line(job, whole))
+    return replace(judged, snapshot=snapshot, demand_peak=peak)
 
 
 def _whole_run(

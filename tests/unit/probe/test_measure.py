@@ -28,7 +28,7 @@ FORWARD = Moment("forward", 0, -1)
 
 @dataclass
 class FakeSession:
-    """Serves a script of allocations: 64 MiB that stay, 32 MiB that go, and on demand one that fails."""
+    """Serves a script of allocations: 64 MiB that stay, 32 MiB that go, and 2 GiB more on a card without a limit."""
 
     settings: SessionSettings
     repo: Path
@@ -66,6 +66,8 @@ class FakeSession:
         builder.event(Action.ALLOC, 0x9000000, 32 * MiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
         for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
             builder.event(action, 0x9000000, 32 * MiB, moment=Moment("backward", 0, -1))
+        if self.settings.unlimited:
+            builder.event(Action.ALLOC, 0x9000000, 2 * GiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
         return Measurement(
             snapshot=Snapshot(segments=(), traces=(builder.build(),)),
             device=DeviceBudget(gpu="toy", limit_bytes=GiB, non_torch_bytes=24 * MiB, other_process_bytes=0),
@@ -73,7 +75,8 @@ class FakeSession:
                 allocated_bytes_peak=96 * MiB,
                 active_bytes_peak=96 * MiB,
                 reserved_bytes_peak=128 * MiB,
-                requested_bytes_peak=2 * GiB if self.settings.unlimited else 96 * MiB,
+                # On a card without a limit a block of 1 GiB was freed, but is still pending on another stream.
+                requested_bytes_peak=64 * MiB + 3 * GiB if self.settings.unlimited else 96 * MiB,
                 reserved_bytes_current=128 * MiB,
                 requested_bytes_current=64 * MiB,
                 num_ooms=1 if self.oom else 0,
@@ -251,13 +254,14 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
         "CUDA out of memory.",
     )
     assert [session.settings.unlimited for session in bench.sessions] == [False, True]
-    assert result.demand_bytes == 2 * GiB
+    assert result.demand_bytes == 64 * MiB + 2 * GiB
     assert bench.steps[-1] == Progress(stage="demand", done=1, total=1)
     assert result.verdict.kind == "capacity"
     (kept,) = bench.kept
     assert kept == replace(result, demand_bytes=None, demand_peak=None, verdict=kept.verdict)
     assert result.demand_peak is not None
-    assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites) > 0
+    assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites)
+    assert result.demand_peak.requested_bytes == result.demand_bytes
 
 
 def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:
