@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +22,7 @@ from oomscope.probe.sim import parity, standins
 from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
 from oomscope.probe.sim.backend import DEVICE_TYPE, module
 from oomscope.probe.sim.host import HostMemory
+from oomscope.probe.sim.inplace import IN_PLACE_TWINS, can_accumulate, only_owner
 from oomscope.probe.sim.memory import SimMemory
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.probe.sim.refusals import refuse_cuda, unsupported
@@ -53,22 +53,6 @@ IN_PLACE_COLLECTIVES: Final = {torch.ops.c10d.allreduce_, torch.ops.c10d.broadca
 
 OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
 """Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
-
-IN_PLACE_TWINS: Final = {
-    aten.index_put.default: aten.index_put_.default,
-    aten.index_add.default: aten.index_add_.default,
-    aten.scatter.src: aten.scatter_.src,
-    aten.scatter.value: aten.scatter_.value,
-    aten.scatter_add.default: aten.scatter_add_.default,
-}
-"""What backward formulas do in place on fresh zeros, and out of place for a tensor subclass such as a fake tensor.
-
-Source: PyTorch torch/csrc/autograd/FunctionsManual.cpp, ``areAnyTensorSubclassLike``.
-"""
-
-UNIQUE_STORAGE_COUNT: Final = 2
-"""References to a gradient's storage, as this mode sees it, when the engine's buffer is its only owner: the
-buffer's tensor and the Python object that asks."""
 
 
 class Call(NamedTuple):
@@ -328,7 +312,7 @@ class SimMode(TorchDispatchMode):
         Under any dispatch mode the engine sums out of place. Source: PyTorch
         torch/csrc/autograd/input_buffer.cpp, ``can_accumulate_inplace``.
         """
-        if call.from_engine and not call.kwargs and not torch.is_grad_enabled() and _can_accumulate(*call.args[:2]):
+        if call.from_engine and not call.kwargs and not torch.is_grad_enabled() and can_accumulate(*call.args[:2]):
             self._compute(call._replace(func=aten.add_.Tensor))
             return call.args[0]
         return self._compute(call)
@@ -336,7 +320,7 @@ class SimMode(TorchDispatchMode):
     def _accumulate_into_fresh(self, call: Call) -> Any:
         """Write into the zeros that a backward formula has just made for it, as on CUDA."""
         target = call.args[0]
-        if call.from_engine and not torch.is_grad_enabled() and _only_owner(target):
+        if call.from_engine and not torch.is_grad_enabled() and only_owner(target):
             self._compute(call._replace(func=IN_PLACE_TWINS[call.func]))
             return target
         return self._compute(call)
@@ -430,23 +414,6 @@ def _literals_built_on_host() -> Iterator[None]:
         yield
     finally:
         torch._C._set_only_lift_cpu_tensors(before)
-
-
-def _can_accumulate(buffer: torch.Tensor, incoming: torch.Tensor) -> bool:
-    return (
-        isinstance(incoming, FakeTensor)
-        and buffer.shape == incoming.shape
-        and buffer.dtype is incoming.dtype
-        and _only_owner(buffer)
-        and is_non_overlapping_and_dense_or_false(buffer)
-    )
-
-
-def _only_owner(tensor: torch.Tensor) -> bool:
-    """Say whether nobody but the caller holds ``tensor``'s storage."""
-    if not isinstance(tensor, FakeTensor):
-        return False
-    return bool(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) <= UNIQUE_STORAGE_COUNT)
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
