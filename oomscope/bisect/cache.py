@@ -13,20 +13,28 @@ from typing import Any
 
 from oomscope.bisect.identity import digest_of
 from oomscope.probe.result import ErrorKind, ProbeResult
+from oomscope.snapshot.verdict_types import VerdictKind
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
+_MEMORY_OF_THE_MACHINE: frozenset[VerdictKind] = frozenset({"host", "outside"})
+"""Who refused memory where it was not the caching allocator: how much they had left depends on what else runs."""
 _OTHERS_ON_THE_CARD = "foreign"
 
 
 def is_repeatable(result: ProbeResult) -> bool:
     """Whether ``result`` would come out the same, so that it may stand for another probe with the same key.
 
-    An OOM that other processes on the card had a part in would not.
+    An OOM of the host or of a library beside the caching allocator would not, nor one that other processes on the
+    card had a part in.
     """
     if result.failure is not None:
         return result.failure.kind in _REPEATABLE_FAILURES
-    return not (result.verdict is not None and _OTHERS_ON_THE_CARD in result.verdict.tags and result.backend == "cuda")
+    verdict = result.verdict
+    if verdict is None:
+        return True
+    with_others = _OTHERS_ON_THE_CARD in verdict.tags and result.backend == "cuda"
+    return verdict.kind not in _MEMORY_OF_THE_MACHINE and not with_others
 
 
 def _ignore(problem: str) -> None:

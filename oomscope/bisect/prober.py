@@ -170,10 +170,11 @@ class Prober:
         known = self._results.get(name) or (self.cache.get(key) if self.cache else None)
         if known is None:
             self._ran = True
-            for missing in experiment.lay_out():
-                self.note(missing)
+            missing = experiment.lay_out()
+            for line in missing:
+                self.note(line)
             known = self._run(job)
-            if self.cache:
+            if self.cache and not missing:  # what lacks today (a submodule, a large file) may be there tomorrow
                 self.cache.put(key, known)
         self._results[name] = known
         return known

@@ -11,6 +11,7 @@ import pytest
 from oomscope.bisect.cache import ResultCache, is_repeatable
 from oomscope.bisect.places import Places
 from oomscope.probe.result import ProbeResult
+from oomscope.snapshot.verdict_types import VerdictKind
 from tests.unit.bisect.results import error, fits, oom
 
 KEY = {"tree": "abc", "job": {"rank": 0, "limit_bytes": None}, "list": (1, 2)}
@@ -51,6 +52,14 @@ def test_what_may_be_the_machines_fault_is_not_kept(kept: Kept, kind: str) -> No
     assert not is_repeatable(result)
     kept.cache.put(KEY, result)
     assert kept.cache.get(KEY) is None
+
+
+@pytest.mark.parametrize("kind", ["host", "outside"])
+def test_memory_that_the_machine_refused_is_not_kept(kept: Kept, kind: VerdictKind) -> None:
+    kept.cache.put(KEY, oom(kind))
+    assert kept.cache.get(KEY) is None
+    kept.cache.put(KEY, oom("fragmentation"))
+    assert kept.cache.get(KEY) == oom("fragmentation")
 
 
 def test_an_oom_that_others_on_the_card_had_a_part_in_is_not_kept() -> None:

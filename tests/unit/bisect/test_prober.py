@@ -1,0 +1,62 @@
+"""A question is answered anew when anything that can change the answer has changed, and only then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.cache import ResultCache
+from oomscope.bisect.experiment import Experiment
+from oomscope.bisect.identity import Content
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.prober import Prober, Question
+from oomscope.bisect.reporter import Silent
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.results import fits
+
+JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="sim")
+
+
+@dataclass
+class Searches:
+    """One question in search after search, each with a prober of its own and all with one cache on disk."""
+
+    results: Path
+    missing: tuple[str, ...] = ()
+    probed: list[int] = field(default_factory=list)
+
+    def probe(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        """Play a harness that makes its batch as large as the environment says."""
+        self.probed.append(int(os.environ["BATCH"]))
+        return fits(self.probed[-1])
+
+    def ask(self) -> Prober:
+        experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda: self.missing)
+        prober = Prober(probe=self.probe, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
+        for _ in range(2):
+            record, _ = prober.ask(Question(role="search", name="a commit"), experiment, lambda answer: 0)
+            assert record.bytes is not None
+            assert record.bytes.live_bytes == int(os.environ["BATCH"])
+        return prober
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    monkeypatch.setenv("BATCH", "8")
+    return Searches(tmp_path)
+
+
+def test_an_incomplete_checkout_is_measured_again_in_the_next_search(searches: Searches) -> None:
+    searches.missing = ("submodule lib is empty",)
+    assert searches.ask().notes == ["submodule lib is empty"]
+    assert searches.probed == [8]
+    searches.missing = ()
+    assert searches.ask().notes == []
+    assert searches.probed == [8, 8]
+    searches.ask()
+    assert searches.probed == [8, 8], "the complete one is kept"
