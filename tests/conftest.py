@@ -24,7 +24,7 @@ def ground_truth() -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the user's caches, git settings and allocator settings out of the tests."""
+    """Keep the user's caches, allocator settings and terminal out of the tests."""
     home = tmp_path_factory.getbasetemp() / "xdg"
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
