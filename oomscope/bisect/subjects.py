@@ -13,7 +13,7 @@ from oomscope.bisect.checkouts import Checkout
 from oomscope.bisect.commits import Commit, Repository
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Content
-from oomscope.errors import ConfigError, UsageError
+from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.job import HarnessTarget
 from oomscope.probe.jobs import bundled_job, harness_job
 from oomscope.probe.ranks import chosen_ranks
@@ -125,7 +125,10 @@ class ConfigSubject:
     def _load(self, commit: Commit) -> Config | Untestable:
         from oomscope.config.load import load_text
 
-        text = self.repository.read_file(commit, self.path)
+        try:
+            text = self.repository.read_file(commit, self.path)
+        except GitError as error:
+            return Untestable(str(error))
         if text is None:
             return Untestable(f"no file {self.path} in this commit")
         try:

@@ -455,6 +455,18 @@ def test_commits_without_a_valid_configuration_are_untestable(world: World) -> N
     assert f"{invalid[:10]}:conf/train.yaml:2" in reasons[invalid]
 
 
+def test_a_configuration_that_a_partial_clone_lacks_is_untestable(world: World) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    lacking = world.repo.commit("seq 513", {"conf/train.yaml": CONFIG % "513"})
+    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
+    blob = world.repo.git("rev-parse", f"{lacking}:conf/train.yaml")
+    (world.repo.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
+    assert result.outcome == "suspects"
+    reasons = {record.commit: record.reason or "" for record in result.untestable}
+    assert blob in reasons[lacking]
+
+
 def test_overrides_apply_to_every_commit(world: World) -> None:
     good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
     world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
