@@ -20,7 +20,8 @@ from oomscope.allocator import AllocatorEvent, AllocatorSettings, CachingAllocat
 from oomscope.probe.measurement import FailedAllocation
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.trace import Action, Block, Category, Segment
+from oomscope.snapshot.replay import segments_of
+from oomscope.snapshot.trace import Action, Category, Segment
 from oomscope.units import format_size
 
 ACTIONS: Final = {
@@ -268,26 +269,7 @@ class SimMemory:
 
     def segments(self) -> tuple[Segment, ...]:
         """Return the allocator's segments and blocks in the terms of a snapshot."""
-        return tuple(
-            Segment(
-                device=0,
-                address=segment.address,
-                total_size=segment.total_size,
-                stream=segment.stream,
-                segment_type=segment.segment_type,
-                is_expandable=segment.is_expandable,
-                blocks=tuple(
-                    Block(
-                        address=block.address,
-                        size=block.size,
-                        requested_size=block.requested_size,
-                        state=block.state,
-                    )
-                    for block in segment.blocks
-                ),
-            )
-            for segment in self.allocator.segments()
-        )
+        return segments_of(self.allocator.segments())
 
 
 def oom_message(error: DeviceOutOfMemory) -> str:
