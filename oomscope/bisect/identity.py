@@ -11,15 +11,39 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from oomscope.probe.environment import allocator_conf, cublas_workspace_config
+from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.job import BundledTarget, ProbeJob
 
-KEY_VERSION = 1
+KEY_VERSION = 2
 
 _NOT_MEASURED = ("target", "timeout_s", "snapshot_path")
 """Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result."""
 _DRIVER = Path("/proc/driver/nvidia")
+
+_UNHEEDED = {
+    # The terminal: a probe's output goes to a file.
+    *("TERM", "TERMINFO", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID", "COLORTERM", "COLUMNS", "LINES"),
+    *("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "LS_COLORS", "VTE_VERSION", "WINDOWID", "GPG_TTY"),
+    *("TMUX", "TMUX_PANE", "STY", "WINDOW"),
+    # The shell: where it stands (a probe runs in its checkout) and how people type into it.
+    *("PWD", "OLDPWD", "SHLVL", "_", "PS1", "PS2", "PROMPT_COMMAND", "HISTFILE", "HISTSIZE", "HISTCONTROL"),
+    *("EDITOR", "VISUAL", "PAGER", "LESS", "LESSOPEN", "LESSCLOSE", "MAIL"),
+    # The login: new at each, or the machine's name, which says nothing that driver and cards do not.
+    *(
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "XAUTHORITY",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+        "XDG_SEAT",
+        "XDG_VTNR",
+    ),
+    *("INVOCATION_ID", "JOURNAL_STREAM", "HOSTNAME"),
+}
+_UNHEEDED_PREFIXES = ("SSH_", "XDG_SESSION_")
+"""Variables that differ from one terminal or login to the next and say nothing of the work. Language, home, caches
+and all others may decide what a harness reads, and count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +82,9 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
     """Return the key of ``job`` as JSON values.
 
     Where the checkout or the harness lie does not matter; what they hold does. Driver and cards count unless the
-    simulated device was asked for.
+    simulated device was asked for. A harness may read any variable, so its whole environment counts but for what
+    belongs to the terminal, the shell and the login; to a bundled target only the measured variables matter, which
+    ``machine`` has.
     """
     fields = {name: value for name, value in job.to_json().items() if name not in _NOT_MEASURED}
     fields["allocator_conf"] = allocator_conf(job, environment)
@@ -69,6 +95,7 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
         target["config"] = job.target.config
     else:
         target |= {"tree": content.tree, "harness": content.harness}
+        target["environment"] = _hash_of_environment(child_environment(job, environment))
     return {
         "key_version": KEY_VERSION,
         "target": target,
@@ -82,6 +109,16 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
 def digest_of(key: Mapping[str, Any]) -> str:
     """Return the name of a key: the SHA-256, in hex, of its canonical JSON."""
     return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _hash_of_environment(variables: Mapping[str, str]) -> str:
+    """Return a hash of what counts of ``variables``, whose values may be secret and are not to be kept."""
+    counted = {
+        name: value
+        for name, value in variables.items()
+        if name not in _UNHEEDED and not name.startswith(_UNHEEDED_PREFIXES)
+    }
+    return digest_of(counted)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,32 @@ def test_driver_and_cards_matter_where_they_can_be_used(backend: str) -> None:
 def test_a_measured_variable_is_another_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without, given = {"HOME": "/root"}, {"HOME": "/root", name: "changed"}
     here = {key: Machine.here(key_environment) for key, key_environment in (("without", without), ("given", given))}
-    assert digest(machine=here["without"], environment=without) != digest(machine=here["given"], environment=given)
+    for job in (HARNESS, BUNDLED):
+        assert digest(job, machine=here["without"], environment=without) != digest(
+            job, machine=here["given"], environment=given
+        )
 
 
-def test_other_variables_do_not_matter() -> None:
-    one, two = {"HOME": "/a"}, {"HOME": "/b", "EDITOR": "ed"}
-    assert digest(machine=Machine.here(one), environment=one) == digest(machine=Machine.here(two), environment=two)
+@pytest.mark.parametrize("name", ["BATCH", "HOME", "XDG_CACHE_HOME", "LC_ALL", "OMP_NUM_THREADS", "PYTHONPATH"])
+def test_any_other_variable_matters_to_a_harness_only(name: str) -> None:
+    without, given = {"PATH": "/bin", name: "a"}, {"PATH": "/bin", name: "b"}
+    assert digest(environment=given) != digest(environment=without) != digest(environment={"PATH": "/bin"})
+    assert digest(BUNDLED, environment=given) == digest(BUNDLED, environment=without)
+
+
+@pytest.mark.parametrize("name", ["TERM", "COLUMNS", "PWD", "OLDPWD", "SHLVL", "_", "SSH_TTY", "XDG_SESSION_ID"])
+def test_terminal_shell_and_login_do_not_matter(name: str) -> None:
+    assert digest(environment={"PATH": "/bin", name: "a"}) == digest(environment={"PATH": "/bin"})
+
+
+@pytest.mark.parametrize("name", ["GIT_DIR", "RANK", "PYTHONHASHSEED"])
+def test_variables_that_no_probe_gets_do_not_matter(name: str) -> None:
+    assert digest(environment={name: "1"}) == digest(environment={})
+
+
+def test_values_of_variables_are_not_in_the_key() -> None:
+    key = key_of(HARNESS, CONTENT, MACHINE, {"API_TOKEN": "a secret"})
+    assert "a secret" not in json.dumps(key)
 
 
 def test_the_allocator_settings_in_force_count_wherever_they_come_from() -> None:

@@ -60,3 +60,23 @@ def test_an_incomplete_checkout_is_measured_again_in_the_next_search(searches: S
     assert searches.probed == [8, 8]
     searches.ask()
     assert searches.probed == [8, 8], "the complete one is kept"
+
+
+def test_a_variable_that_the_harness_reads_is_asked_for_anew(
+    searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches.ask()
+    monkeypatch.setenv("BATCH", "16")
+    searches.ask()
+    assert searches.probed == [8, 16]
+    monkeypatch.setenv("BATCH", "8")
+    searches.ask()
+    assert searches.probed == [8, 16], "both are kept"
+
+
+def test_another_terminal_asks_for_nothing_anew(searches: Searches, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches.ask()
+    monkeypatch.setenv("COLUMNS", "61")
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22")
+    searches.ask()
+    assert searches.probed == [8]
