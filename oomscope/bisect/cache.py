@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from oomscope.bisect.identity import digest_of
+from oomscope.files import write_whole
 from oomscope.probe.result import ErrorKind, ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
 
@@ -75,24 +73,10 @@ class ResultCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, json.dumps({"key": key, "result": result.to_json()}).encode())
+            write_whole(path, json.dumps({"key": key, "result": result.to_json()}).encode(), force=True)
         except OSError as error:
             self.warn(f"{path}: cannot be written ({error.strerror}); the result is not kept")
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         name = digest_of(key)
         return self.directory / name[:2] / f"{name}.json"
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(unfinished).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(unfinished).unlink()
-        raise

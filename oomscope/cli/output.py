@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.errors import InputError
+from oomscope.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,23 +55,10 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    target = path.absolute()
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        write_whole(path, text.encode(), force=True)
     except OSError as error:
         raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    except OSError as error:
-        raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
     remark(f"Wrote {path}")
 
 

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 from oomscope.errors import ExitCode
+from oomscope.files import write_whole
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
@@ -31,13 +32,6 @@ class ProgressPipe:
             os.write(self._descriptor, json.dumps(progress.to_json()).encode() + b"\n")
 
 
-def write_whole(path: Path, result: ProbeResult) -> None:
-    """Write ``result`` to ``path``, which thus holds a whole document or none at all times."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(result.to_json()))
-    unfinished.replace(path)
-
-
 def main(arguments: list[str]) -> None:
     """Measure the job in the file that ``arguments`` names."""
     die_with_parent()
@@ -48,8 +42,12 @@ def main(arguments: list[str]) -> None:
 
     job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
     path = Path(result_path).absolute()
+
+    def keep(result: ProbeResult) -> None:
+        write_whole(path, json.dumps(result.to_json()).encode(), force=True)
+
     try:
-        write_whole(path, measure(job, progress=progress, keep=lambda result: write_whole(path, result)))
+        keep(measure(job, progress=progress, keep=keep))
     except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
         traceback.print_exc()
         sys.exit(ExitCode.INTERNAL)

@@ -7,16 +7,14 @@ What PyTorch's events have no field for (phase, category, module, forward stack)
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from oomscope.errors import SnapshotError
+from oomscope.files import write_whole
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
 
@@ -34,12 +32,14 @@ def write_snapshot(snapshot: Snapshot, path: Path | str, *, force: bool = False)
         SnapshotError: the file exists and ``force`` is not set, or the place cannot be written to.
     """
     target = Path(path)
-    if target.exists() and not force:
-        raise SnapshotError("file exists", where=str(target), remedy="choose another name or allow overwriting")
-    document = to_document(snapshot)
+    content = pickle.dumps(to_document(snapshot), protocol=PICKLE_PROTOCOL)
+    if target.suffix == ".gz":
+        content = gzip.compress(content, compresslevel=6, mtime=0)
     try:
-        with _whole_or_nothing(target) as stream:
-            pickle.dump(document, stream, protocol=PICKLE_PROTOCOL)
+        write_whole(target, content, force=force)
+    except FileExistsError as error:
+        remedy = "choose another name or allow overwriting"
+        raise SnapshotError("file exists", where=str(target), remedy=remedy) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise SnapshotError(f"cannot write: {reason}", where=str(target), remedy="choose another place") from error
@@ -159,31 +159,3 @@ def _segment(segment: Segment, frames_of: _FrameLists) -> dict[str, Any]:
             for block in segment.blocks
         ],
     }
-
-
-@contextmanager
-def _whole_or_nothing(target: Path) -> Iterator[IO[bytes]]:
-    """Give a stream whose bytes become ``target`` only when the block ends well."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as raw:
-            if target.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
-            else:
-                yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's umask; the operating system tells it only by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

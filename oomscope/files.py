@@ -1,0 +1,65 @@
+"""Writes a file so that its name always stands for a whole one: what it held before, or all that is new.
+
+The content goes to a temporary name beside it, is flushed to the disk, and takes the name at the end. A writer that is
+killed leaves at most a hidden ``.part`` file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes, *, force: bool) -> None:
+    """Write ``content`` to ``path``, with the permissions that the umask leaves to a new file.
+
+    Args:
+        path: the file; its folder exists.
+        content: all of it.
+        force: replace a file that is there.
+
+    Raises:
+        FileExistsError: there is a file, and ``force`` is not set.
+        OSError: the place cannot be written to, or the name belongs to no regular file (a device, a directory).
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    unfinished = path.parent / f".{secrets.token_hex(8)}.part"
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            unfinished.replace(path)
+        else:
+            _take_free_name(unfinished, path)
+    finally:
+        with contextlib.suppress(OSError):  # it has its name, or what went wrong is already on its way up
+            unfinished.unlink()
+    _sync_directory(path.parent)
+
+
+def _take_free_name(unfinished: Path, path: Path) -> None:
+    """Give ``unfinished`` the name ``path`` as well; unlike a rename, a link never replaces a file."""
+    try:
+        path.hardlink_to(unfinished)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: the best that is left is to look first
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        unfinished.replace(path)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new name durable, where the file system can; the file is in place already."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
