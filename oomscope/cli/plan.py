@@ -40,10 +40,6 @@ def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, sn
     if harness is None and repo is not None:
         raise UsageError("--repo without --harness", remedy="name a harness file, or leave --repo out")
     plan = _bundled_plan(source) if harness is None else _harness_plan(source, harness, repo or Path())
-    if plan.job.gpu is not None:
-        from oomscope.probe.gpus import find_gpu
-
-        find_gpu(plan.job.gpu)
     if snapshot is None:
         return plan
     if len(plan.ranks) > 1:
@@ -51,11 +47,28 @@ def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, sn
     return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
 
 
+def check_card(config: Config) -> None:
+    """Find the user's mistakes in card and allocator settings before anything is measured.
+
+    Raises:
+        UsageError: no card goes by that name.
+        AllocatorConfError: torch would not take the allocator's configuration.
+    """
+    from oomscope.allocator.settings import AllocatorSettings
+    from oomscope.probe.gpus import find_gpu
+
+    if config.device.gpu is not None:
+        find_gpu(config.device.gpu)
+    version = config.allocator.torch_version
+    AllocatorSettings.parse(config.allocator.conf, **({} if version is None else {"torch_version": version}))
+
+
 def _bundled_plan(source: ConfigSource) -> Plan:
     from oomscope.probe.jobs import bundled_job
     from oomscope.probe.ranks import chosen_ranks
 
     loaded = source.load()
+    check_card(loaded.config)
     return Plan(
         job=bundled_job(loaded.config),
         ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
@@ -94,4 +107,6 @@ def harness_settings(overrides: Sequence[str]) -> Config:
         if override.partition(".")[0] not in HARNESS_SECTIONS:
             allowed = ", ".join(HARNESS_SECTIONS)
             raise UsageError(f"{override} says nothing to a harness", remedy=f"only the sections {allowed} do")
-    return load_preset(ANY_MODEL, overrides).config
+    settings = load_preset(ANY_MODEL, overrides).config
+    check_card(settings)
+    return settings

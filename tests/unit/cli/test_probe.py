@@ -114,17 +114,31 @@ def test_worst_probes_one_rank_a_stage(probed, capsys) -> None:
     assert len(json.loads(capsys.readouterr().out)["ranks"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("allocator.conf=expandable_segments:Maybe", "PYTORCH_ALLOC_CONF, column 21: Expected 'True' or 'False'"),
+        ("allocator.conf=backend:cudaMallocAsync", "cannot be modelled"),
+        ("allocator.torch_version=banana", "'banana' is no torch version"),
+        ("device.gpu=h1000", "no card is called 'h1000'"),
+    ],
+)
+def test_settings_of_the_card_are_checked_before_anything_runs(probed, capsys, override, said) -> None:
+    assert run(["probe", "--preset", "gpt-tiny", override]) == 2
+    assert said in capsys.readouterr().err
+    assert probed.jobs == []
+
+
 def test_harness(probed, tmp_path: Path, capsys) -> None:
     harness = tmp_path / "harness.py"
     harness.touch()
     checkout = tmp_path / "project"
     checkout.mkdir()
-    assert (
-        run(["probe", "--harness", str(harness), "--repo", str(checkout), "allocator.conf=a:b", "--limit", "4GiB"]) == 0
-    )
+    settings = ["allocator.conf=max_split_size_mb:128", "--limit", "4GiB"]
+    assert run(["probe", "--harness", str(harness), "--repo", str(checkout), *settings]) == 0
     (job,) = probed.jobs
     assert job.target == HarnessTarget(harness=str(harness), repo=str(checkout))
-    assert (job.allocator_conf, job.limit_bytes, job.world_size) == ("a:b", 4 * GiB, 1)
+    assert (job.allocator_conf, job.limit_bytes, job.world_size) == ("max_split_size_mb:128", 4 * GiB, 1)
     assert "project through harness.py" in capsys.readouterr().out
 
 
