@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,18 @@ ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL)
+
+
+def pytest_configure() -> None:
+    """Heed the signals that tests send, also where the whole run was started in the background with them ignored.
+
+    A shell without job control starts ``make test &`` so, and every program below inherits it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
