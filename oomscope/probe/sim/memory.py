@@ -44,7 +44,8 @@ class Tenant:
     """Index of its alloc event."""
     stream: int
     category: Category
-    in_backward: bool
+    of_forward: bool
+    """Born in forward or loss: an activation, if it outlives them."""
 
 
 class SimMemory:
@@ -114,7 +115,7 @@ class SimMemory:
         old = (tenant.address, tenant.nbytes, tenant.stream)
         fresh = self.serve(nbytes, origin, category)
         tenant.address, tenant.nbytes, tenant.event = fresh.address, nbytes, fresh.event
-        tenant.stream, tenant.in_backward, tenant.category = fresh.stream, fresh.in_backward, category
+        tenant.stream, tenant.of_forward, tenant.category = fresh.stream, fresh.of_forward, category
         self._release(*old)
         self._newborn.append(tenant)
 
@@ -130,9 +131,9 @@ class SimMemory:
         Raises:
             torch.OutOfMemoryError: the allocator cannot serve it; the failure is kept in :attr:`failure`.
         """
-        in_backward = self.position.moment.phase == "backward"
+        of_forward = self.position.moment.phase in {"forward", "loss"}
         if nbytes == 0:
-            return Tenant(0, 0, -1, origin.stream, category, in_backward)
+            return Tenant(0, 0, -1, origin.stream, category, of_forward)
         try:
             placement = self.allocator.malloc(nbytes, origin.stream)
         except DeviceOutOfMemory as error:
@@ -150,7 +151,7 @@ class SimMemory:
             origin.module,
             forward,
         )
-        return Tenant(placement.address, nbytes, event, origin.stream, category, in_backward)
+        return Tenant(placement.address, nbytes, event, origin.stream, category, of_forward)
 
     def release(self, tenant: Tenant) -> None:
         """Free a block that :meth:`serve` returned."""
@@ -231,6 +232,7 @@ class SimMemory:
                 )
             else:
                 self._record(occurred, origin.stack)
+        self.settle()
         message = oom_message(error)
         self.failure = FailedAllocation(
             requested_bytes=nbytes,
@@ -261,7 +263,7 @@ class SimMemory:
         passing = {Category.TEMPORARY, Category.COMMUNICATION}
         alive = {id(tenant) for _, tenant in self._tenants.values()}
         for tenant in self._newborn:
-            if tenant.category in passing and not tenant.in_backward and id(tenant) in alive:
+            if tenant.category in passing and tenant.of_forward and id(tenant) in alive:
                 self.relabel(tenant, Category.ACTIVATION)
         self._newborn.clear()
 

@@ -108,7 +108,7 @@ class Watch:
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.label()
-        self._imply("forward")
+        self._imply("optimizer" if self._roots else "forward")
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
         self._label(parameter.grad, Category.GRADIENT)
@@ -116,7 +116,7 @@ class Watch:
     def _imply(self, phase: str) -> None:
         """Set the phase, unless the program tells its own, is not yet training, or recomputes in backward."""
         if not self._position.told and self._position.training and not self._in_backward:
-            self._position.imply(phase, self._microbatch)
+            self._position.imply(phase, -1 if phase == "optimizer" else self._microbatch)
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         return any(module is root for root in self._roots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from oomscope.snapshot.trace import Category
@@ -46,10 +47,10 @@ def test_phases_are_seen_from_outside(simulate, story):
         if moment not in seen:
             seen.append(moment)
     one = [("forward", 0, 0), ("loss", 0, 0), ("backward", 0, 0)]
-    two = [("optimizer", 0, 1), ("forward", 0, 1), ("loss", 0, 1), ("backward", 0, 1), ("optimizer", 0, 2)]
+    two = [("optimizer", 0, -1), ("forward", 0, 1), ("loss", 0, 1), ("backward", 0, 1)]
     assert seen[0] == ("init", -1, -1)
     assert seen[1 : 1 + len(one) + len(two)] == one + two
-    assert seen[9:12] == [("forward", 1, 0), ("loss", 1, 0), ("backward", 1, 0)]
+    assert seen[8:11] == [("forward", 1, 0), ("loss", 1, 0), ("backward", 1, 0)]
 
 
 def test_categories_are_told_apart(simulate, story):
@@ -104,3 +105,33 @@ def test_recomputed_activations_are_activations(simulate, story):
         y = checkpoint(lambda x: x.exp().sin().exp(), x, use_reentrant=False)
         y.sum().backward()
     assert story(session.measurement()).categories("backward")["activation"] == 3 * 64 * 64 * 4
+
+
+def test_what_is_made_after_the_step_is_no_activation(simulate, story):
+    session = simulate()
+    kept = []
+    with session:
+        model = Net().to(session.device)
+        optimizer = torch.optim.SGD(model.parameters())
+        session.watch(model, optimizer)
+        for index in range(2):
+            with session.iteration(index):
+                model(torch.ones(8, 64).to(session.device)).sum().backward()
+                optimizer.step()
+                kept.append(torch.zeros(1 << 16, device=session.device))
+    found = story(session.measurement())
+    assert found.categories("optimizer")["temporary"] >= 2 * 4 * (1 << 16)
+    assert found.categories("forward").get("activation", 0) < 4 * (1 << 16)
+
+
+def test_saved_activations_are_told_when_forward_itself_fails(simulate, story):
+    def deepen(y: torch.Tensor) -> None:
+        for _ in range(100):
+            y = y.exp()
+
+    session = simulate(limit_bytes=64 << 20)
+    with session, session.iteration(0):
+        y = torch.ones(1 << 20, device=session.device, requires_grad=True)
+        with pytest.raises(torch.OutOfMemoryError):
+            deepen(y)
+    assert story(session.measurement()).categories("forward")["activation"] > 8 * 4 << 20
