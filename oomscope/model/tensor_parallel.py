@@ -33,11 +33,6 @@ class TensorParallel:
     buffer: MemoryBuffer | None = None
     """Where inputs are gathered; None gathers them into fresh memory."""
 
-    @property
-    def sequence_shards(self) -> int:
-        """Parts that the sequence is cut in outside the parallel regions (the sigma of the ledger)."""
-        return self.size if self.sequence_parallel else 1
-
 
 # Collectives on plain tensors ------------------------------------------------------------------------------------
 

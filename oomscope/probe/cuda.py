@@ -20,7 +20,7 @@ from oomscope.probe.cuda_observer import CudaObserver
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.nvml import CardMemory, read_card
 from oomscope.probe.roles import categorise
-from oomscope.probe.sessions import Modules, Optimizers, SessionSettings
+from oomscope.probe.sessions import Modules, Optimizers, SessionSettings, listed
 from oomscope.snapshot.schema import snapshot_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
@@ -101,7 +101,7 @@ class CudaSession:
 
     def watch(self, model: Modules, optimizer: Optimizers) -> None:
         """Tell parameters, gradients and optimizer states of the target."""
-        self.observer.watch(_listed(model), _listed(optimizer))
+        self.observer.watch(listed(model), listed(optimizer))
 
     def measurement(self) -> Measurement:
         """Return what was recorded."""
@@ -230,9 +230,3 @@ def unseen_change(before: CardMemory, after: CardMemory, reserved_bytes: int) ->
             f"memory of the card outside the allocator changed by {format_size(change, signed=True)} during the run "
             "(libraries of this process, or other processes)"
         )
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]

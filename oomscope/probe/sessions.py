@@ -11,7 +11,7 @@ import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from oomscope.errors import MachineUnfitError
 from oomscope.model.observer import Observer
@@ -52,6 +52,13 @@ class SessionSettings:
     max_frames: int = 40
     source_root: str | None = None
     """The checkout of a harness target; None for the bundled transformer."""
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the models or optimizers that a target names: none, one or several."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 class Session(Protocol):

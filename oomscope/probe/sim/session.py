@@ -15,6 +15,7 @@ from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import UntestableError
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
+from oomscope.probe.sessions import listed
 from oomscope.probe.sim import autocast, backend, parity, refusals
 from oomscope.probe.sim.autograd import BackwardGuard
 from oomscope.probe.sim.dispatch import SimMode
@@ -120,7 +121,7 @@ class SimSession:
 
     def watch(self, model: Any, optimizer: Any) -> None:
         """Tell parameters, gradients, optimizer states, modules and phases of the target."""
-        self._watch.follow(_listed(model), _listed(optimizer))
+        self._watch.follow(listed(model), listed(optimizer))
 
     def measurement(self) -> Measurement:
         """Return what was recorded."""
@@ -215,9 +216,3 @@ def _collected_at_known_times() -> Iterator[None]:
 
 def _installed_version() -> str:
     return ".".join(torch.__version__.split("+")[0].split(".")[:2])
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
