@@ -1,0 +1,228 @@
+"""What the program was doing at each event, read off stacks, annotations and metadata: forward, backward, a step.
+
+A frame tells by its function and path (PyTorch's own names first, conventions of user code second); the innermost
+telling frame of a stack counts, so a forward inside backward is a recomputation. Events in between go on doing what
+the last telling allocation did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import IntEnum, IntFlag
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes, active_blocks
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Annotation, Frame, Stack, Trace
+
+
+class Doing(IntEnum):
+    """A phase of training, as far as a stack can tell it."""
+
+    UNKNOWN = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3
+    ZERO_GRAD = 4
+
+
+class Mark(IntFlag):
+    """What one frame of a stack says."""
+
+    NOTHING = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 4
+    ZERO_GRAD = 8
+    ACCUMULATE_GRAD = 16
+    """The node of the autograd graph that stores a parameter's gradient."""
+    STATE_INIT = 32
+    """Makes the optimizer's states, such as ``_init_group``."""
+    MODULE_MOVE = 64
+    """``Module.to``, ``.cuda()``, ``.half()``: what they allocate are parameters and buffers."""
+    CONSTRUCTION = 128
+    """A constructor or an initialisation."""
+    COMMUNICATION = 256
+    WORKSPACE = 512
+    INPUT = 1024
+    RECOMPUTE = 2048
+    """Of a stack: a forward inside backward."""
+
+
+PHASES: Final = {
+    Mark.FORWARD: Doing.FORWARD,
+    Mark.BACKWARD: Doing.BACKWARD,
+    Mark.OPTIMIZER: Doing.OPTIMIZER,
+    Mark.ZERO_GRAD: Doing.ZERO_GRAD,
+}
+OF_METADATA: Final = {
+    "forward": Doing.FORWARD,
+    "loss": Doing.FORWARD,
+    "backward": Doing.BACKWARD,
+    "optimizer": Doing.OPTIMIZER,
+}
+"""Phases as oomscope's own recordings name them."""
+
+
+class Clue(NamedTuple):
+    """A frame whose path and function match says ``mark``."""
+
+    mark: Mark
+    path: re.Pattern[str]
+    function: re.Pattern[str]
+
+
+def _clue(mark: Mark, path: str, function: str) -> Clue:
+    return Clue(mark, re.compile(path), re.compile(function))
+
+
+PYTHON_CLUES: Final = (
+    _clue(Mark.ZERO_GRAD, "", r"^zero_grad$"),
+    _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),
+    _clue(Mark.OPTIMIZER | Mark.STATE_INIT, r"optim|adam|muon|deepspeed", r"^_?init(ialize)?_(group|states?)$"),
+    _clue(Mark.OPTIMIZER, r"(^|/)torch/optim/", r"."),
+    _clue(Mark.OPTIMIZER, r"optim|adam|muon|deepspeed/runtime", r"^_?(step|step_\w+|\w+_step)$"),
+    _clue(Mark.BACKWARD, "", r"^(_engine_run_backward|backward|_backward_impl|call_compiled_backward)$"),
+    _clue(Mark.BACKWARD, r"(^|/)torch/autograd/graph\.py$", r"."),
+    _clue(Mark.MODULE_MOVE, r"(^|/)torch/nn/modules/module\.py$", r"^(_apply|convert|to|cuda|to_empty|half|bfloat16)$"),
+    _clue(Mark.FORWARD, r"(^|/)torch/nn/modules/module\.py$", r"^(_call_impl|_wrapped_call_impl|__call__)$"),
+    _clue(Mark.FORWARD, r"(^|/)torch/nn/functional\.py$", r"."),
+    _clue(Mark.FORWARD, "", r"^forward$"),
+    _clue(Mark.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"."),
+    _clue(Mark.COMMUNICATION, "", r"^_?(i?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)\w*|i?send|i?recv)$"),
+    _clue(Mark.INPUT, r"(^|/)torch/utils/data/", r"."),
+    _clue(Mark.CONSTRUCTION, "", r"^(__init__|reset_parameters|init_weights|_init_weights|from_pretrained)$"),
+)
+"""First match counts. Functions are those of PyTorch (torch/optim, torch/autograd/graph.py, torch/nn/modules/module.py,
+torch/distributed/distributed_c10d.py), or what user code commonly calls its own ones."""
+
+CPP_CLUES: Final = (
+    _clue(Mark.BACKWARD | Mark.ACCUMULATE_GRAD, "", r"torch::autograd::AccumulateGrad"),
+    _clue(Mark.BACKWARD, "", r"torch::autograd::(Engine|python::PythonEngine|Node::operator\(\))"),
+    _clue(Mark.COMMUNICATION, "", r"\bc10d::"),
+    _clue(Mark.WORKSPACE, "", r"[wW]orkspace"),
+)
+"""Functions of torch/csrc/autograd, torch/csrc/distributed and ATen's BLAS, as the unwinder names them."""
+
+_ANNOTATED: Final = (
+    (re.compile(r"^Optimizer\.step#|^optimizer|^##? ?optimizer", re.IGNORECASE), Doing.OPTIMIZER),
+    (re.compile(r"^Optimizer\.zero_grad#|zero_grad", re.IGNORECASE), Doing.ZERO_GRAD),
+    (re.compile(r"^\W*backward\b", re.IGNORECASE), Doing.BACKWARD),
+    (re.compile(r"^\W*forward\b", re.IGNORECASE), Doing.FORWARD),
+)
+"""Spans that name a phase: those of ``torch.optim.Optimizer`` (its profile hooks), and plain words."""
+
+
+def marks_of_frame(frame: Frame) -> Mark:
+    """Return what a frame says by itself."""
+    is_python = frame.filename.endswith(".py")
+    name = frame.name.rpartition(".")[2] if is_python else frame.name
+    for clue in PYTHON_CLUES if is_python else CPP_CLUES:
+        if clue.function.search(name) and clue.path.search(frame.filename):
+            return clue.mark
+    return Mark.NOTHING
+
+
+class StackReader:
+    """Reads stacks, each frame once."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, Mark] = {}
+
+    def __call__(self, stack: Stack) -> tuple[Doing, Mark]:
+        """Return what the program does under ``stack`` (by its innermost telling frame), and all that frames say."""
+        doing, said = Doing.UNKNOWN, Mark.NOTHING
+        for frame in stack:
+            mark = self._frames.get(frame)
+            if mark is None:
+                mark = self._frames[frame] = marks_of_frame(frame)
+            if not mark:
+                continue
+            said |= mark
+            for phase, what in PHASES.items():
+                if phase in mark and doing == Doing.UNKNOWN:
+                    doing = what
+        if doing == Doing.FORWARD and Mark.BACKWARD in said:
+            return Doing.BACKWARD, said | Mark.RECOMPUTE
+        return doing, said
+
+
+class Activity(NamedTuple):
+    """What the program was doing, event by event and block by block."""
+
+    at: NDArray[np.int8]
+    """:class:`Doing` at each event of the trace."""
+    span: Indices
+    """Number of the run of events that do the same."""
+    own: NDArray[np.int8]
+    """:class:`Doing` of each row of the lifetimes, by its own stack or metadata alone."""
+    marks: NDArray[np.int32]
+    """:class:`Mark` of each row of the lifetimes."""
+
+
+def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Activity:
+    """Return what the program was doing during a trace.
+
+    Metadata of the events counts before annotated spans, these before stacks. The stack of a free is left alone:
+    depending on how it was recorded it is the allocation's.
+    """
+    trace = timeline.trace
+    read = StackReader()
+    told = [read(stack) for stack in trace.stacks]
+    of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
+    event = _of_moments(trace)
+    event = np.where(event > 0, event, _of_annotations(trace, annotations))
+    event = np.where(event > 0, event, np.where(trace.action == Action.ALLOC, of_stack[trace.stack_id], 0))
+    at = _carried_on(event.astype(np.int8))
+    own, marks = _of_blocks(timeline, event.astype(np.int8), np.array([mark for _, mark in told], np.int32), read)
+    return Activity(at=at, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
+
+
+def _of_moments(trace: Trace) -> NDArray[np.int8]:
+    known = [OF_METADATA.get(moment.phase, Doing.UNKNOWN) for moment in trace.moments]
+    return np.array(known, dtype=np.int8)[trace.moment_id]
+
+
+def _of_annotations(trace: Trace, annotations: Iterable[Annotation]) -> NDArray[np.int8]:
+    """Return what annotated spans say of each event; where spans nest, the one that began last counts."""
+    doing = np.zeros(len(trace), dtype=np.int8)
+    if not len(trace) or (trace.time_us < 0).any():
+        return doing
+    started: dict[str, int] = {}
+    for mark in sorted(annotations, key=lambda mark: (mark.time_us, mark.stage == "START")):
+        if mark.stage == "START":
+            started[mark.name] = mark.time_us
+        elif mark.name in started:
+            what = next((doing for pattern, doing in _ANNOTATED if pattern.search(mark.name)), None)
+            if what is not None:
+                first, last = np.searchsorted(trace.time_us, [started.pop(mark.name), mark.time_us + 1])
+                doing[first:last] = what
+    return doing
+
+
+def _carried_on(doing: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return the last known value at each place; unknown before the first."""
+    last = np.maximum.accumulate(np.where(doing > 0, np.arange(len(doing)), -1)) if len(doing) else doing
+    return np.where(last >= 0, doing[last], 0).astype(np.int8)
+
+
+def _of_blocks(
+    timeline: Timeline, event: NDArray[np.int8], mark_of_stack: NDArray[np.int32], read: StackReader
+) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+    """Return phase and marks of each block; of one from before the recording, by the stack that the segments keep."""
+    table: Lifetimes = timeline.lifetimes
+    own = np.zeros(len(table), dtype=np.int8)
+    marks = np.zeros(len(table), dtype=np.int32)
+    inside = table.born != BEFORE
+    own[inside] = event[table.born[inside]]
+    marks[inside] = mark_of_stack[timeline.trace.stack_id[table.born[inside]]]
+    segments = timeline.segments or ()
+    places = active_blocks(segments)
+    for row in np.flatnonzero(~inside & (table.segment_block >= 0)).tolist():
+        place = places[int(table.segment_block[row])]
+        own[row], marks[row] = read(segments[place.segment].blocks[place.block].stack)
+    return own, marks
