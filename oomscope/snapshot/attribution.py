@@ -39,7 +39,9 @@ def by_moment(timeline: Timeline, event: int) -> dict[Moment, int]:
     return {timeline.trace.moments[index]: size for index, size in _totals(timeline, event, timeline.trace.moment_id)}
 
 
-def by_site(timeline: Timeline, event: int, choose: SiteOf = site_of) -> tuple[SiteBytes, ...]:
+def by_site(
+    timeline: Timeline, event: int, choose: SiteOf = site_of, categories: NDArray[np.int8] | None = None
+) -> tuple[SiteBytes, ...]:
     """Return live requested bytes by line, module and category right after ``event``, largest first.
 
     What was allocated in backward counts for the forward line that caused it, where that is known; what was alive
@@ -49,15 +51,17 @@ def by_site(timeline: Timeline, event: int, choose: SiteOf = site_of) -> tuple[S
         timeline: the trace.
         event: the event; -1 for what was there before the first.
         choose: which line stands for a stack.
+        categories: what each row of the lifetimes is for (:attr:`~oomscope.snapshot.evidence.Evidence.category`); None
+            for what the recording itself says.
     """
     table, trace = timeline.lifetimes, timeline.trace
     rows = timeline.live_at(event)
     stacks = _stacks(timeline, rows)
     modules = _column(timeline, rows, trace.module_id)
-    categories = _column(timeline, rows, trace.category)
+    kinds = _column(timeline, rows, trace.category) if categories is None else categories[rows]
     chosen: dict[tuple[Stack, int], Site | None] = {}
     totals: dict[tuple[Site, int], list[int]] = {}
-    for row, stack, module, category in zip(rows.tolist(), stacks, modules.tolist(), categories.tolist(), strict=True):
+    for row, stack, module, category in zip(rows.tolist(), stacks, modules.tolist(), kinds.tolist(), strict=True):
         key = (stack, module)
         if key not in chosen:
             chosen[key] = choose(stack, trace.modules[module])
