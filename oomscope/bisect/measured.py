@@ -72,7 +72,7 @@ def wanted_at_failure(result: ProbeResult) -> int:
     """
     if result.outcome != "oom" or result.verdict is None or result.verdict.kind not in {"capacity", "fragmentation"}:
         return 0
-    return result.verdict.live_requested_bytes + result.verdict.requested_bytes
+    return result.verdict.wanted_bytes
 
 
 def demand_bytes(result: ProbeResult) -> int:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from oomscope.probe.fingerprint import versions
 from oomscope.probe.job import BundledTarget, ProbeJob
-from oomscope.probe.measurement import FailedAllocation, Measurement
+from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
@@ -17,7 +17,7 @@ from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Trace
-from oomscope.snapshot.verdict import FailedRequest, judge
+from oomscope.snapshot.verdict import FailedElsewhere, FailedRequest, judge
 from oomscope.snapshot.verdict_types import Verdict
 
 RULES: Final = "allocator_rules"
@@ -25,7 +25,11 @@ RULES: Final = "allocator_rules"
 
 
 def analyse(
-    job: ProbeJob, backend: Literal["sim", "cuda"], measurement: Measurement, *, out_of_memory: bool
+    job: ProbeJob,
+    backend: Literal["sim", "cuda"],
+    measurement: Measurement,
+    *,
+    out_of_memory: FailedAllocation | RefusedElsewhere | None,
 ) -> ProbeResult:
     """Return the result of ``job``, but for where its snapshot was written.
 
@@ -33,7 +37,8 @@ def analyse(
         job: what was asked.
         backend: where it ran.
         measurement: what was recorded.
-        out_of_memory: the target ended for want of memory; a failed allocation that it survived is only a note.
+        out_of_memory: what ended the target for want of memory, None where it went through; a failed allocation that
+            it survived is only a note.
     """
     rule = site_rule(job)
     timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
@@ -62,8 +67,8 @@ def analyse(
             )
             for row in timeline.phase_peaks()
         ),
-        oom=oom_of(measurement.oom, measurement.trace, rule) if out_of_memory and measurement.oom else None,
-        verdict=verdict_of(job, measurement, out_of_memory=out_of_memory),
+        oom=oom_of(out_of_memory, measurement.trace, rule) if out_of_memory else None,
+        verdict=verdict_of(job, measurement, out_of_memory),
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
@@ -115,9 +120,10 @@ def peak_by_line(job: ProbeJob, measurement: Measurement) -> Peak | None:
     return peak_of(measurement, timeline, site_rule(job))
 
 
-def oom_of(failed: FailedAllocation, trace: Trace, rule: SiteRule) -> Oom:
-    """Return the failed allocation as it is reported."""
-    recorded = site_at(trace, failed.event, rule) if failed.event is not None else None
+def oom_of(failed: FailedAllocation | RefusedElsewhere, trace: Trace, rule: SiteRule) -> Oom:
+    """Return what ended the run as it is reported."""
+    event = failed.event if isinstance(failed, FailedAllocation) else None
+    recorded = site_at(trace, event, rule) if event is not None else None
     return Oom(
         requested_bytes=failed.requested_bytes,
         iteration=failed.moment.iteration,
@@ -125,22 +131,15 @@ def oom_of(failed: FailedAllocation, trace: Trace, rule: SiteRule) -> Oom:
         microbatch=failed.moment.microbatch,
         site=recorded or rule.site_of(failed.stack),
         message=" ".join(failed.message.split()),
-        event=failed.event,
+        event=event,
     )
 
 
-def verdict_of(job: ProbeJob, measurement: Measurement, *, out_of_memory: bool) -> Verdict:
+def verdict_of(
+    job: ProbeJob, measurement: Measurement, out_of_memory: FailedAllocation | RefusedElsewhere | None
+) -> Verdict:
     """Return why the run failed, or what room it has: the same rules for a probe and for anybody's snapshot file."""
-    budget, failed = measurement.device, measurement.oom if out_of_memory else None
-    failure = None
-    if failed is not None:
-        failure = FailedRequest(
-            requested_bytes=failed.requested_bytes,
-            event=failed.event,
-            failed_in=failed.failed_in,
-            stream=int(measurement.trace.stream[failed.event]) if failed.event is not None else 0,
-            segments=failed.segments,
-        )
+    budget = measurement.device
     return judge(
         measurement.trace,
         Device(
@@ -154,8 +153,26 @@ def verdict_of(job: ProbeJob, measurement: Measurement, *, out_of_memory: bool) 
             torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
         ),
         segments=measurement.snapshot.segments,
-        failure=failure,
+        failure=_failure(out_of_memory, measurement.trace),
         demand_after=measurement.demand_after,
+    )
+
+
+def _failure(
+    failed: FailedAllocation | RefusedElsewhere | None, trace: Trace
+) -> FailedRequest | FailedElsewhere | None:
+    """Return what ended the run in the verdict's terms."""
+    if isinstance(failed, RefusedElsewhere):
+        return FailedElsewhere(
+            failed_in=failed.failed_in, message=failed.message, requested_bytes=failed.requested_bytes
+        )
+    if failed is None:
+        return None
+    return FailedRequest(
+        requested_bytes=failed.requested_bytes,
+        event=failed.event,
+        stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
+        segments=failed.segments,
     )
 
 
@@ -174,9 +191,9 @@ def flops_of(job: ProbeJob) -> dict[str, int]:
     return iteration_flops(Config.model_validate(job.target.config), rank=job.rank)
 
 
-def _survived(measurement: Measurement, out_of_memory: bool) -> tuple[str, ...]:
-    failed = measurement.stats.num_ooms - out_of_memory
-    if failed <= 0 or (measurement.oom is not None and measurement.oom.failed_in != "device"):
+def _survived(measurement: Measurement, out_of_memory: FailedAllocation | RefusedElsewhere | None) -> tuple[str, ...]:
+    failed = measurement.stats.num_ooms - isinstance(out_of_memory, FailedAllocation)
+    if failed <= 0:
         return ()
     times = "once" if failed == 1 else f"{failed} times"
     return (f"an allocation failed {times} and the target went on",)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from oomscope.errors import UntestableError
-from oomscope.probe.measurement import FailedIn
+from oomscope.snapshot.trace import Frame, Stack
+from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
 
+# c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
+_ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
 # Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
 # c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.
 _OUTSIDE = re.compile(
@@ -61,7 +65,22 @@ _UNTESTABLE_ON_SIM = (
 """What to find in ``module.Class: message`` of an exception, and what it says of the target. The classes of the
 last row are those of torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py."""
 
-_TRIED = re.compile(r"Tried to allocate (?P<size>[\d.]+ (?:bytes|[KMGT]iB))")
+# The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
+_TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """That memory ran out, as an exception tells it; plain data, so that no frame of the target is kept alive."""
+
+    failed_in: Literal["device"] | FailedIn
+    """``device`` is the caching allocator."""
+    message: str
+    """One line: the exception's text, its class where it has none."""
+    requested_bytes: int | None
+    """As the text says it (rounded as printed); None where it says nothing."""
+    stack: Stack
+    """Where it was raised, innermost frame first."""
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -74,29 +93,60 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
-def allocation_failed_in(error: BaseException) -> FailedIn | None:
-    """Return who refused memory when ``error``, or what it was raised from, says that memory ran out; else None.
-
-    ``device`` is the caching allocator's ``torch.OutOfMemoryError``; ``outside`` a library's own device
-    allocation; ``host`` pageable or pinned host memory.
-    """
+def refusal_in(error: BaseException) -> Refusal | None:
+    """Return who refused memory when ``error``, or what it was raised from, says that memory ran out; else None."""
     for link in chain(error):
-        if type(link).__name__ == "OutOfMemoryError":
-            return "device"
-        if isinstance(link, MemoryError):
-            return "host"
-        if isinstance(link, (RuntimeError, OSError)):
-            if _HOST.search(str(link)):
-                return "host"
-            if _OUTSIDE.search(str(link)):
-                return "outside"
+        failed_in = _failed_in(link)
+        if failed_in is not None:
+            message = " ".join(str(link).split()) or type(link).__name__
+            return Refusal(
+                failed_in=failed_in, message=message, requested_bytes=_requested_bytes(message), stack=_stack(link)
+            )
     return None
 
 
-def requested_bytes(message: str) -> int:
-    """Return the bytes that torch's message says were asked for (rounded as printed), 0 where it says nothing."""
+def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
+    """Return what ``error`` alone says."""
+    if type(error).__name__ == "OutOfMemoryError":
+        if not type(error).__module__.startswith("torch"):
+            return "outside"
+        return "device" if _is_allocators(error) else "program"
+    if isinstance(error, MemoryError):
+        return "host"
+    if isinstance(error, (RuntimeError, OSError)):
+        if _HOST.search(str(error)):
+            return "host"
+        if _OUTSIDE.search(str(error)):
+            return "outside"
+    return None
+
+
+def _is_allocators(error: BaseException) -> bool:
+    """Return whether the caching allocator raised ``error``, or what the program was handling when it raised it."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        if _ALLOCATOR.search(str(current)):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def _requested_bytes(message: str) -> int | None:
     match = _TRIED.search(message)
-    return parse_size(match["size"].replace("bytes", "B")) if match else 0
+    if match is None:
+        return None
+    # numpy prints three digits and the point: "728. TiB"
+    return parse_size(match["number"].rstrip(".") + match["unit"].replace("bytes", "B"))
+
+
+def _stack(error: BaseException) -> Stack:
+    frames = [
+        Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    return tuple(reversed(frames))
 
 
 def untestable_reason(error: BaseException, backend: Literal["sim", "cuda"]) -> str | None:

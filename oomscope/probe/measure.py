@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from oomscope.errors import InputError, MachineUnfitError, OomscopeError, SnapshotError, UsageError
-from oomscope.probe.failures import allocation_failed_in, describe, details, requested_bytes, untestable_reason
+from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
-from oomscope.probe.measurement import FailedAllocation, FailedIn, Measurement
+from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.sessions import Session, SessionSettings, open_session, resolve_backend, settings_of
+from oomscope.snapshot.trace import Moment
 
 Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, Literal["sim", "cuda"]], Session]
@@ -33,8 +34,8 @@ class Ending:
     """How a run of a target ended."""
 
     measurement: Measurement | None
-    out_of_memory: bool = False
-    """The target ended because memory ran out; the measurement holds the failed allocation."""
+    out_of_memory: FailedAllocation | RefusedElsewhere | None = None
+    """What ended the target for want of memory, where that is why it ended."""
     failure: Failure | None = None
 
 
@@ -61,7 +62,8 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
 
     measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
-    if not (ending.out_of_memory and backend == "sim" and job.measure_demand):
+    refused_by_allocator = isinstance(ending.out_of_memory, FailedAllocation)
+    if not (refused_by_allocator and backend == "sim" and job.measure_demand):
         return result
     keep(result)
     whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
@@ -70,7 +72,7 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     peak = peak_by_line(job, whole)
     # Not the allocator's own counter, which keeps a freed block until every stream that used it is done with it.
     demand = peak.requested_bytes if peak else 0
-    judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=True)
+    judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=ending.out_of_memory)
     return replace(judged, snapshot=snapshot, demand_peak=peak)
 
 
@@ -128,6 +130,7 @@ def _run(
 ) -> Stopped | None:
     """Build and step the target in the session; return what stopped it, None where it went through."""
     stage: Stage = "setup"
+    moment = Moment("init", -1, -1)
     try:
         with world_of(job, session.device):
             recipe.place()
@@ -137,12 +140,13 @@ def _run(
                 target = recipe.build(session)
                 stage = "step"
                 for iteration in range(job.iterations):
+                    moment = Moment("", iteration, -1)
                     progress(Progress(stage=stage, done=iteration, total=job.iterations))
                     with session.iteration(iteration):
                         target.step()
         progress(Progress(stage=stage, done=job.iterations, total=job.iterations))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        return Stopped.by(error, job, backend, stage)
+        return Stopped(refusal=refusal_in(error), moment=moment, failure=_failure_of(error, job, backend, stage))
     return None
 
 
@@ -160,36 +164,34 @@ def seed_everything(seed: int) -> None:
 class Stopped:
     """What an exception of the target said; plain data, so that no frame of the target is kept alive."""
 
-    refused_by: FailedIn | None
+    refusal: Refusal | None
     """Who refused memory, where that is what happened."""
-    requested_bytes: int
+    moment: Moment
     failure: Failure
     """What it is where memory did not run out."""
-
-    @classmethod
-    def by(cls, error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Stopped:
-        """Return what ``error``, raised in ``stage``, says."""
-        refused_by = allocation_failed_in(error)
-        return cls(
-            refused_by=refused_by,
-            requested_bytes=requested_bytes(str(error)) if refused_by else 0,
-            failure=_failure_of(error, job, backend, stage),
-        )
 
 
 def _ending(stopped: Stopped | None, session: Session) -> Ending:
     """Tell a run that went through from an OOM and from a failure of the target."""
     if stopped is None:
         return Ending(measurement=session.measurement())
-    if stopped.refused_by is None:
+    if stopped.refusal is None:
         return Ending(measurement=None, failure=stopped.failure)
     measurement = session.measurement()
-    if measurement.oom is None or stopped.refused_by != "device":
-        last = FailedAllocation(
-            requested_bytes=stopped.requested_bytes, message=stopped.failure.message, failed_in=stopped.refused_by
-        )
-        measurement = replace(measurement, oom=last)
-    return Ending(measurement=measurement, out_of_memory=True)
+    if stopped.refusal.failed_in == "device" and measurement.oom is not None:
+        return Ending(measurement=measurement, out_of_memory=measurement.oom)
+    return Ending(measurement=measurement, out_of_memory=_refused_elsewhere(stopped.refusal, stopped.moment))
+
+
+def _refused_elsewhere(refusal: Refusal, moment: Moment) -> RefusedElsewhere:
+    """Return a refusal that the measured allocator knows nothing of, even where it is worded as one of its own."""
+    return RefusedElsewhere(
+        failed_in="program" if refusal.failed_in == "device" else refusal.failed_in,
+        message=refusal.message,
+        requested_bytes=refusal.requested_bytes,
+        moment=moment,
+        stack=refusal.stack,
+    )
 
 
 def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Failure:

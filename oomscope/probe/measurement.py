@@ -7,13 +7,10 @@ A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdic
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.trace import Moment, Segment, Snapshot, Stack, Trace
-
-FailedIn = Literal["device", "outside", "host"]
-"""Who refused: the caching allocator, a library that allocates device memory by itself, or the host's allocator."""
+from oomscope.snapshot.verdict_types import FailedIn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +54,12 @@ class AllocatorStats:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAllocation:
-    """The allocation that failed last, as it stood at that instant: before anything was unwound or freed."""
+    """What the caching allocator refused last, as it stood at that instant: before anything was unwound or freed."""
 
     requested_bytes: int
-    """R; 0 where the failing library does not say."""
+    """R."""
     message: str
     """The text of the error that the program saw."""
-    failed_in: FailedIn = "device"
     moment: Moment = UNKNOWN_MOMENT
     stack: Stack = ()
     """Innermost frame first; empty where it was not recorded."""
@@ -73,6 +69,20 @@ class FailedAllocation:
     """The allocator's segments and blocks at the failure; empty where they could not be copied."""
     device_free_bytes: int | None = None
     """Free bytes of the card at the failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedElsewhere:
+    """What ended a target for want of memory though the caching allocator refused nothing, as its exception tells."""
+
+    failed_in: FailedIn
+    message: str
+    """The text of the error, in one line."""
+    requested_bytes: int | None = None
+    """R; None where the error does not say."""
+    moment: Moment = UNKNOWN_MOMENT
+    stack: Stack = ()
+    """Innermost frame first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,5 +98,4 @@ def _needed(result: ProbeResult) -> int:
     """Return the live bytes that the rank is known to need: of the whole run, or up to the failed request."""
     if result.demand_bytes is not None:
         return result.demand_bytes
-    verdict = result.verdict
-    return verdict.live_requested_bytes + verdict.requested_bytes if verdict else 0
+    return result.verdict.wanted_bytes if result.verdict else 0

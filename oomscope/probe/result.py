@@ -69,9 +69,10 @@ class PhaseBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Oom:
-    """The allocation that failed."""
+    """The allocation that failed, or what else ended the run for want of memory."""
 
-    requested_bytes: int
+    requested_bytes: int | None
+    """None where who refused does not say."""
     iteration: int
     phase: str
     microbatch: int

@@ -30,9 +30,9 @@ def site_text(site: Site | None) -> str:
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
     """Return ``backward of iteration 1, microbatch 3``, leaving out what is unknown."""
-    text = phase or "an unknown phase"
+    text = phase or ("an unknown phase" if iteration < 0 else "")
     if iteration >= 0:
-        text += f" of iteration {iteration}"
+        text += f"{' of ' if text else ''}iteration {iteration}"
     return f"{text}, microbatch {microbatch}" if microbatch >= 0 else text
 
 
@@ -59,9 +59,10 @@ def status_text(result: ProbeResult) -> str:
         return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
     if result.outcome == "oom" and result.oom:
         oom = result.oom
-        moment = moment_text(oom.iteration, oom.phase, oom.microbatch)
+        what = "OUT OF HOST MEMORY" if result.verdict and result.verdict.kind == "host" else "OUT OF MEMORY"
+        asked = f" asking for {format_size(oom.requested_bytes)}" if oom.requested_bytes is not None else ""
         where = f", at {site_text(oom.site)}" if oom.site else ""
-        return f"OUT OF MEMORY asking for {format_size(oom.requested_bytes)} in {moment}{where}"
+        return f"{what}{asked} in {moment_text(oom.iteration, oom.phase, oom.microbatch)}{where}"
     if result.failure:
         return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
     return result.outcome.upper()

@@ -7,22 +7,39 @@ from typing import Final
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.gaps import TEXTS
 from oomscope.snapshot.leaks import Leak
-from oomscope.snapshot.verdict_types import Verdict
+from oomscope.snapshot.verdict_types import FailedIn, Verdict
 from oomscope.units import format_size
 
-HOST_TEXT: Final = "Host memory ran out, not the device's"
+ELSEWHERE_TEXTS: Final[dict[FailedIn, str]] = {
+    "outside": "A library's own device allocation failed{said}, not PyTorch's allocator",
+    "host": "Host memory ran out{said}, not the device's",
+    "program": "The program raised torch.OutOfMemoryError{said}, and no allocation of PyTorch's allocator failed",
+}
+MESSAGE_LENGTH: Final = 160
+"""Characters of an error's text that are quoted: libraries tell long stories."""
 
 
-def headline_of(verdict: Verdict, *, leak: str = "", demand_after: int | None = None) -> str:
-    """Return the sentence on a failure.
+def headline_of(verdict: Verdict, *, requested_bytes: int, leak: str = "", demand_after: int | None = None) -> str:
+    """Return the sentence on an allocation that the caching allocator refused.
 
     Args:
         verdict: the verdict, all but its headline.
+        requested_bytes: R, the request that failed.
         leak: the clause on what grows.
         demand_after: largest live bytes of the run without a limit, where known.
     """
-    clauses = [_what_failed(verdict), *_why(verdict), *_besides(verdict, demand_after), leak]
-    return "; ".join(clause for clause in clauses if clause)
+    live = f"{format_size(verdict.live_requested_bytes)} live, of {format_size(verdict.available_bytes)} available"
+    what_failed = f"{format_size(requested_bytes)} asked for with {live}"
+    return _joined(what_failed, *_why(verdict, requested_bytes), *_besides(verdict, demand_after), leak)
+
+
+def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str, leak: str = "") -> str:
+    """Return the sentence on a failure that the caching allocator had no part in, with what the error said."""
+    said = message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 1]}…"
+    what_failed = ELSEWHERE_TEXTS[failed_in].format(said=f' ("{said}")' if said else "")
+    live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
+    held = f"the device held {live} live, {reserved} reserved, of {format_size(verdict.available_bytes)} available"
+    return _joined(what_failed, held, leak)
 
 
 def headroom_headline(verdict: Verdict, *, leak: str = "") -> str:
@@ -35,7 +52,7 @@ def headroom_headline(verdict: Verdict, *, leak: str = "") -> str:
     for fix in verdict.fixes[1:]:
         if fix.survives:
             waste += f", {format_size(fix.peak_reserved_bytes - verdict.live_requested_bytes)} under {fix.name}"
-    return "; ".join(clause for clause in (f"Peak {live} live, {reserved} reserved, {room}", waste, leak) if clause)
+    return _joined(f"Peak {live} live, {reserved} reserved, {room}", waste, leak)
 
 
 def leak_clause(leak: Leak | None, choose: SiteOf) -> str:
@@ -47,24 +64,14 @@ def leak_clause(leak: Leak | None, choose: SiteOf) -> str:
     return f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 
-def _what_failed(verdict: Verdict) -> str:
-    live = f"{format_size(verdict.live_requested_bytes)} live, of {format_size(verdict.available_bytes)} available"
-    if verdict.kind == "host":
-        return f"{HOST_TEXT}; {live}" if verdict.available_bytes else HOST_TEXT
-    if verdict.kind == "outside":
-        return f"A library's own device allocation failed, not PyTorch's allocator, with {live}"
-    return f"{format_size(verdict.requested_bytes)} asked for with {live}"
+def _joined(*clauses: str) -> str:
+    return "; ".join(clause for clause in clauses if clause)
 
 
-def _why(verdict: Verdict) -> list[str]:
+def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
     if verdict.kind == "capacity":
-        needed = verdict.live_requested_bytes + verdict.requested_bytes - verdict.available_bytes
+        needed = verdict.live_requested_bytes + requested_bytes - verdict.available_bytes
         return [f"no packing could serve it: {format_size(needed)} too much"]
-    if verdict.kind == "outside":
-        unused = verdict.reserved_bytes - verdict.live_requested_bytes
-        return [f"PyTorch held {format_size(unused)} beyond that in its cache"]
-    if verdict.kind != "fragmentation":
-        return []
     clauses = [f"{format_size(gap.bytes)} of the rest is {TEXTS[gap.reason]}" for gap in verdict.gaps[:1]]
     if verdict.cured_by:
         return [*clauses, f"the same allocations pass under {verdict.cured_by[0]}"]

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.gaps import gaps_of, request_as_seen
-from oomscope.snapshot.headline import headline_of, headroom_headline, leak_clause
+from oomscope.snapshot.headline import elsewhere_headline, headline_of, headroom_headline, leak_clause
 from oomscope.snapshot.leaks import find_leak
 from oomscope.snapshot.replay import Device, Replay, replay
 from oomscope.snapshot.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Trace
-from oomscope.snapshot.verdict_types import Gap, Verdict, VerdictKind
+from oomscope.snapshot.verdict_types import FailedIn, Gap, Verdict, VerdictKind
 
 NEUTRAL: Final = (Action.OOM, Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
 """Actions that leave segments and blocks as they are."""
@@ -33,18 +33,27 @@ EXPANDABLE: Final = ("expandable_segments:True",)
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRequest:
-    """The allocation that failed, as it was seen."""
+    """The allocation that the caching allocator refused, as it was seen."""
 
     requested_bytes: int
-    """R; 0 where the library that failed does not say."""
+    """R."""
     event: int | None = None
     """Index of the ``oom`` event; None where the trace has none: then the failure is where the trace ends."""
-    failed_in: Literal["device", "outside", "host"] = "device"
-    """Who refused: the caching allocator, a library that allocates device memory by itself, or the host."""
     stream: int | None = None
     """The stream it was asked for on; None: the event's, or the default stream where there is none."""
     segments: tuple[Segment, ...] = ()
     """Segments as they stood at the failure; empty where nobody copied them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedElsewhere:
+    """A failure for want of memory that the caching allocator had no part in; it ends the trace."""
+
+    failed_in: FailedIn
+    message: str = ""
+    """The text of the error, in one line."""
+    requested_bytes: int | None = None
+    """R; None where the error does not say."""
 
 
 def judge(
@@ -53,7 +62,7 @@ def judge(
     *,
     rules: Rules | None = None,
     segments: Sequence[Segment] | None = None,
-    failure: FailedRequest | None = None,
+    failure: FailedRequest | FailedElsewhere | None = None,
     demand_after: int | None = None,
     choose: SiteOf = site_of,
 ) -> Verdict:
@@ -64,7 +73,8 @@ def judge(
         device: the card as this process saw it.
         rules: the allocator's settings and version; None: the defaults.
         segments: the device's segments when the trace ended; they tell what was there before it began.
-        failure: the allocation that ended the run; None where it went through: then the headroom is stated.
+        failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
+            that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest live requested bytes of the same run without a limit, where that is known.
         choose: which line stands for a stack, where the verdict names one.
 
@@ -74,7 +84,7 @@ def judge(
     case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose)
     if failure is None:
         return case.headroom()
-    if failure.failed_in != "device":
+    if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
     return case.allocator_failed(failure, demand_after)
 
@@ -105,7 +115,7 @@ class _Case:
         verdict = Verdict(
             kind="headroom",
             headline="",
-            requested_bytes=0,
+            requested_bytes=None,
             live_requested_bytes=live,
             available_bytes=self.device.available_bytes,
             reserved_bytes=int(self.timeline.reserved.max(initial=self._reserved_at_end())),
@@ -117,13 +127,27 @@ class _Case:
         )
         return replace(verdict, headline=headroom_headline(verdict, leak=leak_clause(leak, self.choose)))
 
-    def elsewhere(self, failure: FailedRequest) -> Verdict:
+    def elsewhere(self, failure: FailedElsewhere) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
-        verdict = self._facts(failure, self._segments_at(failure, None))
-        leak = find_leak(self.timeline, verdict.event)
-        kind: VerdictKind = "outside" if failure.failed_in == "outside" else "host"
-        verdict = replace(verdict, kind=kind, gaps=(), tags=("leak",) if leak else ())
-        return replace(verdict, headline=headline_of(verdict, leak=leak_clause(leak, self.choose)))
+        last = len(self.timeline.trace) - 1
+        live = self.timeline.live_bytes_at(last)
+        leak = find_leak(self.timeline)
+        kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
+        verdict = Verdict(
+            kind=kind,
+            headline="",
+            requested_bytes=failure.requested_bytes,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=self._reserved_after(last),
+            tags=("leak",) if leak else (),
+            packing_lower_bound_bytes=self._peak_before(last + 1),
+            categories=by_category(self.timeline, last),
+        )
+        headline = elsewhere_headline(
+            verdict, failed_in=failure.failed_in, message=failure.message, leak=leak_clause(leak, self.choose)
+        )
+        return replace(verdict, headline=headline)
 
     def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
@@ -132,7 +156,7 @@ class _Case:
         tried = try_settings(requests, self.rules, self.device, baseline=baseline)
         reproduced = tried.baseline.failed_event == event
         verdict = self._facts(failure, self._segments_at(failure, tried))
-        lacking = verdict.live_requested_bytes + verdict.requested_bytes - verdict.available_bytes
+        lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
         leak = find_leak(self.timeline, event)
         cured_by = tried.cures if lacking <= 0 and reproduced else ()
         tags = {
@@ -150,7 +174,8 @@ class _Case:
             fixes=tried.rows,
         )
         grows = leak_clause(leak, self.choose)
-        return replace(verdict, headline=headline_of(verdict, leak=grows, demand_after=demand_after))
+        headline = headline_of(verdict, requested_bytes=failure.requested_bytes, leak=grows, demand_after=demand_after)
+        return replace(verdict, headline=headline)
 
     def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
         """Return the requests up to the failure, read such that their replay fails there too if it can."""
@@ -166,9 +191,7 @@ class _Case:
         event = self._event(failure)
         last = min(event, len(self.timeline.trace) - 1)
         live = self.timeline.live_bytes_at(last)
-        reserved = sum(segment.total_size for segment in segments)
-        if not segments:
-            reserved = int(self.timeline.reserved[last]) if last >= 0 else self._reserved_at_end()
+        reserved = sum(segment.total_size for segment in segments) or self._reserved_after(last)
         return Verdict(
             kind="capacity",
             headline="",
@@ -195,14 +218,14 @@ class _Case:
         request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
         return gaps_of(segments, request, self.device.available_bytes)
 
-    def _segments_at(self, failure: FailedRequest, tried: Tried | None) -> tuple[Segment, ...]:
+    def _segments_at(self, failure: FailedRequest, tried: Tried) -> tuple[Segment, ...]:
         """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
         if failure.segments:
             return failure.segments
         event = self._event(failure)
         if np.isin(self.timeline.trace.action[event:], NEUTRAL).all() and self.timeline.segments is not None:
             return self.timeline.segments
-        if tried is not None and tried.baseline.failed_event == event:
+        if tried.baseline.failed_event == event:
             return tried.baseline.segments
         return ()
 
@@ -222,6 +245,9 @@ class _Case:
 
     def _peak_before(self, event: int) -> int:
         return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))
+
+    def _reserved_after(self, event: int) -> int:
+        return int(self.timeline.reserved[event]) if event >= 0 else self._reserved_at_end()
 
     def _reserved_at_end(self) -> int:
         return sum(segment.total_size for segment in self.timeline.segments or ())

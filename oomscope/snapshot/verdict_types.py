@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"]
 """``headroom``: nothing failed; the verdict states what is left."""
+FailedIn = Literal["outside", "host", "program"]
+"""Who refused where it was not the caching allocator: a library that allocates device memory by itself, the host, or
+the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,8 @@ class Verdict:
     kind: VerdictKind
     headline: str
     """One sentence."""
-    requested_bytes: int
-    """R: the request that failed (0 for headroom)."""
+    requested_bytes: int | None
+    """R: the request that failed; None where nothing failed and where who refused does not say."""
     live_requested_bytes: int
     """A: requested bytes of all live blocks at that event."""
     available_bytes: int
@@ -57,6 +60,7 @@ class Verdict:
     reserved_bytes: int
     """What the allocator held at that event."""
     event: int | None = None
+    """The failure, or the peak for headroom; None where it is no event of the trace."""
     cured_by: tuple[str, ...] = ()
     """Settings under which the same allocations pass; expandable_segments first."""
     uncured: bool = False
@@ -72,6 +76,11 @@ class Verdict:
     """Peak of live requested bytes: no packing can reserve less."""
     categories: dict[str, int] = field(default_factory=dict)
     """Live requested bytes by category at that event; sums to ``live_requested_bytes``."""
+
+    @property
+    def wanted_bytes(self) -> int:
+        """A + R: what the program had and wanted more at the failure; A alone where R is unknown."""
+        return self.live_requested_bytes + (self.requested_bytes or 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

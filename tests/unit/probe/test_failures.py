@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from oomscope.errors import UntestableError
-from oomscope.probe.failures import allocation_failed_in, chain, describe, details, requested_bytes, untestable_reason
+from oomscope.probe.failures import Refusal, chain, describe, details, refusal_in, untestable_reason
 from oomscope.units import GiB, MiB
 
 OOM = (
@@ -16,6 +16,8 @@ OOM = (
     ("error", "where"),
     [
         (torch.OutOfMemoryError(OOM), "device"),
+        (torch.OutOfMemoryError("mine"), "program"),
+        (type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})("Out of memory"), "outside"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "outside"),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "outside"),
         (RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"), "outside"),
@@ -28,7 +30,8 @@ OOM = (
     ],
 )
 def test_who_refused_memory_is_told(error: BaseException, where: str | None) -> None:
-    assert allocation_failed_in(error) == where
+    refusal = refusal_in(error)
+    assert (refusal and refusal.failed_in) == where
 
 
 def raised_from(cause: BaseException | None) -> RuntimeError:
@@ -43,11 +46,23 @@ def raised_from(cause: BaseException | None) -> RuntimeError:
 
 
 def test_an_out_of_memory_error_is_seen_through_what_wraps_it() -> None:
-    assert allocation_failed_in(raised_from(None)) == "device"
+    assert refusal_in(raised_from(None)).failed_in == "device"
+
+
+def test_the_programs_own_word_for_what_the_allocator_refused_is_the_allocators() -> None:
+    def load() -> None:
+        try:
+            raise torch.OutOfMemoryError(OOM)
+        except torch.OutOfMemoryError:
+            raise torch.OutOfMemoryError("the batch is too large") from None
+
+    with pytest.raises(torch.OutOfMemoryError, match="the batch") as caught:
+        load()
+    assert refusal_in(caught.value).failed_in == "device"
 
 
 def test_it_does_not_count_where_another_cause_is_named() -> None:
-    assert allocation_failed_in(raised_from(KeyError("the real cause"))) is None
+    assert refusal_in(raised_from(KeyError("the real cause"))) is None
 
 
 def test_a_chain_that_bites_its_tail_ends() -> None:
@@ -62,11 +77,25 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
         (OOM, 2.5 * GiB),
         ("Tried to allocate 20.00 MiB.", 20 * MiB),
         ("Tried to allocate 512 bytes.", 512),
-        ("nothing", 0),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000 bytes. Error code 12", 4_000_000),
+        ("Unable to allocate 728. TiB for an array with shape (10000000, 10000000)", 728 * 1024 * GiB),
+        ("nothing", None),
     ],
 )
-def test_the_request_is_read_from_the_message(message: str, size: int) -> None:
-    assert requested_bytes(message) == size
+def test_the_request_is_read_from_the_message(message: str, size: int | None) -> None:
+    assert refusal_in(MemoryError(message)) == Refusal(
+        failed_in="host", message=message, requested_bytes=size, stack=()
+    )
+
+
+def test_a_refusal_without_a_text_names_its_class_and_says_where_it_was_raised() -> None:
+    def load() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as caught:
+        load()
+    refusal = refusal_in(caught.value)
+    assert (refusal.message, refusal.stack[0].name) == ("MemoryError", "load")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,10 @@ class Bench:
 
     def __call__(self, source: str, *, session=FakeSession, **fields) -> ProbeResult:
         harness = self.repo.parent / "harness.py"
-        harness.write_text("import torch, oomscope\nOOM = torch.OutOfMemoryError('CUDA out of memory.')\n" + source)
+        harness.write_text(
+            "import torch, oomscope\nOOM = torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+            + source
+        )
         job = ProbeJob(
             target=HarnessTarget(harness=str(harness), repo=str(self.repo)), backend="sim", **{"rank": 0, **fields}
         )
@@ -290,17 +293,42 @@ def test_an_out_of_memory_error_that_the_target_survives_is_a_note(bench: Bench)
     assert "an allocation failed once and the target went on" in result.notes
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        ("RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate')", "outside"),
-        ("MemoryError()", "host"),
-    ],
-)
-def test_memory_refused_by_others_is_told_apart(bench: Bench, error: str, kind: str) -> None:
-    result = bench(RAISING.format(step=f"raise {error}"), measure_demand=False)
-    assert result.outcome == "oom"
-    assert result.verdict.kind == kind
+CUBLAS = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"
+ELSEWHERE = [
+    (f"RuntimeError('{CUBLAS}')", "outside", f'("{CUBLAS}")'),
+    ("RuntimeError('NCCL error in: init.cpp, Cuda failure 2')", "outside", "A library's own device allocation failed"),
+    ("MemoryError()", "host", 'Host memory ran out ("MemoryError")'),
+    ("torch.OutOfMemoryError('mine')", "outside", 'The program raised torch.OutOfMemoryError ("mine")'),
+    ("OOM", "outside", "no allocation of PyTorch's allocator failed"),
+]
+
+
+@pytest.mark.parametrize("backend", ["sim", "cuda"])
+@pytest.mark.parametrize(("error", "kind", "said"), ELSEWHERE)
+def test_what_the_allocator_did_not_refuse_is_neither_capacity_nor_fragmentation(
+    bench: Bench, monkeypatch, backend: str, error: str, kind: str, said: str
+) -> None:
+    monkeypatch.setattr(measure_module, "resolve_backend", lambda job: backend)
+    result = bench(RAISING.format(step=f"raise {error}"), iterations=3)
+    assert (result.backend, result.outcome, result.verdict.kind) == (backend, "oom", kind)
+    assert said in result.verdict.headline
+    assert (result.oom.iteration, result.oom.site.function, result.oom.event) == (0, "step", None)
+    assert result.oom.requested_bytes == result.verdict.requested_bytes == (2 * GiB if error == "OOM" else None)
+    assert not result.verdict.fixes
+    assert not result.verdict.gaps
+    assert len(bench.sessions) == 1, "a card without a limit has no more to say"
+
+
+def test_memory_that_runs_out_before_the_first_step_is_said_to_do_so(bench: Bench) -> None:
+    result = bench("def setup(ctx): raise MemoryError")
+    assert (result.verdict.kind, result.oom.phase, result.oom.iteration) == ("host", "init", -1)
+
+
+def test_an_error_of_the_programs_own_is_not_an_earlier_failure_that_it_survived(bench: Bench) -> None:
+    bench.oom = FAILED
+    result = bench(RAISING.format(step="raise torch.OutOfMemoryError('mine')"))
+    assert (result.verdict.kind, result.oom.message) == ("outside", "mine")
+    assert "an allocation failed once and the target went on" in result.notes
 
 
 def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ FITS = ProbeResult(
     verdict=Verdict(
         kind="headroom",
         headline="2.00 GiB are left at the peak.",
-        requested_bytes=0,
+        requested_bytes=None,
         live_requested_bytes=6 * GiB,
         available_bytes=9 * GiB,
         reserved_bytes=7 * GiB,
@@ -85,6 +85,14 @@ OOM = replace(
 )
 CAPACITY = replace(
     OOM, verdict=replace(FRAGMENTATION, kind="capacity", headline="Too much.", cured_by=(), gaps=(), fixes=())
+)
+HOST = replace(
+    FITS,
+    outcome="oom",
+    oom=Oom(requested_bytes=None, iteration=1, phase="", microbatch=-1, site=None, message="MemoryError"),
+    verdict=replace(
+        FRAGMENTATION, kind="host", headline="Host memory ran out.", requested_bytes=None, fixes=(), gaps=()
+    ),
 )
 BROKEN = ProbeResult(
     backend="sim",

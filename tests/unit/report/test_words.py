@@ -20,6 +20,7 @@ from tests.unit.report import results
                 "at …/src/tinytrain/loss.py:14 cross_entropy"
             ),
         ),
+        (results.HOST, "OUT OF HOST MEMORY in iteration 1"),
         (results.BROKEN, "NOT MEASURED (import): No module named 'tinytrain.data'"),
     ],
 )

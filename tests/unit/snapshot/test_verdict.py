@@ -12,7 +12,7 @@ from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Category, Moment
-from oomscope.snapshot.verdict import FailedRequest, failure_of, judge
+from oomscope.snapshot.verdict import FailedElsewhere, failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, KiB, MiB
 
@@ -277,15 +277,23 @@ def test_headroom_of_nothing():
     assert verdict.live_requested_bytes == verdict.reserved_bytes == 0
 
 
-@pytest.mark.parametrize("failed_in", ["outside", "host"])
-def test_failures_elsewhere_are_not_replayed(failed_in):
+@pytest.mark.parametrize(("failed_in", "kind"), [("outside", "outside"), ("host", "host"), ("program", "outside")])
+def test_failures_elsewhere_are_not_replayed(failed_in, kind):
     machine = Machine(GiB)
     machine.alloc(100 * MiB)
-    machine.failure = FailedRequest(requested_bytes=0, failed_in=failed_in)
+    machine.failure = FailedElsewhere(failed_in=failed_in, message="the error's own words")
     verdict = verdict_on(machine)
-    assert verdict.kind == failed_in
-    assert verdict.live_requested_bytes == 100 * MiB
-    assert verdict.fixes == ()
+    assert verdict.kind == kind
+    assert verdict.live_requested_bytes == verdict.wanted_bytes == 100 * MiB
+    assert verdict.requested_bytes is verdict.event is None
+    assert verdict.fixes == verdict.gaps == ()
+    assert "the error's own words" in verdict.headline
+
+
+def test_of_a_long_message_the_beginning_is_quoted():
+    machine = Machine(GiB)
+    machine.failure = FailedElsewhere(failed_in="outside", message="NCCL " * 100)
+    assert len(verdict_on(machine).headline) < 350
 
 
 def test_segments_at_the_failure_are_replayed_where_nobody_copied_them():
