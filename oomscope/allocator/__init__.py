@@ -7,7 +7,7 @@ version of torch; ``Driver`` is the device underneath.
 
 from oomscope.allocator.allocator import CachingAllocator, DeviceOutOfMemory, Placement
 from oomscope.allocator.driver import Driver
-from oomscope.allocator.replay import Replay, ReplayOp, ReplayOutcome, replay
+from oomscope.allocator.replay import Held, Replay, ReplayOp, ReplayOutcome, replay
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.stats import DeviceStats
 from oomscope.allocator.views import AllocatorBlock, AllocatorEvent, AllocatorSegment
@@ -21,6 +21,7 @@ __all__ = [
     "DeviceOutOfMemory",
     "DeviceStats",
     "Driver",
+    "Held",
     "Placement",
     "Replay",
     "ReplayOp",

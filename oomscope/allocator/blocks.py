@@ -60,7 +60,13 @@ SIZE_UNIT = 512
 
 def new_segment(m: Memory, stream: int, pool: int, size: int, page: int) -> int:
     """Place a new segment (``page`` 0) or a wholly unmapped reservation, and return the block that covers it."""
-    address = place(m, size)
+    return segment_at(m, place(m, size), stream, pool, size, page)
+
+
+def segment_at(  # noqa: PLR0917 - compiled functions take no keywords
+    m: Memory, address: int, stream: int, pool: int, size: int, page: int
+) -> int:
+    """Return the block that covers a new segment, or a wholly unmapped reservation, at ``address``."""
     block = take_block_row(m)
     m[block + ADDRESS] = address
     m[block + SIZE] = size

@@ -94,7 +94,7 @@ def unmap(m: Memory, block: int) -> None:
     m[block + MAPPED] = 0
     try_merge(m, block, m[block + PREV])
     try_merge(m, block, m[block + NEXT])
-    _put_unmapped(m, block)
+    put_unmapped(m, block)
     m[RESERVED] -= end - start
     lower_stat(m, RESERVED_BYTES, m[block + POOL], end - start)
     m[DEVICE_FREES] += 1
@@ -128,15 +128,25 @@ def _idle_run(m: Memory, block: int, enough: int) -> int:
 
 
 def _reserve(m: Memory, stream: int, pool: int) -> int:
-    """Reserve addresses for 9/8 of the device, in whole pages, and return their one unmapped block."""
-    page = SMALL_SEGMENT if pool == SMALL else m[LARGE_SEGMENT]
-    size = (m[TOTAL] + m[TOTAL] // 8 + page - 1) // page * page
-    block = new_segment(m, stream, pool, size, page)
-    _put_unmapped(m, block)
+    """Reserve addresses and return their one unmapped block."""
+    page = page_of(m, pool)
+    block = new_segment(m, stream, pool, reservation_size(m, page), page)
+    put_unmapped(m, block)
     return block
 
 
-def _put_unmapped(m: Memory, block: int) -> None:
+def page_of(m: Memory, pool: int) -> int:
+    """Return the bytes that are mapped at a time into a reservation for ``pool``."""
+    return SMALL_SEGMENT if pool == SMALL else m[LARGE_SEGMENT]
+
+
+def reservation_size(m: Memory, page: int) -> int:
+    """Return the addresses of one reservation: 9/8 of the device, in whole pages."""
+    return (m[TOTAL] + m[TOTAL] // 8 + page - 1) // page * page
+
+
+def put_unmapped(m: Memory, block: int) -> None:
+    """Put a block of which nothing is mapped into the unmapped ones of its pool and stream."""
     which = m[block + STREAM] + UNMAPPED_SETS + m[block + POOL] * SET_ROW
     insert(m, which, m[block + ADDRESS] // MiB, block)
 
@@ -154,7 +164,7 @@ def _map(m: Memory, block: int, size: int) -> bool:
         rest = new_part(m, block, start + pages * page, m[block + SIZE] - pages * page)
         m[rest + MAPPED] = 0
         link_after(m, rest, block)
-        _put_unmapped(m, rest)
+        put_unmapped(m, rest)
         m[block + SIZE] = pages * page
     try_merge(m, block, m[block + PREV])
     try_merge(m, block, m[block + NEXT])

@@ -7,8 +7,8 @@ does not), and runs as Python otherwise. The results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from oomscope.allocator.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
 from oomscope.allocator.control import DEFAULT_STREAM, add_stream
 from oomscope.allocator.driver import Driver
 from oomscope.allocator.memory import fill_room, grow, length_wanted
+from oomscope.allocator.restore import restore
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import AllocatorState
-from oomscope.allocator.views import AllocatorEvent
+from oomscope.allocator.views import AllocatorEvent, AllocatorSegment
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,19 @@ class ReplayOp(IntEnum):
     """Let the events recorded so far on ``stream`` be complete."""
     EMPTY_CACHE = constants.EMPTY_CACHE
     """Give everything unused back to the driver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What an allocator holds before the first operation."""
+
+    segments: Sequence[AllocatorSegment] = ()
+    """In any order; those of one reservation share their ``range``."""
+    ids: Mapping[int, int] = field(default_factory=dict)
+    """The allocation id of each allocated block, by its address."""
+
+
+NOTHING_HELD = Held()
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,10 @@ class Replay(AllocatorState):
         fraction: see ``AllocatorState``.
         event_lag: see ``AllocatorState``.
         compiled: whether the engine runs compiled.
+        held: what it begins with.
+
+    Raises:
+        UsageError: what it is to hold contradicts itself, or does not fit on the device.
     """
 
     def __init__(
@@ -97,15 +115,20 @@ class Replay(AllocatorState):
         fraction: float | None = None,
         event_lag: int | None = 0,
         compiled: bool = False,
+        held: Held = NOTHING_HELD,
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
         self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
-        for handle in streams:
+        for handle in (*streams, *(segment.stream for segment in held.segments)):
             if handle not in self._streams:
                 self._streams[handle] = add_stream(self._memory, handle)
         grow(self._memory)
         self._compiled = compiled
         self._rows: Any = [NONE] * ids
+        for address, row in restore(self._memory, held.segments, self._streams).items():
+            if address not in held.ids:
+                raise UsageError(f"the block held at {address:#x} has no id", remedy="give one for each that is live")
+            self._rows[held.ids[address]] = row
         if compiled:
             self._memory = _array(self._memory)  # type: ignore[assignment]
             self._rows = _array(self._rows)
@@ -187,6 +210,7 @@ def replay(
     fraction: float | None = None,
     event_lag: int | None = 0,
     compiled: bool | None = None,
+    held: Held = NOTHING_HELD,
 ) -> ReplayOutcome:
     """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
 
@@ -200,17 +224,24 @@ def replay(
         fraction: see ``AllocatorState``.
         event_lag: see ``AllocatorState``.
         compiled: whether to run compiled; None decides by the length of the trace and by what lies on disk.
+        held: what the allocator holds before.
 
     Raises:
-        UsageError: see ``Replay.run``.
+        UsageError: see ``Replay`` and ``Replay.run``.
     """
     id_column = _array(ids)
     handles = [] if streams is None else _distinct(_array(streams))
     if compiled is None:
         compiled = pays_compiled(len(id_column))
-    count = int(id_column.max(initial=NONE)) + 1
     allocator = Replay(
-        settings, driver, ids=count, streams=handles, fraction=fraction, event_lag=event_lag, compiled=compiled
+        settings,
+        driver,
+        ids=max(int(id_column.max(initial=NONE)), *held.ids.values(), NONE) + 1,
+        streams=handles,
+        fraction=fraction,
+        event_lag=event_lag,
+        compiled=compiled,
+        held=held,
     )
     return allocator.run(kinds, id_column, nbytes, streams)
 

@@ -64,8 +64,14 @@ def lower_bound(m: Memory, of: int, rank: int) -> int:
 
 
 def find(m: Memory, of: int, rank: int, block: int) -> int:
-    """Return the position of ``block``, which the set holds under ``rank``."""
-    return _settle(m, of, _seek(m, of, rank, m[block + TIE], m[block + ADDRESS]))
+    """Return the position of ``block``, which the set holds under ``rank``.
+
+    Equal entries are told apart: a replay that leaves its recording may be given one address twice.
+    """
+    position = _settle(m, of, _seek(m, of, rank, m[block + TIE], m[block + ADDRESS]))
+    while at(m, of, position) != block:
+        position = after(m, of, position)
+    return position
 
 
 def insert(m: Memory, of: int, rank: int, block: int) -> None:

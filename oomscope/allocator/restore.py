@@ -1,0 +1,203 @@
+"""An allocator in the middle of its life: segments and blocks put back as a snapshot shows them.
+
+The inverse of ``segments()``. What no snapshot holds is not restored: when a block was freed (the ages of garbage
+collection begin anew) and, from torch 2.12 on, which of the older segments and blocks was made first: they count in
+the order of ``range``, then of addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from oomscope.allocator.blocks import is_split, link_before, new_part, put_free, segment_at
+from oomscope.allocator.constants import (
+    ACTIVE,
+    ACTIVE_BYTES,
+    ADDRESS,
+    ALLOCATED,
+    ALLOCATED_BYTES,
+    ALLOCATION,
+    DEVICE_ALLOCS,
+    INACTIVE_SPLIT,
+    INACTIVE_SPLIT_BYTES,
+    LARGE,
+    MAPPED,
+    MAX_SPLIT,
+    NEXT_ADDRESS,
+    OVERSIZE_ALLOCATIONS,
+    OVERSIZE_SEGMENTS,
+    PAGE,
+    POLICY,
+    POLICY_DOWN,
+    POLICY_FIRST_FIT,
+    POOL,
+    RANGES,
+    RANGES_LIVE,
+    REQUESTED,
+    REQUESTED_BYTES,
+    RESERVED,
+    RESERVED_BYTES,
+    SEGMENT,
+    SIZE,
+    SMALL,
+)
+from oomscope.allocator.driver import charge, insert_range, paged
+from oomscope.allocator.expandable import page_of, put_unmapped, reservation_size
+from oomscope.allocator.memory import Memory, grow, has_room
+from oomscope.allocator.stats import raise_stat, raise_total
+from oomscope.allocator.views import AllocatorBlock, AllocatorSegment
+from oomscope.errors import UsageError
+from oomscope.units import format_size
+
+
+def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[int, int]) -> dict[int, int]:
+    """Put ``segments`` into the memory, a list, of an allocator that has not served anything.
+
+    Args:
+        m: the memory.
+        segments: what it shall hold; runs of one reservation have the same ``range``.
+        streams: the row of each stream, by handle.
+
+    Returns:
+        The row of each allocated block, by address.
+
+    Raises:
+        UsageError: blocks do not tile their segment or wait for a stream, or the device is too small.
+    """
+    rows: dict[int, int] = {}
+    for runs in _by_range(segments):
+        for segment in runs:
+            _check(segment)
+        pool = SMALL if runs[0].segment_type == "small" else LARGE
+        _grow(m)
+        if runs[0].is_expandable:
+            rows |= _reservation(m, runs, streams[runs[0].stream], pool)
+        else:
+            rows |= _segment(m, runs[0], streams[runs[0].stream], pool)
+    return rows
+
+
+def _by_range(segments: Sequence[AllocatorSegment]) -> list[list[AllocatorSegment]]:
+    """Return segments of cudaMalloc one by one, and the runs of each reservation together, in order of creation."""
+    groups: dict[tuple[int, int], list[AllocatorSegment]] = {}
+    for segment in sorted(segments, key=lambda segment: (segment.range, segment.address)):
+        key = (segment.range, -1 if segment.is_expandable else segment.address)
+        groups.setdefault(key, []).append(segment)
+    return list(groups.values())
+
+
+def _check(segment: AllocatorSegment) -> None:
+    edges = [(block.address, block.address + block.size) for block in segment.blocks]
+    tiled = all(end == start for (_, end), (start, _) in pairwise(edges))
+    if not edges or not tiled or edges[0][0] != segment.address or edges[-1][1] - edges[0][0] != segment.total_size:
+        raise UsageError(f"blocks do not tile the segment at {segment.address:#x}", remedy="give all of its blocks")
+    if any(block.state == "active_pending_free" for block in segment.blocks):
+        raise UsageError(
+            f"a block of the segment at {segment.address:#x} waits for a stream that is not known",
+            remedy="restore it as allocated, record the stream and free it",
+        )
+
+
+def _segment(m: Memory, segment: AllocatorSegment, stream: int, pool: int) -> dict[int, int]:
+    """Restore one segment of cudaMalloc."""
+    size = segment.total_size
+    _charge(m, size, 1)
+    whole = segment_at(m, segment.address, stream, pool, size, 0)
+    _take_addresses(m, segment.address, size)
+    m[RESERVED] += size
+    m[DEVICE_ALLOCS] += 1
+    raise_stat(m, SEGMENT, pool, 1)
+    raise_stat(m, RESERVED_BYTES, pool, size)
+    if size >= m[MAX_SPLIT]:
+        raise_total(m, OVERSIZE_SEGMENTS, 1)
+    rows = {}
+    for block in segment.blocks[:-1]:
+        rows[block.address] = _settle(m, _front(m, whole, block.size), block)
+    rows[segment.blocks[-1].address] = _settle(m, whole, segment.blocks[-1])
+    return _allocated(m, rows)
+
+
+def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool: int) -> dict[int, int]:
+    """Restore one reservation with all of its mapped runs."""
+    page = page_of(m, pool)
+    base = runs[0].address - runs[0].offset
+    end = runs[-1].address + runs[-1].total_size
+    size = max(reservation_size(m, page), (end - base + page - 1) // page * page)
+    rest = segment_at(m, base, stream, pool, size, page)
+    _take_addresses(m, base, size)
+    rows = {}
+    for run in runs:
+        pages = (run.total_size + page - 1) // page
+        _charge(m, page, pages)
+        m[RESERVED] += run.total_size
+        m[DEVICE_ALLOCS] += 1
+        raise_stat(m, RESERVED_BYTES, pool, run.total_size)
+        if run.address > m[rest + ADDRESS]:
+            put_unmapped(m, _front(m, rest, run.address - m[rest + ADDRESS]))
+        for block in run.blocks:
+            row = rest if block.size == m[rest + SIZE] else _front(m, rest, block.size)
+            m[row + MAPPED] = 1
+            rows[block.address] = _settle(m, row, block)
+    if m[rest + MAPPED] == 0:
+        put_unmapped(m, rest)
+    return _allocated(m, rows)
+
+
+def _front(m: Memory, whole: int, size: int) -> int:
+    """Cut ``size`` bytes off the front of a block that is in no set, and return them as a block."""
+    _grow(m)
+    part = new_part(m, whole, m[whole + ADDRESS], size)
+    link_before(m, part, whole)
+    m[whole + ADDRESS] += size
+    m[whole + SIZE] -= size
+    return part
+
+
+def _settle(m: Memory, row: int, block: AllocatorBlock) -> int:
+    """Make a mapped block what ``block`` says, and count it."""
+    pool = m[row + POOL]
+    if block.state == "inactive":
+        put_free(m, row)
+        if m[row + PAGE] == 0 and is_split(m, row):
+            raise_stat(m, INACTIVE_SPLIT, pool, 1)
+            raise_stat(m, INACTIVE_SPLIT_BYTES, pool, block.size)
+        return row
+    m[row + ALLOCATED] = 1
+    m[row + REQUESTED] = block.requested_size
+    raise_stat(m, ALLOCATION, pool, 1)
+    raise_stat(m, ALLOCATED_BYTES, pool, block.size)
+    raise_stat(m, ACTIVE, pool, 1)
+    raise_stat(m, ACTIVE_BYTES, pool, block.size)
+    raise_stat(m, REQUESTED_BYTES, pool, block.requested_size)
+    if block.size >= m[MAX_SPLIT]:
+        raise_total(m, OVERSIZE_ALLOCATIONS, 1)
+    return row
+
+
+def _allocated(m: Memory, rows: Mapping[int, int]) -> dict[int, int]:
+    return {address: row for address, row in rows.items() if m[row + ALLOCATED]}
+
+
+def _charge(m: Memory, page: int, pages: int) -> None:
+    if not charge(m, page, pages):
+        size = format_size(page * pages)
+        raise UsageError(f"the device is too small for a segment of {size} that it is to hold", remedy="give it more")
+
+
+def _take_addresses(m: Memory, address: int, size: int) -> None:
+    """Let the driver know that the addresses are in use."""
+    if m[POLICY] == POLICY_DOWN:
+        m[NEXT_ADDRESS] = min(m[NEXT_ADDRESS], address)
+        return
+    if m[POLICY] == POLICY_FIRST_FIT:
+        index = 0
+        while index < m[RANGES_LIVE] and m[m[RANGES] + 2 * index] < address:
+            index += 1
+        insert_range(m, index, address, paged(size))
+    m[NEXT_ADDRESS] = max(m[NEXT_ADDRESS], paged(address + size))
+
+
+def _grow(m: Memory) -> None:
+    if not has_room(m):
+        grow(m)
