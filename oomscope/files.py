@@ -10,7 +10,9 @@ import contextlib
 import errno
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
@@ -25,12 +27,22 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
         FileExistsError: there is a file, and ``force`` is not set.
         OSError: the place cannot be written to, or the name belongs to no regular file (a device, a directory).
     """
+    with open_whole(path, force=force) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Yield a file whose content takes the name ``path`` when the block ends, and is gone when the block fails.
+
+    For what is too large to hold in memory twice; arguments and errors are those of :func:`write_whole`.
+    """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     unfinished = path.parent / f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if force:

@@ -1,7 +1,7 @@
 """One recorded run on a real GPU: the allocator's own history, the driver's account of the card, and the clock.
 
 Nothing runs under a dispatch mode, so what is measured is what training does. A smaller card is played by the
-allocator's memory fraction. All private names of torch.cuda are used here and nowhere else.
+allocator's memory fraction.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, Self
 
 import torch
 
+from oomscope.capture import history
+from oomscope.capture.history import Refusal
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.cuda_observer import CudaObserver
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
@@ -48,14 +50,12 @@ class CudaSession:
         self.device = torch.device("cuda", self._index)
         self._properties = torch.cuda.get_device_properties(self._index)
         self._uuid = str(self._properties.uuid)
-        set_metadata = torch.cuda.memory._set_memory_metadata if hasattr(torch._C, "_cuda_setMemoryMetadata") else None
-        self.observer = CudaObserver(set_metadata)
-        self._failure: tuple[int, Moment, Any, int] | None = None
+        self.observer = CudaObserver(history.mark if history.can_mark() else None)
+        self._failure: tuple[Refusal, Moment, Any] | None = None
         self._steps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._open = ExitStack()
-        self._recording = False
         self._notes: list[str] = []
-        if set_metadata is None:
+        if not history.can_mark():
             self._notes.append("this torch cannot mark allocations, so phases are unknown")
 
     def __enter__(self) -> Self:
@@ -64,11 +64,8 @@ class CudaSession:
         if self._budget.fraction is not None:
             torch.cuda.memory.set_per_process_memory_fraction(self._budget.fraction, self._index)
         torch.cuda.memory.reset_peak_memory_stats(self._index)
-        torch.cuda.memory._record_memory_history(
-            "all", context="alloc", stacks="python", max_entries=self._settings.max_entries, clear_history=True
-        )
-        torch._C._cuda_attach_out_of_memory_observer(self._out_of_memory)  # type: ignore[attr-defined]
-        self._recording = True
+        history.start(max_entries=self._settings.max_entries)
+        self._open.enter_context(history.refusals.heard_by(self._out_of_memory))
         # One thread runs forward and backward, so that stacks recorded in backward hold the caller.
         self._open.enter_context(torch.autograd.set_multithreading_enabled(False))
         self._open.enter_context(self.observer.following())
@@ -78,9 +75,8 @@ class CudaSession:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
         """Stop to record. Errors pass through."""
-        self._recording = False
-        self._document = torch.cuda.memory._snapshot(self._index)
-        torch.cuda.memory._record_memory_history(None)
+        self._document = history.document()
+        history.stop()
         self._open.close()
         self._stats = torch.cuda.memory_stats(self._index)
         self._pinned = int(torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0))
@@ -157,26 +153,26 @@ class CudaSession:
             return budget
         return replace(budget, card_bytes=total, fraction=fraction_for(budget.available_bytes, total))
 
-    def _out_of_memory(self, device: int, requested: int, device_total: int, device_free: int) -> None:
-        """Keep the segments as they stand; torch calls this at the failing allocation, before it raises."""
-        if self._recording and device == self._index:
-            self._failure = (requested, self.observer.moment, torch.cuda.memory._snapshot(device), device_free)
+    def _out_of_memory(self, refusal: Refusal) -> None:
+        """Keep the segments as they stand; torch says this at the failing allocation, before it raises."""
+        if refusal.device == self._index:
+            self._failure = (refusal, self.observer.moment, history.document())
 
     def _failed(self, final: Snapshot, truncated: bool) -> FailedAllocation | None:
         if self._failure is None:
             return None
-        requested, moment, document, device_free = self._failure
+        refusal, moment, document = self._failure
         then = snapshot_of(document, where="torch.cuda.memory._snapshot() at the failure")
         event, stack = last_oom(then, self._index)
         kept = any(trace.device == self._index and len(trace) > (event or 0) for trace in final.traces)
         return FailedAllocation(
-            requested_bytes=requested,
-            message=f"CUDA out of memory. Tried to allocate {format_size(requested)}.",
+            requested_bytes=refusal.requested_bytes,
+            message=f"CUDA out of memory. Tried to allocate {format_size(refusal.requested_bytes)}.",
             moment=moment,
             stack=stack,
             event=event if kept and not truncated else None,
             segments=tuple(segment for segment in then.segments if segment.device == self._index),
-            device_free_bytes=device_free,
+            device_free_bytes=refusal.free_bytes,
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.files import write_whole
+from oomscope.files import open_whole, write_whole
 
 
 @pytest.fixture
@@ -111,3 +111,19 @@ def test_a_name_of_the_largest_length_will_do(tmp_path: Path) -> None:
     file = tmp_path / ("n" * 255)
     write_whole(file, b"new", force=False)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_is_written_piece_by_piece_appears_at_the_end(file: Path) -> None:
+    with open_whole(file, force=False) as out:
+        out.write(b"one ")
+        assert not file.exists()
+        out.write(b"two")
+    assert file.read_bytes() == b"one two"
+
+
+def test_a_writer_that_fails_midway_leaves_the_old_file_and_nothing_else(file: Path) -> None:
+    file.write_bytes(b"old")
+    with pytest.raises(TypeError), open_whole(file, force=True) as out:
+        out.writelines([b"half", None])
+    assert file.read_bytes() == b"old"
+    assert list(file.parent.iterdir()) == [file]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from oomscope.capture import history
 from oomscope.errors import MachineUnfitError
 from oomscope.probe import cuda
 from oomscope.probe.gpus import GPUS
@@ -35,6 +36,7 @@ class PaperCard:
         monkeypatch.setattr(cuda, "read_card", self.read_card)
         monkeypatch.setattr(torch._C, "_cuda_setMemoryMetadata", print, raising=False)
         monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", self.attach, raising=False)
+        monkeypatch.setattr(history, "refusals", history.RefusalObserver())
         properties = SimpleNamespace(name="Paper 80GB", uuid="uuid", total_memory=TOTAL)
         for name, value in {
             "current_device": lambda: 0,
@@ -50,7 +52,7 @@ class PaperCard:
             "set_per_process_memory_fraction": self.set_fraction,
             "reset_peak_memory_stats": lambda index: None,
             "_record_memory_history": lambda *args, **kwargs: self.log.append(f"record {args[0]} {kwargs}"),
-            "_snapshot": lambda index: self.document(),
+            "_snapshot": self.document,
             "_set_memory_metadata": lambda text: setattr(self, "metadata", text),
         }.items():
             monkeypatch.setattr(torch.cuda.memory, name, value)

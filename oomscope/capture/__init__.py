@@ -1,0 +1,1 @@
+"""Capture: what the real allocator does in a process, recorded and kept without disturbing it."""
