@@ -46,16 +46,19 @@ class ExitCode(IntEnum):
     """gate: better than the baseline, with ``--strict``."""
     INTERNAL = 70
     """A defect of oomscope."""
+    OUTPUT_LOST = 74
+    """What was to be printed could not be: a full disk, or standard output was closed."""
     INTERRUPTED = 130
     """Interrupted (Ctrl-C)."""
     BROKEN_PIPE = 141
-    """The reader of standard output went away, as in ``oomscope probe … | head -1``."""
+    """The reader of standard output or error went away, as in ``oomscope probe … 2>&1 | head -1``."""
 
 
 GRAVITY: tuple[ExitCode, ...] = (
     ExitCode.INTERRUPTED,
     ExitCode.BROKEN_PIPE,
     ExitCode.INTERNAL,
+    ExitCode.OUTPUT_LOST,
     ExitCode.USAGE,
     ExitCode.MACHINE_UNFIT,
     ExitCode.NOTHING_MEASURED,

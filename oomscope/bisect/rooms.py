@@ -11,14 +11,12 @@ import fcntl
 import os
 import secrets
 import shutil
-import signal
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+
+from oomscope.probe.processes import signals_as_exits
 
 _LOCK_SUFFIX = ".lock"
 
@@ -34,7 +32,7 @@ def room(directory: Path, prefix: str) -> Iterator[Path]:
     sweep(directory)
     path = directory / f"{prefix}-{os.getpid()}-{secrets.token_hex(4)}"
     lock = path.with_name(path.name + _LOCK_SUFFIX)
-    with _locked(lock), _signals_as_exits():
+    with _locked(lock), signals_as_exits():
         try:
             path.mkdir()
             yield path
@@ -86,22 +84,3 @@ def _is_same(descriptor: int, path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.stat())
     return False
-
-
-@contextmanager
-def _signals_as_exits() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    unhandled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in unhandled:
-        signal.signal(number, _exit)
-    try:
-        yield
-    finally:
-        for number in unhandled:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 from click.shell_completion import get_completion_class
 
 from oomscope.cli.main import COMPLETE_VARIABLE, cli
+from oomscope.cli.output import print_json, say
 from oomscope.errors import ExitCode, UsageError
 
 SCHEMA_VERSION = 1
@@ -28,5 +27,8 @@ def completion(shell: str, as_json: bool) -> ExitCode:
     if complete is None:
         raise UsageError(f"the installed click has no completion for {shell}", remedy="upgrade click")
     script = complete(cli, {}, "oomscope", COMPLETE_VARIABLE).source()
-    click.echo(json.dumps({"schema_version": SCHEMA_VERSION, "shell": shell, "script": script}) if as_json else script)
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "shell": shell, "script": script})
+    else:
+        say(script)
     return ExitCode.OK

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.output import print_json, remark
+from oomscope.cli.output import print_json, remark, say
 from oomscope.cli.source import complete_preset, config_source
 from oomscope.errors import ExitCode
 
@@ -40,7 +40,7 @@ def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
 
     for warning in loaded.warnings:
         remark(f"warning: {warning}")
-    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+    say(yaml.safe_dump(document, sort_keys=False).rstrip())
     return ExitCode.OK
 
 
@@ -58,8 +58,8 @@ def check(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode
     else:
         for finding in loaded.findings:
             where = loaded.where(finding.keys)
-            click.echo(f"{where}: {finding.severity} {finding.rule}: {finding.message}; {finding.remedy}")
-        click.echo(f"{loaded.source}: {_summary(len(broken), len(loaded.findings) - len(broken))}")
+            say(f"{where}: {finding.severity} {finding.rule}: {finding.message}; {finding.remedy}")
+        say(f"{loaded.source}: {_summary(len(broken), len(loaded.findings) - len(broken))}")
     return ExitCode.USAGE if broken else ExitCode.OK
 
 

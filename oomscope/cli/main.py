@@ -6,9 +6,7 @@ Commands return an :class:`~oomscope.errors.ExitCode`; library code raises. What
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -17,7 +15,8 @@ from typing import Any, NoReturn
 
 import click
 
-from oomscope.cli.output import keep_log
+from oomscope.cli.output import keep_log, print_json, remark, say
+from oomscope.cli.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 
 COMPLETE_VARIABLE = "_OOMSCOPE_COMPLETE"
@@ -69,39 +68,42 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK
     if not version:
-        click.echo(ctx.get_help())
+        say(ctx.get_help())
         return ExitCode.USAGE
     from oomscope.cli.version import version_document, version_line
 
     document = version_document()
-    click.echo(json.dumps(document) if as_json else version_line(document))
+    if as_json:
+        print_json(document)
+    else:
+        say(version_line(document))
     return ExitCode.OK
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave the process with its exit code."""
-    sys.exit(int(run(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line ``arguments`` and return the exit code; prints errors, raises nothing."""
     arguments = list(arguments)
-    if instruction := os.environ.get(COMPLETE_VARIABLE):
-        from click.shell_completion import shell_complete
-
-        return shell_complete(cli, {}, "oomscope", COMPLETE_VARIABLE, instruction)
     try:
-        code = _dispatch(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes stdout once more at exit; without this it would complain about the same pipe.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with named_failures():
+            code = int(_dispatch(arguments))
+    except (ReaderGoneError, BrokenPipeError):
         code = ExitCode.BROKEN_PIPE
+    except OutputError as error:
+        last_word(f"oomscope: {error}")
+        code = error.exit_code
     return _for_git_bisect(code) if "--git-bisect" in _options(arguments) else code
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "oomscope", COMPLETE_VARIABLE, instruction)
     as_json = "--json" in _options(arguments)
     try:
         with cli.make_context("oomscope", list(arguments)) as ctx:
@@ -111,11 +113,15 @@ def _dispatch(arguments: list[str]) -> int:
         return leave.exit_code
     except click.ClickException as error:
         return _report(_from_click(error), as_json=as_json)
+    except OutputError:
+        raise
     except OomscopeError as error:
         return _report(error, as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
         return _report(InterruptedByUserError("interrupted"), as_json=as_json)
-    except BrokenPipeError:
+    except SystemExit as leave:  # a signal that asks to end, by way of whatever it has to clean up
+        return leave.code if isinstance(leave.code, int) else ExitCode.INTERNAL
+    except (ReaderGoneError, BrokenPipeError):
         raise
     except Exception:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
         return _report(_internal(), as_json=as_json)
@@ -142,13 +148,14 @@ def _internal() -> OomscopeError:
     kind, value, _ = sys.exc_info()
     log = keep_log(traceback.format_exc())
     what = f"{kind.__name__ if kind else 'error'}: {value}"
-    return OomscopeError(f"internal error: {what}", remedy=f"please report it with the traceback in {log}")
+    evidence = f" with the traceback in {log}" if log else ", and how it came about"
+    return OomscopeError(f"internal error: {what}", remedy=f"please report it{evidence}")
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)}))
-    click.echo(f"oomscope: {error}", err=True)
+        print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)})
+    remark(f"oomscope: {error}")
     return error.exit_code
 
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from oomscope.errors import InputError
 from oomscope.files import write_whole
+from oomscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+def say(text: str) -> None:
+    """Print a line for people to standard output."""
+    _write_line(printable(text))
+
+
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document to standard output."""
-    click.echo(json.dumps(document, indent=None, allow_nan=False))
+    text = json.dumps(document, indent=None, allow_nan=False)
+    _write_line(text.replace("\x7f", "\\u007f"))  # the one control character that JSON leaves as it is
+
+
+def _write_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def print_report(report: RenderableType) -> None:
@@ -30,7 +42,7 @@ def print_report(report: RenderableType) -> None:
 
 def remark(text: str) -> None:
     """Print a line for people to standard error."""
-    click.echo(text, err=True)
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
@@ -62,8 +74,14 @@ def write_file(path: Path, text: str) -> None:
     remark(f"Wrote {path}")
 
 
-def keep_log(text: str) -> Path:
-    """Write ``text`` to a temporary file that stays, and return its path."""
+def keep_log(text: str) -> Path | None:
+    """Write ``text`` to a temporary file that stays, and return its path; None where no file can be written."""
+    with contextlib.suppress(OSError):
+        return _temporary_file(text)
+    return None
+
+
+def _temporary_file(text: str) -> Path:
     with tempfile.NamedTemporaryFile("w", prefix="oomscope-", suffix=".txt", delete=False, encoding="utf-8") as file:
         file.write(text)
     return Path(file.name)

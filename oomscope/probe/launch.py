@@ -6,6 +6,7 @@ a :class:`~oomscope.probe.result.ProbeResult`; no process that the probe started
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -20,10 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oomscope.errors import ExitCode
+from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
-from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all
+from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 
 OnProgress = Callable[[Progress], None]
@@ -50,20 +51,35 @@ def run(
         log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
         worker: the command that is given the job's file, the result's file and the number of the progress pipe.
 
-    Never raises for what the target does. An interrupt of the caller passes through once every process that was
-    started is gone.
+    Never raises for what the target does. An interrupt of the caller, SIGTERM and SIGHUP pass through (the signals as
+    ``SystemExit``) once every process that was started is gone.
+
+    Raises:
+        MachineUnfitError: there is no place for the probe's temporary files.
     """
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="oomscope-probe-") as directory:
-        room = Path(directory)
+    with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"
-        (room / "job.json").write_text(json.dumps(_absolute(job).to_json()))
         exit_ = _run_worker(job, room, log, worker, progress or _ignore)
         written = _read_result(room / "result.json")
         result = written if written is not None else _failed(job, exit_, _tail(log))
         if written is not None and exit_.unclean:
             result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
     return replace(result, wall_s=time.monotonic() - started, worker_rss_bytes=exit_.ended.max_rss_bytes)
+
+
+@contextlib.contextmanager
+def _room(job: ProbeJob) -> Iterator[Path]:
+    """Yield a temporary directory that holds the job, and is gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        try:
+            room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oomscope-probe-")))
+            (room / "job.json").write_text(json.dumps(_absolute(job).to_json()))
+        except OSError as error:
+            raise MachineUnfitError(
+                f"no place for temporary files: {error.strerror}", remedy="set TMPDIR to a folder with some room"
+            ) from error
+        yield room
 
 
 @dataclass(frozen=True, kw_only=True)

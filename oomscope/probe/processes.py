@@ -11,10 +11,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 MARK = "OOMSCOPE_PROBE"
 """The environment variable whose value tells one probe's processes from all others."""
@@ -92,6 +95,29 @@ def die_with_parent() -> None:
 
         pr_set_pdeathsig = 1  # linux/prctl.h
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def signals_as_exits() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program by ``SystemExit`` inside the block, so that it cleans up as after Ctrl-C.
+
+    Only in the main thread, and only where nobody has a handler of their own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    unhandled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number in unhandled:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _marked(mark: str) -> Iterator[int]:

@@ -1,0 +1,22 @@
+"""Makes text of other people's harmless to a terminal: control characters are shown as escapes, not obeyed.
+
+Names of files, commit subjects, values of a configuration and messages of a target may hold sequences that recolour,
+overwrite or retitle what the user looks at. Everything that oomscope prints passes through here.
+"""
+
+from __future__ import annotations
+
+_LINES = "\n\t"
+_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Embeddings, overrides and isolates (Unicode Standard Annex 9): they make a line read as what it is not."""
+_SURROGATES = range(0xDC80, 0xDD00)
+"""Bytes that are no UTF-8, as Python keeps them in file names (PEP 383)."""
+
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in _LINES}
+_ESCAPES |= {code: f"\\u{code:04x}" for code in _BIDIRECTIONAL}
+_ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _SURROGATES}
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters but newline and tab, bidirectional controls and stray bytes escaped."""
+    return text.translate(_ESCAPES)
