@@ -49,8 +49,15 @@ class Mark(IntFlag):
     COMMUNICATION = 256
     WORKSPACE = 512
     INPUT = 1024
-    RECOMPUTE = 2048
+    OPTIMIZER_CODE = 2048
+    """An optimizer's file, in or out of a step."""
+    GRAD_BUFFER = 4096
+    """The contiguous buffers of Megatron-Core: parameters and main gradients."""
+    RECOMPUTE = 8192
     """Of a stack: a forward inside backward."""
+    NO_FRAMES = 16384
+    """Of a stack: empty, in a recording that has frames. Autograd runs backward in threads of its own, which have no
+    Python frames (torch/csrc/autograd/engine.cpp)."""
 
 
 PHASES: Final = {
@@ -80,12 +87,16 @@ def _clue(mark: Mark, path: str, function: str) -> Clue:
     return Clue(mark, re.compile(path), re.compile(function))
 
 
+OPTIMIZER_FILE: Final = r"(optim|adam|muon|deepspeed/runtime)[^/]*(/[^/]*)?\.py$"
+"""The file or its folder is an optimizer's."""
 PYTHON_CLUES: Final = (
     _clue(Mark.ZERO_GRAD, "", r"^zero_grad$"),
     _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),
-    _clue(Mark.OPTIMIZER | Mark.STATE_INIT, r"optim|adam|muon|deepspeed", r"^_?init(ialize)?_(group|states?)$"),
-    _clue(Mark.OPTIMIZER, r"(^|/)torch/optim/", r"."),
-    _clue(Mark.OPTIMIZER, r"optim|adam|muon|deepspeed/runtime", r"^_?(step|step_\w+|\w+_step)$"),
+    _clue(Mark.OPTIMIZER | Mark.STATE_INIT, OPTIMIZER_FILE, r"^_?init(ialize)?_(group|states?)$"),
+    _clue(Mark.OPTIMIZER, r"(^|/)torch/optim/", r"^(?!__init__)"),
+    _clue(Mark.OPTIMIZER, OPTIMIZER_FILE, r"^_?(step|step_\w+|\w+_step)$"),
+    _clue(Mark.OPTIMIZER_CODE, OPTIMIZER_FILE, r"."),
+    _clue(Mark.GRAD_BUFFER, r"grad_buffer\.py$", r"."),
     _clue(Mark.BACKWARD, "", r"^(_engine_run_backward|backward|_backward_impl|call_compiled_backward)$"),
     _clue(Mark.BACKWARD, r"(^|/)torch/autograd/graph\.py$", r"."),
     _clue(Mark.MODULE_MOVE, r"(^|/)torch/nn/modules/module\.py$", r"^(_apply|convert|to|cuda|to_empty|half|bfloat16)$"),
@@ -94,7 +105,8 @@ PYTHON_CLUES: Final = (
     _clue(Mark.FORWARD, "", r"^forward$"),
     _clue(Mark.COMMUNICATION, r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"."),
     _clue(Mark.COMMUNICATION, "", r"^_?(i?(all_?reduce|all_?gather|reduce_scatter|all_?to_?all)\w*|i?send|i?recv)$"),
-    _clue(Mark.INPUT, r"(^|/)torch/utils/data/", r"."),
+    _clue(Mark.INPUT, r"(^|/)torch/utils/data/|/data_?(loader|set)?s?(/[^/]*)?\.py$", r"."),
+    _clue(Mark.INPUT, "", r"^(get_batch\w*|next_batch|\w*collate\w*|broadcast_data)$"),
     _clue(Mark.CONSTRUCTION, "", r"^(__init__|reset_parameters|init_weights|_init_weights|from_pretrained)$"),
 )
 """First match counts. Functions are those of PyTorch (torch/optim, torch/autograd/graph.py, torch/nn/modules/module.py,
@@ -173,12 +185,19 @@ def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> A
     trace = timeline.trace
     read = StackReader()
     told = [read(stack) for stack in trace.stacks]
-    of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
+    doing_of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
+    mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
+    is_alloc = trace.action == Action.ALLOC
     event = _of_moments(trace)
     event = np.where(event > 0, event, _of_annotations(trace, annotations))
-    event = np.where(event > 0, event, np.where(trace.action == Action.ALLOC, of_stack[trace.stack_id], 0))
-    at = _carried_on(event.astype(np.int8))
-    own, marks = _of_blocks(timeline, event.astype(np.int8), np.array([mark for _, mark in told], np.int32), read)
+    event = np.where(event > 0, event, np.where(is_alloc, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
+    if len(trace.stacks) > 1:
+        before = _carried_on(event)
+        in_engine = is_alloc & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
+        event[in_engine & (event == 0)] = Doing.BACKWARD
+        mark_of_stack[0] = Mark.NO_FRAMES
+    at = _carried_on(event)
+    own, marks = _of_blocks(timeline, event, mark_of_stack, read)
     return Activity(at=at, span=np.cumsum(np.append(0, np.diff(at) != 0))[: len(at)], own=own, marks=marks)
 
 
