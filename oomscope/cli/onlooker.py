@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oomscope.cli.progress import progress_text
+from oomscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +39,7 @@ class Onlooker:
 
     def probing(self, name: str, number: int) -> None:
         """Show what is being probed."""
-        self._running = f"probe {number}: {name}"
+        self._running = f"probe {number}: {printable(name)}"
         if self._progress is not None:
             self._status = self._progress.status(self._running)
             self._status.start()

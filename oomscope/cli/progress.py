@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from oomscope.printable import printable
+
 if TYPE_CHECKING:
     from oomscope.probe.job import Progress
 
@@ -28,6 +30,7 @@ def shown_progress(what: str, *, quiet: bool = False) -> Iterator[OnProgress]:
     """Yield a receiver of progress that shows it while ``what`` is measured."""
     from oomscope.report.console import progress_console
 
+    what = printable(what)
     console = progress_console()
     if quiet:
         yield lambda _progress: None

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+
+from oomscope.printable import printable
 
 PLAIN_WIDTH = 120
 
@@ -25,16 +29,27 @@ def progress_console(file: TextIO | None = None) -> Console:
     return _console(file or sys.stderr)
 
 
+@dataclass(frozen=True)
+class Harmless:
+    """A report without the control characters that texts in it may hold; rich's own stay."""
+
+    report: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.report, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def show(console: Console, report: RenderableType) -> None:
     """Print ``report``; where there is no terminal, sentences stay on one line and no line ends in blanks.
 
     Nothing is cut off at the right: a command that is too long for the terminal is whole when it is copied.
     """
     if console.is_terminal:
-        console.print(report, crop=False)
+        console.print(Harmless(report), crop=False)
         return
     with console.capture() as capture:
-        console.print(report, soft_wrap=True)
+        console.print(Harmless(report), soft_wrap=True)
     lines = capture.get().splitlines()
     console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
 

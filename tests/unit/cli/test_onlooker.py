@@ -51,3 +51,14 @@ def test_a_log_gets_one_line_a_stage(capsys) -> None:
         for done in range(3):
             announce(Progress(stage="step", done=done, total=3))
     assert capsys.readouterr().err == "x: step\n"
+
+
+def test_control_sequences_in_names_are_shown_and_not_obeyed(capsys) -> None:
+    _, progress = consoles()
+    onlooker = Onlooker(progress, progress)
+    onlooker.probing("aaaaaaaaaa \x1b]0;title\x07", 1)
+    onlooker.close()
+    assert r"aaaaaaaaaa \x1b]0;title\x07" in progress.file.getvalue()
+    with shown_progress("\x1b[31m.yaml") as announce:
+        announce(Progress(stage="step"))
+    assert capsys.readouterr().err == "\\x1b[31m.yaml: step\n"

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.report.console import show
+
+HOSTILE = "name\x1b[2J\x1b]0;title\x07\x9b31m"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def table() -> Table:
+    grid = Table("head")
+    grid.add_row(HOSTILE)
+    return grid
+
+
+@pytest.mark.parametrize("report", [HOSTILE, Text(HOSTILE, style="red"), table(), Panel(HOSTILE)])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_no_control_sequence_of_the_measured_reaches_the_terminal(report, is_terminal: bool) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=is_terminal, color_system="standard", markup=False)
+    show(console, report)
+    shown = COLOURS.sub("", console.file.getvalue())
+    assert r"name\x1b[2J\x1b]0;title" in shown
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+def test_what_rich_draws_itself_stays() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    show(console, Text("warning", style="red"))
+    assert console.file.getvalue() == "\x1b[31mwarning\x1b[0m\n"
