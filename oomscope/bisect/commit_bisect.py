@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oomscope.bisect.commits import Commit, Line, Repository
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.prober import Probe, Prober
 from oomscope.bisect.reporter import Plan, Reporter, Silent
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, Branch, CommitCulprit, Evidence, KeyChange, StepRow, Suspect
+from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome, StepRow
 from oomscope.bisect.rooms import room
-from oomscope.bisect.search import Found, Search
+from oomscope.bisect.search import Found
 from oomscope.bisect.subjects import Subject, subject_of
+from oomscope.errors import GitError
 from oomscope.probe import launch
 from oomscope.probe.result import ProbeResult
 
@@ -62,6 +64,17 @@ def bisect_commits(
         return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
 
+@dataclass(frozen=True)
+class Walked:
+    """A line that was searched, and with it the lines that merges at fault brought into it."""
+
+    search: LineSearch
+    """The innermost search, which has the answer."""
+    answer: LineAnswer
+    steps: tuple[StepRow, ...]
+    """All steps seen, from the outer line's good end to its bad end, each of them once."""
+
+
 @dataclass
 class CommitBisect:
     """A search over commits, with everything that it needs at hand."""
@@ -73,88 +86,108 @@ class CommitBisect:
     good: Commit
     bad: Commit
     line: Line
-    branches: list[Branch] = field(default_factory=list)
 
     def run(self) -> BisectResult:
         """Search the line, then what the merge at fault brought in, and return the answer."""
         for note in self.line.notes:
             self.prober.note(note)
         track = Track.of(self.line, self.subject)
-        self._announce(track)
+        candidates = self.repository.count(self.good, self.bad, first_parent=self.request.first_parent)
+        base = BisectResult(
+            axis="commits",
+            outcome="inconclusive",
+            message="",
+            good=self.good.hash,
+            bad=self.bad.hash,
+            bad_class=str(self.request.bad),
+            candidates=candidates,
+            on_line=len(self.line.commits),
+            considered=len(track.chosen),
+            paths=self.request.paths,
+        )
+        self._announce(track, base)
         search = LineSearch(track, self.subject, self.prober)
-        answer = search.run()
-        steps = search.steps()
-        if answer.found is not None and answer.kind == "found":
-            search, answer = self._into_merges(search, answer, answer.found)
-        return self._result(track, steps, search, answer)
+        walked = self._into_merges(search, search.run())
+        answered = self._with_answer(base, walked.search, walked.answer)
+        return replace(answered, steps=walked.steps, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
 
-    def _announce(self, track: Track) -> None:
+    def _announce(self, track: Track, base: BisectResult) -> None:
+        more_if = []
+        if track.probes_more:
+            more_if.append(f"the culprit touches none of the chosen paths (up to {track.probes_more} more)")
+        if not self.request.first_parent and any(commit.is_merge for commit in self.line.commits):
+            more_if.append("a merge is at fault (what it brought in is searched as well)")
         self.prober.reporter.planned(
             Plan(
                 title=f"{self.repository.path}: {self.good.short}..{self.bad.short}, bad is {self.request.bad}",
                 good=f"{self.good.short} {self.good.subject}",
                 bad=f"{self.bad.short} {self.bad.subject}",
-                candidates=len(self.line.commits),
-                considered=track.last,
-                probes_at_most=2 + Search.over(track.last).probes_left if track.last else 1,
+                candidates=base.candidates,
+                considered=base.considered,
+                probes_at_most=track.probes_at_most,
+                more_if=tuple(more_if),
                 notes=self.line.notes,
             )
         )
 
-    def _into_merges(self, search: LineSearch, answer: LineAnswer, found: Found) -> tuple[LineSearch, LineAnswer]:
+    def _into_merges(self, search: LineSearch, answer: LineAnswer) -> Walked:
         """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere."""
-        merge = search.commit(found.first_bad)
-        if self.request.first_parent or found.kind != "culprit" or not merge.is_merge:
-            return search, answer
+        walked = Walked(search, answer, search.steps())
+        merge = self._merge_at_fault(search, answer)
+        if merge is None:
+            return walked
+        brought: list[StepRow] = []
         for parent in range(1, len(merge.parents)):
-            line = self.repository.merged_line(merge, parent, self.request.paths)
-            if line is None:
+            inside = self._into_branch(merge, parent)
+            if inside is None:
                 continue
-            inner = LineSearch(
-                Track.of(line, self.subject),
-                self.subject,
-                self.prober,
-                good_role="merged branch",
-                bad_role="merged branch",
-            )
-            inside = inner.run()
-            if inner.results:
-                self.branches.append(Branch(merge=merge.hash, steps=inner.steps()))
-            if inside.found is not None:
-                return self._into_merges(inner, inside, inside.found) if inside.kind == "found" else (inner, inside)
-            if inside.kind == "out_of_time":
+            brought += inside.steps
+            if inside.answer.found is not None:
+                walked = inside
+                break
+            if inside.answer.kind == "out_of_time":
                 self.prober.note(f"the deadline passed before the branch merged by {merge.short} was looked into")
                 break
-            self.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({inside.reason})")
-        return search, answer
+            self.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({inside.answer.reason})")
+        return replace(walked, steps=opened(search.steps(), merge.hash, brought))
 
-    def _result(self, track: Track, steps: tuple[StepRow, ...], search: LineSearch, answer: LineAnswer) -> BisectResult:
-        base = BisectResult(
-            axis="commits",
-            outcome="suspects",
-            message=answer.reason,
-            good=self.good.hash,
-            bad=self.bad.hash,
-            bad_class=str(self.request.bad),
-            candidates=len(self.line.commits),
-            considered=track.last,
-            steps=steps,
-            branches=tuple(self.branches),
-            probes=tuple(self.prober.records),
+    def _merge_at_fault(self, search: LineSearch, answer: LineAnswer) -> Commit | None:
+        if self.request.first_parent or answer.kind != "found" or answer.found is None:
+            return None
+        suspects = [search.commit(position) for position in answer.found.suspects]
+        if len(suspects) > 1:
+            for merge in filter(lambda commit: commit.is_merge, suspects):
+                self.prober.note(f"{merge.short} is a merge and stands for all that it brought in")
+            return None
+        return suspects[0] if suspects[0].is_merge else None
+
+    def _into_branch(self, merge: Commit, parent: int) -> Walked | None:
+        """Search the line that ``merge`` brought in by one of its parents; None where there is none."""
+        try:
+            line = self.repository.merged_line(merge, parent, self.request.paths)
+        except GitError as error:
+            self.prober.note(f"what {merge.short} brought in cannot be searched: {error}")
+            return None
+        if line is None:
+            return None
+        inner = LineSearch(
+            Track.of(line, self.subject),
+            self.subject,
+            self.prober,
+            good_role="merged branch",
+            bad_role="merged branch",
         )
-        if answer.found is not None:
-            base = self._with_found(base, search, answer.found, answer)
-        elif answer.kind == "out_of_time":
-            suspects = tuple(
-                Suspect(commit=commit.hash, subject=commit.subject, reason="not probed")
-                for commit in search.track.commits[1:]
-            )
-            base = replace(base, suspects=suspects)
-        else:
-            base = replace(base, outcome="no_culprit" if answer.kind == "no_culprit" else "ends_invalid")
-        return replace(base, notes=tuple(self.prober.notes))
+        return self._into_merges(inner, inner.run())
 
-    def _with_found(self, base: BisectResult, search: LineSearch, found: Found, answer: LineAnswer) -> BisectResult:
+    def _with_answer(self, base: BisectResult, search: LineSearch, answer: LineAnswer) -> BisectResult:
+        if answer.found is not None:
+            return self._with_found(base, search, answer.found, answer.reason)
+        outcome: SearchOutcome = "inconclusive"
+        if answer.kind in {"no_culprit", "ends_invalid"}:
+            outcome = "no_culprit" if answer.kind == "no_culprit" else "ends_invalid"
+        return replace(base, outcome=outcome, message=answer.reason)
+
+    def _with_found(self, base: BisectResult, search: LineSearch, found: Found, reason: str) -> BisectResult:
         before, after = search.results[found.last_good], search.results[found.first_bad]
         change = search.bytes_at(found.first_bad) - search.bytes_at(found.last_good)
         sites = grown_sites(before, after)
@@ -162,14 +195,12 @@ class CommitBisect:
             base,
             change=change,
             sites=sites,
-            last_good=self._evidence(search.track.lasts[found.last_good], before),
+            last_good=self._evidence(search.last_commit(found.last_good), before),
             first_bad=self._evidence(search.commit(found.first_bad), after),
         )
-        outside = self._outside_paths(search, found)
-        if found.kind == "suspects" or outside:
-            suspects = outside or search.suspects(found)
-            why = answer.reason or ("outside the chosen paths" if outside else "the others cannot be tested")
-            message = f"one of {len(suspects)} commits is at fault: {why}"
+        if found.kind == "suspects":
+            suspects = search.suspects(found)
+            message = f"one of {len(suspects)} commits is at fault: {reason or 'the others cannot be tested'}"
             return replace(base, outcome="suspects", suspects=suspects, message=message)
         commit = search.commit(found.first_bad)
         culprit = CommitCulprit(
@@ -187,13 +218,21 @@ class CommitBisect:
     def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
         return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
 
-    def _outside_paths(self, search: LineSearch, found: Found) -> tuple[Suspect, ...]:
-        """Return the commits after the last that touches the chosen paths, where one of those must be at fault."""
-        if not search.track.ends_outside or found.kind != "culprit" or found.first_bad != search.track.last:
-            return ()
-        hidden = self.repository.between(search.commit(found.last_good), search.commit(found.first_bad))
-        reason = "touches none of the chosen paths; search again without them"
-        return tuple(Suspect(commit=commit.hash, subject=commit.subject, reason=reason) for commit in hidden)
+
+def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> tuple[StepRow, ...]:
+    """Return ``steps`` with the steps that ``merge`` brought in ahead of its own, which is what is left of it.
+
+    The sum stays; a merge that adds nothing of its own has no row.
+    """
+    rows: list[StepRow] = []
+    for row in steps:
+        if row.commit != merge or not brought:
+            rows.append(row)
+            continue
+        rest = row.delta - sum((part.delta for part in brought), start=Bytes())
+        rows += [part if part.merge else replace(part, merge=merge) for part in brought]
+        rows += [replace(row, delta=rest)] if rest != Bytes() else []
+    return tuple(rows)
 
 
 def changed_keys(good: Config | None, bad: Config | None) -> tuple[KeyChange, ...]:

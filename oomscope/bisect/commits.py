@@ -61,10 +61,14 @@ class Line:
     base: Commit
     """The good end: the first parent of the first commit."""
     commits: tuple[Commit, ...]
-    """Those that may be at fault, oldest first; the last one is the bad end."""
-    unlimited: bool
-    """The last commit belongs to the chosen paths (always, where none were chosen)."""
+    """All after ``base``, oldest first; the last one is the bad end."""
+    touching: frozenset[str] | None = None
+    """Hashes of those that touch the chosen paths; None where none were chosen."""
     notes: tuple[str, ...] = ()
+
+    def is_chosen(self, commit: Commit) -> bool:
+        """Whether ``commit`` touches the chosen paths (always, where none were chosen)."""
+        return self.touching is None or commit.hash in self.touching
 
 
 @dataclass(frozen=True)
@@ -141,51 +145,55 @@ class Repository:
             return repo.is_ancestor(_commit(repo, ancestor.hash), _commit(repo, descendant.hash))
 
     def line(self, good: Commit, bad: Commit, paths: Sequence[str] = ()) -> Line:
-        """Return the line of first parents from ``good`` to ``bad``, of which ``paths`` keeps those that touch them.
+        """Return the line of first parents from ``good`` to ``bad``, and which of its commits touch ``paths``.
 
-        ``bad`` is always the last, also where it touches none of ``paths``. Where ``good`` lies on a branch that was
-        merged, the line begins where that branch left it.
+        Where ``good`` lies on a branch that was merged, the line begins where that branch left it.
 
         Raises:
-            GitError: ``good`` is no ancestor of ``bad``, or they are the same.
+            GitError: ``good`` is no ancestor of ``bad``, they are the same, a shallow clone lacks part of the line, or
+                nothing between them touches ``paths``.
         """
         self._check_order(good, bad)
         walked = self._first_parents(good, bad)
         first = walked[0]
+        self._check_whole(first)
         base = self.read_headers([first.parents[0]])[0] if first.parents else good
         notes = []
         if base.hash != good.hash:
             notes.append(
                 f"{good.short} lies on a merged branch; the search begins where it left the line, at {base.short}"
             )
-        commits = walked
-        if paths:
-            touching = {commit.hash for commit in self._first_parents(good, bad, paths)}
-            commits = [commit for commit in walked if commit.hash in touching or commit is walked[-1]]
-            unlimited = walked[-1].hash in touching
-        else:
-            unlimited = True
-        return Line(base=base, commits=tuple(commits), unlimited=unlimited, notes=tuple(notes))
+        touching = self._touching(good, bad, paths)
+        if touching is not None and not touching:
+            raise GitError(
+                "no commit between good and bad touches them",
+                where=f"{self.path}: -- {' '.join(paths)}",
+                remedy="give paths from the root of the repository",
+            )
+        return Line(base=base, commits=tuple(walked), touching=touching, notes=tuple(notes))
 
     def merged_line(self, merge: Commit, parent: int, paths: Sequence[str] = ()) -> Line | None:
         """Return the line that ``merge`` brought in by its parent number ``parent`` (from 1; 0 is the line it is on).
 
         None where that parent was there already.
+
+        Raises:
+            GitError: it has no beginning on the line that it was merged into, or a shallow clone lacks it.
         """
         mainline, tip = self.read_headers([merge.parents[0], merge.parents[parent]])
         if self.contains(mainline, tip):
             return None
         walked = self._first_parents(mainline, tip)
+        self._check_whole(walked[0])
         if not walked[0].parents:
-            return None
+            raise GitError("it has a history of its own", where=tip.short)
         base = self.read_headers([walked[0].parents[0]])[0]
-        touching = {commit.hash for commit in self._first_parents(mainline, tip, paths)} if paths else None
-        commits = [commit for commit in walked if touching is None or commit.hash in touching or commit is walked[-1]]
-        return Line(base=base, commits=tuple(commits), unlimited=touching is None or tip.hash in touching)
+        return Line(base=base, commits=tuple(walked), touching=self._touching(mainline, tip, paths))
 
-    def between(self, after: Commit, until: Commit) -> list[Commit]:
-        """Return the commits of the line after ``after`` up to and with ``until``, oldest first."""
-        return self._first_parents(after, until)
+    def count(self, good: Commit, bad: Commit, *, first_parent: bool = False) -> int:
+        """Return ``git rev-list --count good..bad``: with ``first_parent`` the commits of the line alone."""
+        with reading(self.common) as repo:
+            return int(repo.git.rev_list(f"{good.hash}..{bad.hash}", count=True, first_parent=first_parent))
 
     def objects_at(self, commits: Sequence[Commit], path: str) -> list[str]:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
@@ -203,6 +211,12 @@ class Repository:
             except KeyError:
                 return None
             return bytes(found.data_stream.read()) if found.type == "blob" else None
+
+    def _touching(self, after: Commit, until: Commit, paths: Sequence[str]) -> frozenset[str] | None:
+        """Return the hashes of the commits of a line that touch ``paths``; None where there are no paths."""
+        if not paths:
+            return None
+        return frozenset(commit.hash for commit in self._first_parents(after, until, paths))
 
     def _first_parents(self, after: Commit, until: Commit, paths: Sequence[str] = ()) -> list[Commit]:
         with reading(self.common) as repo:
@@ -225,6 +239,11 @@ class Repository:
     def _cut(self) -> frozenset[str]:
         """The commits of a shallow clone whose parents it lacks (gitrepository-layout(5), ``shallow``)."""
         return frozenset((self.common / "shallow").read_text().split()) if self.is_shallow else frozenset()
+
+    def _check_whole(self, first: Commit) -> None:
+        """Refuse a line whose ``first`` commit follows one that a shallow clone lacks."""
+        if first.hash in self._cut:
+            raise GitError("this shallow clone ends here", where=first.short, remedy="run git fetch --unshallow")
 
     def _check_order(self, good: Commit, bad: Commit) -> None:
         where = f"{self.path}: {good.short}..{bad.short}"

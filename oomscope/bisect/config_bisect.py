@@ -78,6 +78,7 @@ class ConfigBisect:
             bad=str(self.request.range.bad),
             bad_class=str(self.request.bad),
             candidates=count,
+            on_line=count,
             considered=len(units),
         )
         try:

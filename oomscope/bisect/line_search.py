@@ -1,8 +1,14 @@
-"""One bisection along a line of commits: checks both ends, then asks the prober what the pure search wants to know."""
+"""One bisection along a line of commits: checks both ends, then asks the prober what the pure search wants to know.
+
+With chosen paths only the commits that touch them are asked about at first. What that finds is proven by the commit's
+parent; where the parent is bad as well, the search goes on among the commits in between, which touch none of the paths.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from oomscope.bisect.commits import Commit, Line
@@ -15,39 +21,55 @@ from oomscope.bisect.steps import steps_between
 from oomscope.bisect.subjects import Subject
 from oomscope.probe.result import ProbeResult
 
+OUTSIDE = "touches none of the chosen paths"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """The commits of a line that can make a difference.
+    """The commits of a line by what is measured of them.
 
-    Neighbours that measure the same thing (the same file, the same tree) are one position, named by the first of
+    Neighbours that measure the same thing (the same file, the same tree) share one position, named by the first of
     them: the one with the change.
     """
 
-    commits: tuple[Commit, ...]
-    """Position 0 is the good end, the last one the bad end (or the first commit that measures the same as it)."""
-    lasts: tuple[Commit, ...]
-    """For each position the last commit that measures the same."""
-    ends_outside: bool = False
-    """The last position is there only because the line ends with it: it touches none of the chosen paths."""
+    positions: tuple[tuple[Commit, ...], ...]
+    """Position 0 begins with the good end; the last one ends with the bad end."""
+    chosen: tuple[int, ...]
+    """Positions from 1 on that begin with a commit on the chosen paths; all of them where none were chosen."""
 
     @classmethod
     def of(cls, line: Line, subject: Subject) -> Track:
         """Return the track of ``line`` for ``subject``."""
         walked = (line.base, *line.commits)
         contents = subject.contents(walked)
-        firsts = [0] + [place for place in range(1, len(walked)) if contents[place] != contents[place - 1]]
-        lasts = [place - 1 for place in firsts[1:]] + [len(walked) - 1]
-        return cls(
-            commits=tuple(walked[place] for place in firsts),
-            lasts=tuple(walked[place] for place in lasts),
-            ends_outside=not line.unlimited and firsts[-1] == len(walked) - 1,
-        )
+        firsts = [place for place in range(len(walked)) if place == 0 or contents[place] != contents[place - 1]]
+        positions = tuple(walked[first:end] for first, end in zip(firsts, [*firsts[1:], len(walked)], strict=True))
+        chosen = (place for place in range(1, len(positions)) if line.is_chosen(positions[place][0]))
+        return cls(positions=positions, chosen=tuple(chosen))
 
     @property
     def last(self) -> int:
         """The position of the bad end."""
-        return len(self.commits) - 1
+        return len(self.positions) - 1
+
+    @cached_property
+    def asked_first(self) -> tuple[int, ...]:
+        """The positions that are asked about before all others, in order; both ends are among them."""
+        return tuple(dict.fromkeys((0, *self.chosen, self.last)))
+
+    @property
+    def probes_at_most(self) -> int:
+        """The probes with an answer that may be needed while the culprit is one of the chosen, both ends included."""
+        if self.last == 0:
+            return 1
+        proof = 1 if len(self.chosen) < self.last else 0
+        return 2 + Search.over(len(self.asked_first) - 1).probes_left + proof
+
+    @property
+    def probes_more(self) -> int:
+        """How many more may be needed where it is none of the chosen."""
+        hidden = self.last - len(self.chosen)
+        return Search.over(hidden + 1).probes_left if hidden else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +79,7 @@ class LineAnswer:
     kind: Literal["found", "no_culprit", "ends_invalid", "out_of_time"]
     reason: str = ""
     found: Found | None = None
+    """The positions between which the line turns from good to bad, once both ends are known."""
 
 
 @dataclass
@@ -78,7 +101,10 @@ class LineSearch:
     bad_role: Role = "bad end"
     records: dict[int, ProbeRecord] = field(default_factory=dict)
     results: dict[int, ProbeResult] = field(default_factory=dict)
-    search: Search | None = None
+    _places: Sequence[int] = ()
+    """The positions that the bisection under way is over."""
+    _search: Search | None = None
+    """That bisection, over places in ``_places``."""
 
     def run(self) -> LineAnswer:
         """Check the ends, search between them and return the answer."""
@@ -89,16 +115,20 @@ class LineSearch:
             answered = judge_ends(self.records[0], self.records[self.track.last])
             if answered is not None:
                 return LineAnswer(kind=answered.kind, reason=answered.reason)
-            self.search = Search.over(self.track.last)
-            while (position := self.search.wanted) is not None:
-                self.search = self.search.told(position, self._probe(position, "search").answer)
+            found = self._bisect(self.track.asked_first)
+            if not set(found.suspects) <= set(self.track.asked_first):
+                found = self._among_all(found)
         except OutOfTimeError:
             return self._stopped()
-        return LineAnswer(kind="found", found=self.search.found)
+        return LineAnswer(kind="found", found=found)
 
     def commit(self, position: int) -> Commit:
-        """Return the commit at ``position``."""
-        return self.track.commits[position]
+        """Return the commit that ``position`` is named by."""
+        return self.track.positions[position][0]
+
+    def last_commit(self, position: int) -> Commit:
+        """Return the last commit that measures the same as that of ``position``."""
+        return self.track.positions[position][-1]
 
     def bytes_at(self, position: int) -> Bytes:
         """Return the measured bytes at ``position``, which was answered good or bad."""
@@ -128,9 +158,51 @@ class LineSearch:
     def _suspect(self, position: int, found: Found) -> Suspect:
         commit, record = self.commit(position), self.records.get(position)
         reason = record.reason if record else "not probed"
+        if position not in self.track.chosen:
+            reason = f"{OUTSIDE}; {reason}"
         if position == found.first_bad:
             reason = f"the first that is known to be bad: {reason}"
         return Suspect(commit=commit.hash, subject=commit.subject, reason=reason)
+
+    def _bisect(self, places: Sequence[int], first: int | None = None) -> Found:
+        """Search among ``places``, of which the ends are known, and return what was found, in positions.
+
+        Args:
+            places: positions in order.
+            first: the one to ask about before the search chooses.
+        """
+        self._places = places
+        self._search = Search.over(len(places) - 1)
+        for place in set(places) & self.records.keys():
+            self._search = self._search.told(places.index(place), self.records[place].answer)
+        if first is not None:
+            self._ask(places.index(first))
+        while (wanted := self._search.wanted) is not None:
+            self._ask(wanted)
+        return self._found(self._search)
+
+    def _ask(self, wanted: int) -> None:
+        if self._search is not None:
+            self._search = self._search.told(wanted, self._probe(self._places[wanted], "search").answer)
+
+    def _among_all(self, found: Found) -> Found:
+        """Search among all that lies between the last good and the first bad position that ``found`` left.
+
+        The parent of the first bad one comes first, if that one is the only choice: where it is good, that is all.
+        """
+        span = range(found.last_good, found.first_bad + 1)
+        choice = [position for position in found.suspects if position in self.track.chosen]
+        found = self._bisect(span, first=span[-2] if choice == [found.first_bad] else None)
+        if not set(found.suspects) & set(self.track.chosen):
+            among = f"{self.commit(span[0]).short} and {self.commit(span[-1]).short}"
+            self.prober.note(f"the change {OUTSIDE}: the search went on among all commits between {among}")
+        return found
+
+    def _found(self, search: Search) -> Found:
+        """Return what ``search`` has found, in positions, with those between its places that it never asks about."""
+        last_good, first_bad = self._places[search.found.last_good], self._places[search.found.first_bad]
+        suspects = tuple(range(last_good + 1, first_bad + 1))
+        return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
 
     def _probe(self, position: int, role: Role) -> ProbeRecord:
         commit = self.commit(position)
@@ -147,12 +219,15 @@ class LineSearch:
 
     def _left(self, position: int, answer: Answer) -> int:
         """Return how many probes with an answer may follow that of ``position``."""
-        if self.search is not None:
-            return self.search.told(position, answer).probes_left
-        inside = Search.over(self.track.last).probes_left if self.track.last else 0
-        return inside + (1 if position == 0 and self.track.last else 0)
+        track = self.track
+        if self._search is None:
+            known = 1 if position == 0 else 2
+            return track.probes_at_most - known + track.probes_more if track.last else 0
+        left = self._search.told(self._places.index(position), answer).probes_left
+        some_are_hidden = self._places == track.asked_first and len(track.chosen) < track.last
+        return left + (1 + track.probes_more if some_are_hidden else 0)
 
     def _stopped(self) -> LineAnswer:
-        if self.search is None:
+        if self._search is None:
             return LineAnswer(kind="out_of_time", reason="the deadline passed before both ends were checked")
-        return LineAnswer(kind="out_of_time", reason="the deadline passed", found=self.search.found)
+        return LineAnswer(kind="out_of_time", reason="the deadline passed", found=self._found(self._search))

@@ -21,6 +21,8 @@ class Plan:
     considered: int
     probes_at_most: int
     """Probes with an answer, the two ends included; untestable ones come on top."""
+    more_if: tuple[str, ...] = ()
+    """What makes the search take more probes than that, each with how many, as far as that is known."""
     notes: tuple[str, ...] = ()
 
 

@@ -13,7 +13,7 @@ from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict
 
 SCHEMA_VERSION = 1
-SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid"]
+SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config"]
 Role = Literal["good end", "bad end", "search", "merged branch", "key alone"]
 
@@ -130,20 +130,10 @@ class StepRow:
     """The measured commit before it."""
     commits: int = 1
     """Commits in the stretch that change what is measured; with 1 the whole delta came with ``commit``."""
+    merge: str | None = None
+    """The merge that brought the commit in, where the search went into what a merge brought."""
     keys: tuple[str, ...] = ()
     delta: Bytes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Branch:
-    """The line of commits that a merge brought in, where the search went into it."""
-
-    merge: str
-    steps: tuple[StepRow, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -179,9 +169,14 @@ class BisectResult:
     bad_class: str
     """What counted as bad: the value of ``--bad``."""
     candidates: int
-    """Commits or keys that could have been at fault."""
+    """Keys that differ, or commits between good and bad as ``git rev-list --count`` has them."""
+    on_line: int
+    """Those of the commits that lie on the line of first parents; all of the keys."""
     considered: int
-    """Those of them that change what is measured: what the search was over."""
+    """What the search was over: commits of the line that change what is measured and touch the chosen paths if any,
+    or keys that can be changed apart from others."""
+    paths: tuple[str, ...] = ()
+    """Paths that limited the search over commits at first."""
     culprit: CommitCulprit | KeysCulprit | None = None
     suspects: tuple[Suspect, ...] = ()
     change: Bytes | None = None
@@ -189,7 +184,6 @@ class BisectResult:
     sites: tuple[SiteGrowth, ...] = ()
     """Lines whose live bytes differ between those two; they sum to ``change.live_bytes``."""
     steps: tuple[StepRow, ...] = ()
-    branches: tuple[Branch, ...] = ()
     probes: tuple[ProbeRecord, ...] = ()
     last_good: Evidence | None = None
     first_bad: Evidence | None = None
@@ -222,13 +216,14 @@ class BisectResult:
             "bad": self.bad,
             "bad_class": self.bad_class,
             "candidates": self.candidates,
+            "on_line": self.on_line,
             "considered": self.considered,
+            "paths": list(self.paths),
             "culprit": self.culprit.to_json() if self.culprit else None,
             "suspects": [suspect.to_json() for suspect in self.suspects],
             "change": self.change.to_json() if self.change else None,
             "sites": [row.to_json() for row in self.sites],
             "steps": [row.to_json() for row in self.steps],
-            "branches": [branch.to_json() for branch in self.branches],
             "verdict": self.verdict.to_json() if self.verdict else None,
             "probes": [probe.to_json() for probe in self.probes],
             "untestable": [

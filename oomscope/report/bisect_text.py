@@ -22,14 +22,18 @@ OUTCOME_STYLES = {
     "no_culprit": "bold green",
     "suspects": "bold yellow",
     "ends_invalid": "bold yellow",
+    "inconclusive": "bold yellow",
 }
 GROWTH_SHOWN = 8
+SUSPECTS_SHOWN = 30
 NAME_WIDTH = 52
 
 
 def plan_report(plan: Plan) -> RenderableType:
     """Return what lies ahead of a search."""
     at_most = f"at most {words.count(plan.probes_at_most, 'probe')}, untestable ones apart"
+    if plan.more_if:
+        at_most += f"; more if {', or if '.join(plan.more_if)}"
     notes = [Text(f"note: {note}", style="dim") for note in plan.notes]
     return Group(Text(f"{plan.title}; {at_most}", style="dim"), *notes)
 
@@ -39,7 +43,7 @@ def probe_line(record: ProbeRecord) -> RenderableType:
     line = Text(f"{record.number:>3}  ")
     line.append(f"{record.answer.value:<10}", style=ANSWER_STYLES[record.answer.value])
     name = bisect_words.probe_name(record)
-    line.append(f"  {name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + '…':<{NAME_WIDTH}}")
+    line.append(f"  {bisect_words.shortened(name, NAME_WIDTH):<{NAME_WIDTH}}")
     if record.bytes:
         bound = "≥" if record.is_lower_bound else " "
         live, reserved = format_size(record.bytes.live_bytes), format_size(record.bytes.reserved_bytes)
@@ -55,10 +59,7 @@ def bisect_report(result: BisectResult) -> RenderableType:
 
 def _parts(result: BisectResult) -> Iterator[RenderableType]:
     yield Text()
-    heading = bisect_words.OUTCOMES[result.outcome]
-    if result.culprit:
-        heading += f": {bisect_words.culprit_title(result.culprit)}"
-    yield Text(heading, style=OUTCOME_STYLES[result.outcome])
+    yield Text(bisect_words.heading(result), style=OUTCOME_STYLES[result.outcome])
     yield Text(result.message)
     yield Text(bisect_words.search_text(result), style="dim")
     rows = bisect_words.before_and_after(result)
@@ -80,11 +81,14 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section("Configuration keys", key_table(result.culprit.keys))
     if result.suspects:
         suspects = table("Commit", "Subject", "Why it could not be told apart")
-        for suspect in result.suspects:
+        for suspect in result.suspects[:SUSPECTS_SHOWN]:
             suspects.add_row(bisect_words.short_hash(suspect.commit), suspect.subject, suspect.reason)
+        if more := result.suspects[SUSPECTS_SHOWN:]:
+            suspects.add_row("", f"and {len(more)} more, up to {bisect_words.short_hash(more[-1].commit)}", "")
         yield section("One of these is at fault", suspects)
     if result.sites:
-        yield section("Lines whose live bytes differ; they sum to the change", growth_table(result.sites))
+        table_ = growth_table(result.sites, unchanged=bisect_words.unchanged_bytes(result))
+        yield section("Lines whose live bytes differ; they sum to the change", table_)
     if result.steps:
         yield section("Steps seen on the way; they sum to the difference of the ends", step_table(result.steps))
     if result.untestable:
@@ -100,8 +104,8 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
             yield commands(evidence)
 
 
-def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN) -> Table:
-    """Return the lines that changed most, the rest as one row, and the sum."""
+def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, unchanged: int = 0) -> Table:
+    """Return the lines that changed most, the rest as one row, those that did not change, and the sum of all."""
     grown = table(">Change", ">Before", ">After", "Category", "Line")
     ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
     cut = shown if len(ordered) > shown + 1 else len(ordered)
@@ -110,13 +114,16 @@ def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN) -> Table
         grown.add_row(*_sizes([row]), category, bisect_words.growth_text(row))
     if rest := ordered[cut:]:
         grown.add_row(*_sizes(rest), "", words.count(len(rest), "further line"))
+    if unchanged:
+        grown.add_row(*_sizes([], unchanged), "", "lines that did not change")
     grown.add_section()
-    grown.add_row(*_sizes(rows), "", "all")
+    grown.add_row(*_sizes(rows, unchanged), "", "all live bytes" if unchanged else "all")
     return grown
 
 
-def _sizes(rows: Sequence[SiteGrowth]) -> tuple[str, str, str]:
-    before, after = sum(row.before_bytes for row in rows), sum(row.after_bytes for row in rows)
+def _sizes(rows: Sequence[SiteGrowth], unchanged: int = 0) -> tuple[str, str, str]:
+    before = sum(row.before_bytes for row in rows) + unchanged
+    after = sum(row.after_bytes for row in rows) + unchanged
     return format_size(after - before, signed=True), format_size(before), format_size(after)
 
 

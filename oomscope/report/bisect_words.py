@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes, bytes_of
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow
+from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 
@@ -14,7 +14,18 @@ OUTCOMES = {
     "no_culprit": "NO CULPRIT",
     "suspects": "ONLY SUSPECTS",
     "ends_invalid": "THE ENDS DO NOT DIFFER AS ASKED",
+    "inconclusive": "NO ANSWER",
 }
+UNTESTABLE_END = "AN END CANNOT BE TESTED"
+
+
+def heading(result: BisectResult) -> str:
+    """Return the answer in a few capital letters, with the culprit where there is one."""
+    ends = {record.role for record in result.untestable} & {"good end", "bad end"}
+    if result.outcome == "ends_invalid" and ends:
+        return UNTESTABLE_END
+    text = OUTCOMES[result.outcome]
+    return f"{text}: {culprit_title(result.culprit)}" if result.culprit else text
 
 
 def short_hash(commit: str) -> str:
@@ -28,7 +39,22 @@ def probe_name(record: ProbeRecord) -> str:
         return f"{short_hash(record.commit)} {record.subject}"
     if record.keys is None:
         return record.role
-    return ", ".join(record.keys) if record.keys else "no key changed"
+    return keys_text(record.keys) if record.keys else "no key changed"
+
+
+def keys_text(keys: tuple[str, ...], shown: int = 2) -> str:
+    """Return a few keys by name; of more how many, the first and the last, by which two sets are told apart."""
+    if len(keys) <= shown:
+        return ", ".join(keys)
+    return f"{len(keys)} keys, {keys[0]} … {keys[-1]}"
+
+
+def shortened(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` characters, cut in the middle: beginning and end tell texts apart."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def culprit_title(culprit: CommitCulprit | KeysCulprit) -> str:
@@ -36,11 +62,6 @@ def culprit_title(culprit: CommitCulprit | KeysCulprit) -> str:
     if isinstance(culprit, CommitCulprit):
         return f"{short_hash(culprit.commit)} {culprit.subject}"
     return ", ".join(change.key for change in culprit.keys)
-
-
-def key_change(change: KeyChange) -> str:
-    """Return ``data.seq_length: 4096 → 8192``."""
-    return f"{change.key}: {change.good} → {change.bad}"
 
 
 def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
@@ -71,10 +92,11 @@ def delta_text(delta: Bytes | None) -> str:
 def step_text(step: StepRow) -> str:
     """Return the commit or keys that a step came with, or how many commits it spans."""
     if step.commit is None:
-        return ", ".join(step.keys) or step.label
-    if step.commits == 1:
-        return f"{short_hash(step.commit)} {step.label}"
-    return f"{count(step.commits, 'commit')} up to {short_hash(step.commit)} {step.label}"
+        return step.label
+    text = f"{short_hash(step.commit)} {step.label}"
+    if step.commits > 1:
+        text = f"{count(step.commits, 'commit')} up to {text}"
+    return f"{text} (merged by {short_hash(step.merge)})" if step.merge else text
 
 
 def heaviest_step(result: BisectResult) -> str | None:
@@ -92,12 +114,31 @@ def growth_text(row: SiteGrowth) -> str:
     return site_text(row.site) if row.site else row.category
 
 
+def unchanged_bytes(result: BisectResult) -> int:
+    """Return the live bytes of the lines that did not change: what the rows of growth lack to either run's total."""
+    before = bytes_of(result.last_good.result) if result.last_good else None
+    return before.live_bytes - sum(row.before_bytes for row in result.sites) if before else 0
+
+
 def search_text(result: BisectResult) -> str:
     """Return what was searched, in one line."""
-    what = ("commit", "commits") if result.axis == "commits" else ("key", "keys")
     probes = count(len(result.probes), "probe")
     skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
+    what = ("commit", "commits") if result.axis == "commits" else ("key", "keys")
     among = count(result.candidates, *what)
-    if result.considered != result.candidates:
-        among += f" ({result.considered} of them change what is measured)"
+    if parts := _parts_searched(result):
+        among += f" ({', '.join(parts)})"
     return f"{among} between good and bad, bad being {result.bad_class}; {probes}{skipped}"
+
+
+def _parts_searched(result: BisectResult) -> list[str]:
+    """Return how many of the candidates the search was over, where not all of them."""
+    parts = []
+    if result.on_line != result.candidates:
+        parts.append(f"{result.on_line} of them on the line of first parents")
+    if result.considered != result.on_line:
+        which = "of those" if parts else "of them"
+        chosen = "touch the chosen paths and " if result.paths else ""
+        what = "change what is measured" if result.axis == "commits" else "can be changed apart from others"
+        parts.append(f"{result.considered} {which} {chosen}{what}")
+    return parts

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from oomscope.bisect.result import BisectResult, Branch, ProbeRecord, StepRow
+from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.sites import site_of
@@ -43,6 +43,7 @@ STEPS: Final = {
     "label": "string",
     "since": "string",
     "commits": "int64",
+    "merge": "string",
     "keys": "string",
     "delta_live_bytes": "int64",
     "delta_reserved_bytes": "int64",
@@ -131,11 +132,11 @@ def fixes(result: ProbeResult) -> pd.DataFrame:
     return _table(FIXES, (vars(row) for row in (result.verdict.fixes if result.verdict else ())))
 
 
-def steps(result: BisectResult | Branch) -> pd.DataFrame:
-    """Return the steps of a search, or of a branch that a merge brought in.
+def steps(result: BisectResult) -> pd.DataFrame:
+    """Return the steps of a search.
 
-    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``keys`` are separated by
-    commas.
+    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``merge`` is the one that
+    brought a commit in, where that was looked into; ``keys`` are separated by commas.
     """
     return _table(STEPS, (_step(row) for row in result.steps))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode, GitError, MachineUnfitError, UsageError
@@ -298,35 +300,84 @@ def test_the_deadline_ends_the_search_with_the_suspects_left(world: World) -> No
     assert result.first_bad is not None
 
 
-def test_a_deadline_before_the_ends_are_known_leaves_all(world: World) -> None:
+@pytest.mark.parametrize(("deadline_s", "answers"), [(0, []), (30, []), (90, [Answer.GOOD])])
+def test_a_deadline_before_the_ends_are_known_answers_nothing(
+    world: World, deadline_s: float, answers: list[Answer]
+) -> None:
     hashes = world.sizes([500, 600, 1200])
-    result = with_clock(world, hashes[0], deadline_s=90)
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == hashes[1:]
+    result = with_clock(world, hashes[0], deadline_s=deadline_s)
+    assert result.outcome == "inconclusive"
     assert "before both ends were checked" in result.message
+    assert result.suspects == ()
+    assert [record.answer for record in result.probes] == answers
     assert result.change is None
+    assert result.exit_code is ExitCode.INCONCLUSIVE
 
 
-def test_paths_limit_the_candidates(world: World) -> None:
-    world.sizes([500])
-    good = world.repo.head
-    world.repo.commit("docs", {"README": "1"})
-    guilty = world.repo.commit("model", {"size.txt": "1200"})
-    world.repo.commit("more docs", {"README": "2"})
+def history(world: World, *changes: str | int) -> tuple[str, list[str]]:
+    """Commit a good end, then for each number a size, for each word a file of that name; return end and hashes."""
+    good = world.repo.commit("start", {"size.txt": "500\n"})
+    files = [
+        {"size.txt": f"{change}\n"} if isinstance(change, int) else {change: str(index)}
+        for index, change in enumerate(changes)
+    ]
+    return good, [world.repo.commit(f"change {index}", content) for index, content in enumerate(files)]
+
+
+def test_paths_limit_the_search(world: World) -> None:
+    good, hashes = history(world, "README", 1200, "README")
     result = world.bisect(good, paths=("size.txt",))
-    assert culprit(result).commit == guilty
-    assert result.candidates == 2
+    assert culprit(result).commit == hashes[1]
+    assert (result.candidates, result.considered) == (3, 1)
+    assert not result.notes
 
 
-def test_a_culprit_outside_the_chosen_paths_is_said_to_be(world: World) -> None:
-    world.sizes([500])
-    good = world.repo.head
-    world.repo.commit("docs", {"README": "1"})
-    hidden = [world.repo.commit("a model", {"size.txt": "1200"}), world.repo.commit("other", {"x": "1"})]
+@pytest.mark.parametrize("place", range(8))
+def test_a_culprit_outside_the_chosen_paths_is_found_all_the_same(world: World, place: int) -> None:
+    """It lies before, between or after the two commits that touch the paths."""
+    changes: list[str | int] = ["x", "x", "README", "x", "x", "README", "x", "x"]
+    changes[place] = 1200
+    good, hashes = history(world, *changes)
     result = world.bisect(good, paths=("README",))
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == hidden
-    assert "outside the chosen paths" in result.message
+    assert culprit(result).commit == hashes[place]
+    assert any("touches none of the chosen paths" in note for note in result.notes)
+    plan = world.listener.plan
+    assert plan is not None
+    (more,) = (int(number) for text in plan.more_if for number in re.findall(r"up to (\d+) more", text))
+    assert len(result.probes) <= plan.probes_at_most + more
+
+
+def test_a_culprit_inside_the_chosen_paths_takes_one_probe_to_prove(world: World) -> None:
+    sizes = [500 + index if index < 11 else 1100 + index for index in range(1, 16)]
+    changes: list[str | int] = [change for size in sizes for change in ("x", size)]
+    good, hashes = history(world, *changes)
+    result = world.bisect(good, paths=("size.txt",))
+    assert culprit(result).commit == hashes[2 * 10 + 1]
+    assert world.listener.plan is not None
+    assert world.listener.plan.probes_at_most == 2 + 4 + 1
+    assert len(result.probes) <= 2 + 4 + 1
+    assert result.probes[-1].commit == hashes[2 * 10], "its parent"
+    assert world.listener.plan.more_if == ("the culprit touches none of the chosen paths (up to 4 more)",)
+
+
+def test_untestable_commits_on_the_chosen_paths(world: World) -> None:
+    """Those in between that touch none of the paths tell which of the chosen ones it is, or that it is none."""
+    world.sizes([500, "import"])
+    good = world.repo.git("rev-parse", "HEAD~")
+    world.repo.commit("between", {"x": "1"})
+    mended = world.repo.commit("works again", {"size.txt": "501\n", "x": "2"})
+    hidden = world.repo.commit("grow", {"other": "1", "size.txt": "1200\n"})
+    world.repo.commit("last", {"README": "1"})
+    result = world.bisect(good, paths=("README", "x"))
+    assert culprit(result).commit == hidden
+    assert mended in {record.commit for record in result.probes if record.answer is Answer.GOOD}
+
+
+def test_paths_that_nothing_touches_are_refused_before_any_probe(world: World) -> None:
+    good, _ = history(world, "x", 1200)
+    with pytest.raises(GitError, match="no commit between good and bad touches them"):
+        world.bisect(good, paths=("srcc",))
+    assert world.probe.ran == []
 
 
 @pytest.fixture
@@ -347,16 +398,35 @@ def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> Non
     result = world.bisect(merged["good"])
     assert culprit(result).commit == merged["side 2"]
     assert culprit(result).delta.live_bytes == 1200 - 506
-    (branch,) = result.branches
-    assert branch.merge == merged["merge"]
-    assert branch.steps[-1].commit == merged["side 3"]
-    assert next(step for step in result.steps if step.commit == merged["merge"]).delta.live_bytes == 1207 - 500
+    rows = [(row.label, row.merge, row.delta.live_bytes) for row in result.steps]
+    assert rows == [
+        ("main 1", None, 0),
+        ("side 1", merged["merge"], 6),
+        ("side 2", merged["merge"], 694),
+        ("side 3", merged["merge"], 7),
+        ("main 2", None, 0),
+    ], "each step once; the merge adds nothing of its own"
+
+
+def test_commits_are_counted_as_git_does(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"])
+    assert (result.candidates, result.on_line, result.considered) == (7, 3, 3)
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == ("a merge is at fault (what it brought in is searched as well)",)
 
 
 def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -> None:
     result = world.bisect(merged["good"], first_parent=True)
     assert culprit(result).commit == merged["merge"]
-    assert result.branches == ()
+    assert {row.merge for row in result.steps} == {None}
+    assert (result.candidates, result.on_line) == (3, 3)
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == ()
+
+
+def test_paths_and_merges_together(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], paths=("other",))
+    assert culprit(result).commit == merged["side 2"]
 
 
 def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
@@ -370,6 +440,45 @@ def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
     result = world.bisect(good)
     assert culprit(result).commit == guilty
     assert any("not at fault by itself" in note for note in result.notes)
+    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps] == [
+        ("main 1", None, 0),
+        ("side 0", guilty, 100),
+        ("merge with a change", None, 600),
+    ], "what the merge adds to what it brought in"
+
+
+def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
+    for name, file in (("one", "one"), ("two", "size.txt"), ("three", "three")):
+        world.repo.git("checkout", "--quiet", "-b", name, "main")
+        world.repo.commit(f"{name} 0", {name: "0"})
+        world.repo.commit(f"{name} 1", {file: "1200"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"other": "1"})
+    world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "all three", "one", "two", "three")
+    result = world.bisect(good)
+    assert culprit(result).commit == world.repo.git("rev-parse", "two")
+    assert sum(row.delta.live_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.live_bytes] == ["two 1"]
+
+
+def test_a_merge_inside_a_merge(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "outer")
+    world.repo.commit("outer 0", {"outer": "0"})
+    world.repo.git("checkout", "--quiet", "-b", "inner")
+    guilty = world.repo.commit("inner 0", {"size.txt": "1200"})
+    world.repo.commit("inner 1", {"inner": "1"})
+    world.repo.git("checkout", "--quiet", "outer")
+    world.repo.commit("outer 1", {"outer": "1"})
+    world.repo.merge("inner", "merge inner")
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"main": "1"})
+    world.repo.merge("outer", "merge outer")
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert sum(row.delta.live_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.live_bytes] == ["inner 0"]
 
 
 def test_the_chosen_class_decides(world: World) -> None:

@@ -45,19 +45,22 @@ def test_the_line_from_good_to_bad(repo: Repo) -> None:
     line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"))
     assert line.base.hash == repo.git("rev-parse", "HEAD~4")
     assert subjects(line.commits) == ["1", "2", "3", "4"]
-    assert line.unlimited
+    assert line.touching is None
     assert line.notes == ()
 
 
-def test_paths_keep_what_touches_them_and_the_bad_end(repo: Repo) -> None:
+def test_paths_tell_which_commits_touch_them(repo: Repo) -> None:
     repository = Repository.open(repo.path)
     good, bad = repository.resolve("HEAD~4"), repository.resolve("HEAD")
-    limited = repository.line(good, bad, ["src"])
-    assert subjects(limited.commits) == ["1", "3", "4"]
-    assert not limited.unlimited
-    whole = repository.line(good, repository.resolve("HEAD~"), ["src"])
-    assert subjects(whole.commits) == ["1", "3"]
-    assert whole.unlimited
+    line = repository.line(good, bad, ["src"])
+    assert subjects(line.commits) == ["1", "2", "3", "4"]
+    assert subjects(filter(line.is_chosen, line.commits)) == ["1", "3"]
+
+
+def test_paths_that_no_commit_touches_are_refused(repo: Repo) -> None:
+    repository = Repository.open(repo.path)
+    with pytest.raises(GitError, match=r"-- no such: no commit between good and bad touches them"):
+        repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["no such"])
 
 
 def test_files_as_they_stood(repo: Repo) -> None:
@@ -158,8 +161,7 @@ def test_the_line_is_that_of_first_parents_and_a_merge_has_its_own(merged: Repo)
     assert subjects([brought.base, *brought.commits]) == ["B", "x", "y", "z"]
     limited = repository.merged_line(merge, 1, ["y"])
     assert limited is not None
-    assert subjects(limited.commits) == ["y", "z"]
-    assert not limited.unlimited
+    assert subjects(filter(limited.is_chosen, limited.commits)) == ["y"]
 
 
 def test_a_good_end_on_the_merged_branch(merged: Repo) -> None:
@@ -208,7 +210,7 @@ def test_history_is_read_without_the_variables_of_git_and_they_are_put_back(
     before = dict(os.environ)
     repository = Repository.open(repo.path)
     line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
-    assert subjects(line.commits) == ["1", "3", "4"]
+    assert subjects(filter(line.is_chosen, line.commits)) == ["1", "3"]
     assert repository.contains(line.commits[-1], line.base)
     assert repository.read_file(line.commits[-1], "src/file.txt") == b"3"
     with pytest.raises(GitError, match="no such commit"):
@@ -225,7 +227,7 @@ def test_paths_count_from_the_root_wherever_the_process_stands(repo: Repo, monke
     monkeypatch.chdir(repo.path / "src")
     repository = Repository.open(Path())
     line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["src"])
-    assert subjects(line.commits) == ["1", "3", "4"]
+    assert subjects(filter(line.is_chosen, line.commits)) == ["1", "3"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,8 @@ def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Pat
     merge = repository.resolve("HEAD~1")
     assert merge.is_merge
     assert repository.resolve("HEAD~1^2").parents == ()
-    assert repository.merged_line(merge, 1) is None
+    with pytest.raises(GitError, match="this shallow clone ends here; run git fetch --unshallow"):
+        repository.merged_line(merge, 1)
 
 
 def test_gitpython_is_imported_late() -> None:
@@ -344,3 +347,31 @@ def test_without_git_there_is_one_line(repo: Repo, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GitError, match="install git"):
         Git(repo.path).text("version")
+
+
+def test_a_line_that_a_shallow_clone_cuts_off_is_refused(merged: Repo, tmp_path: Path) -> None:
+    """The good end is there by way of the merged branch, but the line of first parents is not."""
+    merged.git("clone", "--quiet", "--bare", str(merged.path), str(tmp_path / "cut"))
+    (tmp_path / "cut" / "shallow").write_text(merged.git("rev-parse", "main~2") + "\n")
+    repository = Repository.open(tmp_path / "cut")
+    with pytest.raises(GitError, match="this shallow clone ends here"):
+        repository.line(repository.resolve("side~1"), repository.resolve("main"))
+
+
+def test_a_merged_history_of_its_own_is_refused(repo: Repo) -> None:
+    repo.git("checkout", "--quiet", "--orphan", "island")
+    repo.commit("island 0", {"island": ""})
+    repo.git("checkout", "--quiet", "main")
+    repo.git("merge", "--quiet", "--allow-unrelated-histories", "--no-gpg-sign", "-m", "bridge", "island")
+    repository = Repository.open(repo.path)
+    with pytest.raises(GitError, match="history of its own"):
+        repository.merged_line(repository.resolve("HEAD"), 1)
+
+
+def test_commits_are_counted_as_git_does(merged: Repo) -> None:
+    repository = Repository.open(merged.path)
+    good, bad = repository.resolve("HEAD~4"), repository.resolve("HEAD")
+    for first_parent in (False, True):
+        options = ["--first-parent"] if first_parent else []
+        counted = merged.git("rev-list", "--count", *options, f"{good.hash}..{bad.hash}")
+        assert repository.count(good, bad, first_parent=first_parent) == int(counted)

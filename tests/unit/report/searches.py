@@ -70,6 +70,7 @@ COMMITS = BisectResult(
     bad=BAD,
     bad_class="any-oom",
     candidates=12,
+    on_line=12,
     considered=9,
     culprit=CommitCulprit(
         commit=BAD,
@@ -109,6 +110,24 @@ SUSPECTS = replace(
 NO_CULPRIT = replace(
     COMMITS, outcome="no_culprit", message="both ends fit", culprit=None, change=None, sites=(), first_bad=None
 )
+NO_ANSWER = replace(
+    COMMITS,
+    outcome="inconclusive",
+    message="the deadline passed before both ends were checked",
+    culprit=None,
+    change=None,
+    sites=(),
+    steps=(),
+    probes=PROBES[:1],
+    last_good=None,
+    first_bad=None,
+)
+UNTESTABLE_END = replace(
+    NO_ANSWER,
+    outcome="ends_invalid",
+    message="the bad end cannot be tested: import",
+    probes=(PROBES[0], replace(PROBES[2], role="bad end")),
+)
 KEYS = replace(
     COMMITS,
     axis="config",
@@ -124,4 +143,4 @@ KEYS = replace(
     steps=(StepRow(commit=None, label="keys", keys=("data.seq_length",), delta=CHANGE),),
     probes=(replace(PROBES[0], commit=None, keys=()), replace(PROBES[1], commit=None, keys=("data.seq_length",))),
 )
-EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, KEYS)
+EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, NO_ANSWER, UNTESTABLE_END, KEYS)

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from oomscope.bisect.reporter import Plan
+from oomscope.report import bisect_words
 from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
 from oomscope.report.console import result_console, show
 from tests.unit.report import searches
@@ -87,6 +88,66 @@ def test_probes_as_they_come() -> None:
 def test_the_plan() -> None:
     plan = Plan(title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, notes=("n",))
     assert rendered(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart\nnote: n\n"
+
+
+def test_what_may_take_more_probes_is_said_beforehand() -> None:
+    plan = Plan(
+        title="24 commits", good="a", bad="b", candidates=24, considered=24, probes_at_most=7, more_if=("x", "y")
+    )
+    assert rendered(plan_report(plan)) == "24 commits; at most 7 probes, untestable ones apart; more if x, or if y\n"
+
+
+def test_no_answer_accuses_nobody() -> None:
+    text = rendered(bisect_report(searches.NO_ANSWER))
+    assert text.startswith("\nNO ANSWER\nthe deadline passed before both ends were checked\n")
+    assert "at fault" not in text
+
+
+def test_an_end_that_cannot_be_tested_has_a_heading_of_its_own() -> None:
+    assert rendered(bisect_report(searches.UNTESTABLE_END)).startswith("\nAN END CANNOT BE TESTED\n")
+    probes = (searches.PROBES[1], searches.PROBES[0])
+    invalid = replace(searches.NO_ANSWER, outcome="ends_invalid", probes=probes)
+    assert rendered(bisect_report(invalid)).startswith("\nTHE ENDS DO NOT DIFFER AS ASKED\n")
+
+
+def test_merges_and_paths_in_the_count_of_commits() -> None:
+    result = replace(searches.COMMITS, candidates=20, paths=("src",))
+    assert "20 commits (12 of them on the line of first parents, 9 of those touch the chosen paths and change" in (
+        bisect_words.search_text(result)
+    )
+
+
+def test_a_step_that_a_merge_brought_in_names_the_merge() -> None:
+    step = replace(searches.COMMITS.steps[1], merge=searches.MIDDLE)
+    assert bisect_words.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
+
+
+def test_sets_of_many_keys_are_told_apart() -> None:
+    keys = tuple(f"section.some_long_name_of_a_key_{index}" for index in range(40))
+    probes = [replace(searches.KEYS.probes[1], number=number, keys=keys[:number]) for number in (7, 20, 21, 40)]
+    names = {rendered(probe_line(record))[17:70] for record in probes}
+    assert len(names) == 4
+    assert any("20 keys" in name and "key_19" in name for name in names)
+
+
+def test_names_are_cut_in_the_middle() -> None:
+    assert bisect_words.shortened("abcdefghij", 10) == "abcdefghij"
+    assert bisect_words.shortened("abcdefghijk", 10) == "abcd…ghijk"
+
+
+def test_the_growth_table_ends_with_what_the_headline_says() -> None:
+    result = replace(searches.COMMITS, sites=searches.SITES[:1])
+    text = rendered(bisect_report(result))
+    assert "Live      6.00 GiB →" in text
+    lines = {" ".join(line.split()) for line in text.splitlines()}
+    assert "0 B 5.00 GiB 5.00 GiB lines that did not change" in lines
+    assert "+2.00 GiB 6.00 GiB 8.00 GiB all live bytes" in lines
+
+
+def test_a_long_list_of_suspects_is_cut() -> None:
+    suspects = searches.SUSPECTS.suspects * 40
+    text = rendered(bisect_report(replace(searches.SUSPECTS, suspects=suspects)))
+    assert "and 50 more, up to dddddddddd" in text
 
 
 @pytest.mark.parametrize("result", searches.EVERY, ids=lambda result: result.outcome)

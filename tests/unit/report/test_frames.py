@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from oomscope.bisect.result import Branch
 from oomscope.report import frames
 from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.builder import TraceBuilder
@@ -152,7 +151,7 @@ def test_grown_lines_sum_to_the_change(result) -> None:
     assert nowhere[["category", "delta_bytes"]].values.tolist() == [["the request that failed", 512 * MiB]]
 
 
-@pytest.mark.parametrize("result", searches.EVERY)
+@pytest.mark.parametrize("result", [row for row in searches.EVERY if row.steps])
 def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
     good, bad = (next(row.bytes for row in result.probes if row.role == role) for role in ("good end", "bad end"))
     steps = frames.steps(result)
@@ -160,9 +159,10 @@ def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
     assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes
 
 
-def test_steps_of_a_merged_branch() -> None:
-    branch = Branch(merge=searches.MIDDLE, steps=searches.COMMITS.steps[:1])
-    assert frames.steps(branch)["commit"].tolist() == [searches.MIDDLE]
+def test_steps_of_a_merged_branch_name_the_merge() -> None:
+    first, last = searches.COMMITS.steps
+    result = replace(searches.COMMITS, steps=(replace(first, merge=searches.BAD), last))
+    assert frames.steps(result)["merge"].tolist() == [searches.BAD, pd.NA]
 
 
 def test_probes_without_a_measurement_have_no_bytes() -> None:
