@@ -13,6 +13,7 @@ import numpy as np
 
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.events import trace_of
+from oomscope.snapshot.provenance import KEY, provenance_of
 from oomscope.snapshot.reader import REMEDY, Reader
 from oomscope.snapshot.trace import Action, Annotation, Block, Segment, Snapshot, Stack, Trace
 
@@ -48,6 +49,7 @@ def snapshot_of(document: object, *, where: str) -> Snapshot:
         allocator_settings=dict(reader.mapping(root.get("allocator_settings", {}), "allocator_settings")),
         annotations=spans + tuple(span for trace in traces for span in _spans_inside(trace)),
         missing=_missing(root, traces),
+        provenance=provenance_of(root.get(KEY)),
     )
 
 

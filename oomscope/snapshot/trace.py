@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.provenance import Provenance
+
 
 class Action(IntEnum):
     """What an event says; the names are those of ``torch.cuda.memory._snapshot`` in lower case."""
@@ -175,3 +177,5 @@ class Snapshot:
     allocator_settings: dict[str, Any] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
     missing: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+    """What oomscope's own recording says of itself; None for a file from elsewhere."""

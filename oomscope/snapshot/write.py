@@ -16,6 +16,7 @@ from typing import Any, Final
 from oomscope.errors import SnapshotError
 from oomscope.files import write_whole
 from oomscope.snapshot.metadata import Metadata, to_text
+from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
 
 PICKLE_PROTOCOL: Final = 4
@@ -52,7 +53,7 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
     traces: list[list[dict[str, Any]]] = [[] for _ in range(_device_count(snapshot))]
     for trace in snapshot.traces:
         traces[trace.device] = list(_events(trace, frames_of))
-    return {
+    document: dict[str, Any] = {
         "segments": [_segment(segment, frames_of) for segment in snapshot.segments],
         "device_traces": traces,
         "allocator_settings": dict(snapshot.allocator_settings),
@@ -61,6 +62,9 @@ def to_document(snapshot: Snapshot) -> dict[str, Any]:
             for mark in snapshot.annotations
         ],
     }
+    if snapshot.provenance is not None:
+        document[KEY] = snapshot.provenance.to_json()
+    return document
 
 
 class _FrameLists:

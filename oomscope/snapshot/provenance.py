@@ -1,0 +1,95 @@
+"""What a recording says of itself, under the key ``oomscope`` of a snapshot: rank, card, ring, and why it was written.
+
+PyTorch's schema has no place for it and its readers pass over keys that they do not know. A snapshot from elsewhere
+has none; what is damaged counts as unknown and never fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+KEY: Final = "oomscope"
+"""The top-level key of the snapshot's document."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A device when the snapshot was written, in bytes; from ``cudaMemGetInfo`` and torch's memory fraction."""
+
+    index: int
+    name: str = ""
+    total_bytes: int = -1
+    free_bytes: int = -1
+    """What nobody holds."""
+    memory_fraction: float = 1.0
+    """Share of the total that the allocator may hold (``torch.cuda.set_per_process_memory_fraction``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """The request that failed, where that is why the snapshot was written; bytes."""
+
+    device: int
+    requested_bytes: int
+    allowed_bytes: int
+    """The card's total, or the part of it that the memory fraction allows."""
+    free_bytes: int
+    """What the driver could still give."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a snapshot comes from; -1 and the empty string stand for what is unknown."""
+
+    reason: str = ""
+    """``oom``, ``end``, ``exception``, ``signal``, ``interval`` or ``asked``."""
+    rank: int = -1
+    world_size: int = -1
+    iteration: int = -1
+    """Steps that were complete."""
+    host: str = ""
+    pid: int = -1
+    time: str = ""
+    """UTC, ISO 8601."""
+    torch_version: str = ""
+    max_entries: int = -1
+    """The ring's size: a device with as many events may have lost older ones."""
+    stacks: str = ""
+    """``python``, ``all`` (with C++ frames) or ``none``."""
+    cards: tuple[Card, ...] = ()
+    """The devices on which the process held memory."""
+    refused: Refused | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain dicts, lists, strings and numbers."""
+        return asdict(self) | {"cards": [asdict(card) for card in self.cards]}
+
+
+def provenance_of(value: object) -> Provenance | None:
+    """Return what the value of :data:`KEY` says; None where there is none."""
+    if not isinstance(value, dict):
+        return None
+    cards, refused = value.get("cards"), value.get("refused")
+    return Provenance(
+        **_known(Provenance, value),
+        cards=tuple(
+            Card(**_known(Card, card)) for card in (cards if isinstance(cards, list) else []) if _has_index(card)
+        ),
+        refused=Refused(**_known(Refused, refused)) if _is_whole(refused) else None,
+    )
+
+
+def _known(kind: type, value: dict[str, Any]) -> dict[str, Any]:
+    """Return those plain fields of ``kind`` that ``value`` has with the right type."""
+    types = {"int": int, "str": str, "float": float}
+    annotations = {name: types[text] for name, text in kind.__annotations__.items() if text in types}
+    return {name: value[name] for name, expected in annotations.items() if type(value.get(name)) is expected}
+
+
+def _has_index(card: object) -> bool:
+    return isinstance(card, dict) and type(card.get("index")) is int
+
+
+def _is_whole(refused: object) -> bool:
+    return isinstance(refused, dict) and len(_known(Refused, refused)) == len(Refused.__annotations__)
