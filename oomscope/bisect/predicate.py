@@ -7,7 +7,7 @@ question could be answered is untestable, so that a search never drifts to a fai
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from oomscope.bisect.measured import demand_bytes, is_lower_bound, live_bytes
@@ -38,9 +38,11 @@ class Bad:
     name: Class = "any-oom"
     threshold: int = 0
     """Bytes, for ``live`` and ``reserved``."""
+    written: str = field(default="", compare=False)
+    """The size as the user wrote it."""
 
     def __str__(self) -> str:
-        return f"{self.name}>{self.threshold}" if self.name in {"live", "reserved"} else self.name
+        return f"{self.name}>{self.written or self.threshold}" if self.name in {"live", "reserved"} else self.name
 
     @classmethod
     def parse(cls, text: str) -> Bad:
@@ -60,7 +62,8 @@ class Bad:
         if match is None:
             raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
-        return cls(name="live" if match["quantity"] == "live" else "reserved", threshold=size)
+        quantity: Class = "live" if match["quantity"] == "live" else "reserved"
+        return cls(name=quantity, threshold=size, written=match["size"])
 
     def judge(self, result: ProbeResult) -> Judgement:
         """Return whether ``result`` is of the chosen class.
@@ -81,7 +84,7 @@ class Bad:
         if self.name == "reserved":
             return self._judge_reserved(result, result.peak.reserved_bytes)
         if result.outcome == "fits":
-            return Judgement(answer=Answer.GOOD, reason=f"fits, {format_size(result.margin_bytes)} left")
+            return Judgement(answer=Answer.GOOD, reason=f"fits, {format_size(result.margin_bytes or 0)} left")
         if self.name == "any-oom":
             return _bad(_kind(result))
         return self._judge_capacity(result) if self.name == "capacity" else _judge_fragmentation(result)
@@ -92,7 +95,7 @@ class Bad:
             return _bad(_kind(result))
         if kind != "fragmentation":
             return _untestable(f"{_kind(result)}, not capacity")
-        if demand_bytes(result) > result.available_bytes:
+        if demand_bytes(result) > (result.available_bytes or 0):
             return _bad(f"{_kind(result)}; the whole run's demand exceeds the device as well")
         if is_lower_bound(result):
             return _untestable(f"{_kind(result)}; what the rest of the run needs is unknown")

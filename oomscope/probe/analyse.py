@@ -10,7 +10,7 @@ from typing import Final, Literal
 from oomscope.probe.fingerprint import versions
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, Site
+from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.fixes import Rules
@@ -56,6 +56,7 @@ def analyse(
         other_process_bytes=budget.other_process_bytes,
         available_bytes=budget.available_bytes,
         peak=peak_of(measurement, timeline, rule),
+        reserved_peak=reserved_peak_of(timeline),
         end_requested_bytes=stats.requested_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
         phases=tuple(
@@ -105,6 +106,22 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
         event=event,
         categories=by_category(timeline, event),
         sites=by_site(timeline, event, rule.group_of),
+    )
+
+
+def reserved_peak_of(timeline: Timeline) -> ReservedPeak | None:
+    """Return the moment at which the allocator held most; None where nothing was recorded."""
+    highest = timeline.reserved_peak()
+    if highest.event < 0:
+        return None
+    moment = timeline.trace.moments[timeline.trace.moment_id[highest.event]]
+    return ReservedPeak(
+        reserved_bytes=highest.reserved_bytes,
+        requested_bytes=highest.live_bytes,
+        iteration=moment.iteration,
+        phase=moment.phase,
+        microbatch=moment.microbatch,
+        event=highest.event,
     )
 
 

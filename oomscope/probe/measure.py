@@ -231,6 +231,5 @@ def _without_measurement(job: ProbeJob, backend: Literal["sim", "cuda"], failure
         outcome="error",
         rank=job.rank,
         world_size=job.world_size,
-        limit_bytes=job.limit_bytes or 0,
         failure=failure,
     )

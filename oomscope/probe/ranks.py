@@ -76,8 +76,8 @@ def summary_of(result: ProbeResult) -> RankSummary:
     return RankSummary(
         rank=result.rank,
         outcome=result.outcome,
-        requested_bytes=result.peak.requested_bytes if result.peak else 0,
-        reserved_bytes=result.peak.reserved_bytes if result.peak else 0,
+        requested_bytes=result.peak.requested_bytes if result.peak else None,
+        reserved_bytes=result.peak.reserved_bytes if result.peak else None,
         margin_bytes=result.margin_bytes,
         message=message,
     )
@@ -90,8 +90,8 @@ def _of_rank(path: str | None, rank: int) -> str | None:
 def _gravity(result: ProbeResult) -> tuple[int, int]:
     order = {"error": 0, "oom": 1, "fits": 2}[result.outcome]
     if result.outcome == "oom":
-        return order, result.available_bytes - _needed(result)
-    return order, result.margin_bytes
+        return order, (result.available_bytes or 0) - _needed(result)
+    return order, result.margin_bytes or 0
 
 
 def _needed(result: ProbeResult) -> int:

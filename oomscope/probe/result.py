@@ -18,6 +18,7 @@ __all__ = [
     "PhaseBytes",
     "ProbeResult",
     "RankSummary",
+    "ReservedPeak",
     "Site",
     "SiteBytes",
 ]
@@ -36,7 +37,8 @@ class Peak:
     """torch's allocated_bytes.all.peak."""
     active_bytes: int
     reserved_bytes: int
-    """torch's reserved_bytes.all.peak."""
+    """torch's reserved_bytes.all.peak: the most of the whole run, which may be another moment than this peak's, see
+    ``ProbeResult.reserved_peak``."""
     iteration: int
     phase: str
     microbatch: int
@@ -55,6 +57,19 @@ class Peak:
         fields["site"] = Site(**fields["site"]) if fields["site"] else None
         fields["sites"] = tuple(SiteBytes(**{**row, "site": Site(**row["site"])}) for row in fields["sites"])
         return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservedPeak:
+    """The moment at which the allocator held most; among several the one with most live bytes."""
+
+    reserved_bytes: int
+    requested_bytes: int
+    """Live requested bytes at that same moment; the rest of what is reserved is overhead."""
+    iteration: int
+    phase: str
+    microbatch: int
+    event: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,32 +113,33 @@ class RankSummary:
 
     rank: int
     outcome: Outcome
-    requested_bytes: int
-    """Peak live requested bytes."""
-    reserved_bytes: int
-    margin_bytes: int
+    requested_bytes: int | None
+    """Peak live requested bytes; None, like the other sizes, where nothing was measured."""
+    reserved_bytes: int | None
+    margin_bytes: int | None
     message: str = ""
     """What failed, for an outcome other than ``fits``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """One rank's measurement."""
+    """One rank's measurement. Where nothing was measured its numbers are None: nothing is claimed of the card."""
 
     backend: Literal["sim", "cuda"]
     outcome: Outcome
     rank: int = 0
     world_size: int = 1
-    gpu: str = ""
-    limit_bytes: int = 0
+    gpu: str | None = None
+    limit_bytes: int | None = None
     """Bytes of the card in all."""
-    non_torch_bytes: int = 0
-    other_process_bytes: int = 0
-    available_bytes: int = 0
+    non_torch_bytes: int | None = None
+    other_process_bytes: int | None = None
+    available_bytes: int | None = None
     """D: limit_bytes - non_torch_bytes - other_process_bytes."""
     peak: Peak | None = None
-    end_requested_bytes: int = 0
-    end_reserved_bytes: int = 0
+    reserved_peak: ReservedPeak | None = None
+    end_requested_bytes: int | None = None
+    end_reserved_bytes: int | None = None
     phases: tuple[PhaseBytes, ...] = ()
     oom: Oom | None = None
     verdict: Verdict | None = None
@@ -133,22 +149,23 @@ class ProbeResult:
     """The peak of that run, with its lines; null where it was not run."""
     failure: Failure | None = None
     snapshot: str | None = None
-    events: int = 0
+    events: int | None = None
     truncated: bool = False
     """The recorded ring wrapped: the beginning is missing."""
     timeline: tuple[int, ...] = ()
     """Live requested bytes, maximum in each of up to 120 equal slices of the events."""
-    host_bytes: int = 0
+    host_bytes: int | None = None
     """Peak bytes copied to pageable host memory and kept."""
-    pinned_bytes: int = 0
+    pinned_bytes: int | None = None
     """Peak pinned host bytes."""
     flops: dict[str, int] = field(default_factory=dict)
     """``model`` and ``recompute`` floating-point operations of an iteration on this rank."""
     step_time_s: float | None = None
     tflops_per_s: float | None = None
-    num_alloc_retries: int = 0
-    segments: int = 0
-    allocator_conf: str = ""
+    num_alloc_retries: int | None = None
+    segments: int | None = None
+    allocator_conf: str | None = None
+    """The PYTORCH_ALLOC_CONF that was in force; empty for the defaults."""
     versions: dict[str, str] = field(default_factory=dict)
     wall_s: float = 0.0
     worker_rss_bytes: int = 0
@@ -159,9 +176,11 @@ class ProbeResult:
     schema_version: int = SCHEMA_VERSION
 
     @property
-    def margin_bytes(self) -> int:
-        """Device bytes left at the peak of reserved memory (negative is impossible; 0 when nothing is known)."""
-        return self.available_bytes - self.peak.reserved_bytes if self.peak else 0
+    def margin_bytes(self) -> int | None:
+        """Device bytes left at the peak of reserved memory (negative is impossible); None where it is not known."""
+        if self.peak is None or self.available_bytes is None:
+            return None
+        return self.available_bytes - self.peak.reserved_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope probe --json``."""
@@ -174,6 +193,8 @@ class ProbeResult:
         for name in ("peak", "demand_peak"):
             if fields.get(name):
                 fields[name] = Peak.from_json(fields[name])
+        if fields.get("reserved_peak"):
+            fields["reserved_peak"] = ReservedPeak(**fields["reserved_peak"])
         if fields.get("oom"):
             oom = dict(fields["oom"])
             oom["site"] = Site(**oom["site"]) if oom["site"] else None

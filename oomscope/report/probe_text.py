@@ -38,7 +38,9 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         if result.peak.sites:
             yield section(f"{at_peak}, by line", site_table(result.peak.sites))
     if result.phases:
-        yield section("Peak of each phase", phase_table(result.phases))
+        yield section(
+            "Peak of each phase: most live and most reserved, each at its own moment", phase_table(result.phases)
+        )
     if result.verdict and result.verdict.fixes:
         yield section("Allocator settings tried on the same allocations", fix_table(result.verdict.fixes))
     if len(result.ranks) > 1:
@@ -62,13 +64,15 @@ def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
 
 def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableType]]:
     yield "Peak", f"{format_size(peak.requested_bytes)} live in {words.peak_place(peak)}"
-    yield "Reserved", f"{format_size(peak.reserved_bytes)}, {words.overhead_text(peak)}"
+    if reserved := words.reserved_text(result):
+        yield "Reserved", reserved
     if demand := words.demand_text(result):
         yield "Demand", demand
     if result.num_alloc_retries:
         yield "Retries", f"the allocator emptied its cache {words.count(result.num_alloc_retries, 'time')}"
     if result.host_bytes or result.pinned_bytes:
-        yield "Host", f"{format_size(result.pinned_bytes)} pinned, {format_size(result.host_bytes)} pageable"
+        pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
+        yield "Host", f"{pinned} pinned, {pageable} pageable"
     flops = words.flops_text(result)
     if flops:
         yield "Work", flops
@@ -135,6 +139,6 @@ def rank_table(ranks: tuple[RankSummary, ...]) -> Table:
     rows = table(">Rank", "Outcome", ">Live", ">Reserved", ">Margin", "")
     for row in ranks:
         outcome = Text(row.outcome, style=STATUS_STYLES[row.outcome])
-        sizes = (format_size(size) for size in (row.requested_bytes, row.reserved_bytes, row.margin_bytes))
+        sizes = (words.known_size(size) for size in (row.requested_bytes, row.reserved_bytes, row.margin_bytes))
         rows.add_row(str(row.rank), outcome, *sizes, row.message)
     return rows

@@ -17,6 +17,11 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def known_size(size: int | None) -> str:
+    """Return ``size`` for a table; a dash where it is not known."""
+    return "-" if size is None else format_size(size)
+
+
 def short_path(path: str, parts: int = 3) -> str:
     """Return the last ``parts`` components of ``path``: enough to recognise a file in a table."""
     pieces = path.split("/")
@@ -39,12 +44,13 @@ def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
 def device_text(result: ProbeResult) -> str:
     """Return which card was measured: ``sim h100-80gb, 79.11 GiB in all, 78.11 GiB for this process``."""
     card = " ".join(part for part in (result.backend, result.gpu) if part)
-    if not result.limit_bytes:
-        return card
-    text = f"{card}, {format_size(result.limit_bytes)} in all, {format_size(result.non_torch_bytes)} outside torch"
-    if result.other_process_bytes:
-        text += f", {format_size(result.other_process_bytes)} held by other processes"
-    return f"{text}, {format_size(result.available_bytes)} for this process"
+    sizes = (
+        (result.limit_bytes, "in all"),
+        (result.non_torch_bytes, "outside torch"),
+        (result.other_process_bytes or None, "held by other processes"),
+        (result.available_bytes, "for this process"),
+    )
+    return ", ".join([card, *(f"{format_size(size)} {what}" for size, what in sizes if size is not None)])
 
 
 def rank_text(result: ProbeResult) -> str:
@@ -55,6 +61,8 @@ def rank_text(result: ProbeResult) -> str:
 def status_text(result: ProbeResult) -> str:
     """Return the answer in one line: it fits and with what margin, where it failed, or why nothing was measured."""
     if result.outcome == "fits":
+        if result.margin_bytes is None or result.available_bytes is None:
+            return "FITS: it allocated nothing on the device"
         left = percent(result.margin_bytes, result.available_bytes)
         return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
     if result.outcome == "oom" and result.oom:
@@ -85,10 +93,18 @@ def demand_text(result: ProbeResult) -> str | None:
     return f"{format_size(result.demand_bytes)} live{place}, in the same run without a limit"
 
 
-def overhead_text(peak: Peak) -> str:
-    """Return how much of the reserved memory no live request explains."""
-    overhead = peak.reserved_bytes - peak.requested_bytes
-    return f"{format_size(overhead)} ({percent(overhead, peak.reserved_bytes)}) of it beyond what was asked for"
+def reserved_text(result: ProbeResult) -> str | None:
+    """Return the most that the allocator held, when, and how much of it nothing live explains at that same moment."""
+    held, peak = result.reserved_peak, result.peak
+    if held is None or peak is None:
+        return None
+    when = "at that moment"
+    if held.event != peak.event:
+        moment = moment_text(held.iteration, held.phase, held.microbatch)
+        when = f"in {moment}, with {format_size(held.requested_bytes)} live"
+    overhead = held.reserved_bytes - held.requested_bytes
+    share = percent(overhead, held.reserved_bytes)
+    return f"{format_size(held.reserved_bytes)} at most, {when}: {format_size(overhead)} ({share}) of it is overhead"
 
 
 def flops_text(result: ProbeResult) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.gaps import TEXTS
 from oomscope.snapshot.leaks import Leak
+from oomscope.snapshot.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import FailedIn, Verdict
 from oomscope.units import format_size
 
@@ -42,17 +43,27 @@ def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str, l
     return _joined(what_failed, held, leak)
 
 
-def headroom_headline(verdict: Verdict, *, leak: str = "") -> str:
-    """Return the sentence on a run in which nothing failed."""
-    spare = verdict.available_bytes - verdict.reserved_bytes
-    overhead = verdict.reserved_bytes - verdict.live_requested_bytes
-    live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
-    room = f"{format_size(spare)} to spare of {format_size(verdict.available_bytes)}"
-    waste = f"{format_size(overhead)} of what is reserved is overhead"
-    for fix in verdict.fixes[1:]:
-        if fix.survives:
-            waste += f", {format_size(fix.peak_reserved_bytes - verdict.live_requested_bytes)} under {fix.name}"
-    return _joined(f"Peak {live} live, {reserved} reserved, {room}", waste, leak)
+def headroom_headline(verdict: Verdict, highest: ReservedPeak, *, leak: str = "") -> str:
+    """Return the sentence on a run in which nothing failed.
+
+    Args:
+        verdict: the verdict, all but its headline; its numbers are those at the peak of live bytes.
+        highest: where the allocator held most, which decides what is left and may be another moment.
+        leak: the clause on what grows.
+    """
+    live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
+    peak = f"Peak {live} live, {reserved} reserved"
+    if highest.event >= 0 and highest.event != verdict.event:
+        then, live_then = format_size(verdict.reserved_bytes), format_size(highest.live_bytes)
+        peak = f"Peak {live} live, {then} reserved then; at most {reserved} reserved, with {live_then} live"
+    room = f"{format_size(verdict.available_bytes - highest.reserved_bytes)} to spare"
+    waste = f"{format_size(highest.overhead_bytes)} of those {reserved} is overhead"
+    others = [
+        f"under {fix.name} at most {format_size(fix.peak_reserved_bytes)} would be reserved"
+        for fix in verdict.fixes[1:]
+        if fix.survives
+    ]
+    return _joined(f"{peak}, {room} of {format_size(verdict.available_bytes)}", waste, *others, leak)
 
 
 def leak_clause(leak: Leak | None, choose: SiteOf) -> str:
@@ -72,12 +83,19 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
     if verdict.kind == "capacity":
         needed = verdict.live_requested_bytes + requested_bytes - verdict.available_bytes
         return [f"no packing could serve it: {format_size(needed)} too much"]
-    clauses = [f"{format_size(gap.bytes)} of the rest is {TEXTS[gap.reason]}" for gap in verdict.gaps[:1]]
+    clauses = [_where_the_rest_is(verdict)] if verdict.gaps else []
     if verdict.cured_by:
         return [*clauses, f"the same allocations pass under {verdict.cured_by[0]}"]
     if verdict.uncured:
         return [*clauses, "they fail under every setting tried"]
     return [*clauses, "the replay does not reproduce the failure, so no cure can be shown"]
+
+
+def _where_the_rest_is(verdict: Verdict) -> str:
+    """Return the clause on what was not live and yet served nobody, with the two largest parts of it."""
+    rest = verdict.available_bytes - verdict.live_requested_bytes
+    parts = "; ".join(f"{format_size(gap.bytes)} {TEXTS[gap.reason]}" for gap in verdict.gaps[:2])
+    return f"the other {format_size(rest)} did not serve it ({parts})"
 
 
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:

@@ -32,6 +32,19 @@ class PhasePeak(NamedTuple):
     """Where live bytes peak."""
 
 
+class ReservedPeak(NamedTuple):
+    """Where the allocator held most; of all such events the one with most live bytes, so that both are of one moment."""
+
+    event: int
+    reserved_bytes: int
+    live_bytes: int
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What was reserved then and not live."""
+        return self.reserved_bytes - self.live_bytes
+
+
 class Reconciliation(NamedTuple):
     """How what was walked through the trace compares with the segments' own counters at the end."""
 
@@ -111,6 +124,15 @@ class Timeline:
         """
         window = self.live[:until]
         return int(window.argmax()) if len(window) else -1
+
+    def reserved_peak(self) -> ReservedPeak:
+        """Return where reserved bytes are largest; event -1 where there is none."""
+        if not len(self.trace):
+            held = sum(segment.total_size for segment in self.segments or ())
+            return ReservedPeak(-1, held, self.initial_live_bytes)
+        highest = np.flatnonzero(self.reserved == self.reserved.max())
+        event = int(highest[self.live[highest].argmax()])
+        return ReservedPeak(event, int(self.reserved[event]), int(self.live[event]))
 
     def live_bytes_at(self, event: int) -> int:
         """Return the live requested bytes right after ``event`` (-1: before the first)."""

@@ -112,20 +112,21 @@ class _Case:
         event = self.timeline.peak_event()
         live = self.timeline.live_bytes_at(event)
         leak = find_leak(self.timeline)
+        highest = self.timeline.reserved_peak()
         verdict = Verdict(
             kind="headroom",
             headline="",
             requested_bytes=None,
             live_requested_bytes=live,
             available_bytes=self.device.available_bytes,
-            reserved_bytes=int(self.timeline.reserved.max(initial=self._reserved_at_end())),
+            reserved_bytes=self._reserved_after(event),
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
             fixes=try_settings(requests_of(self.timeline), self.rules, self.device, candidates=EXPANDABLE).rows,
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
-        return replace(verdict, headline=headroom_headline(verdict, leak=leak_clause(leak, self.choose)))
+        return replace(verdict, headline=headroom_headline(verdict, highest, leak=leak_clause(leak, self.choose)))
 
     def elsewhere(self, failure: FailedElsewhere) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""

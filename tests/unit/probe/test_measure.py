@@ -19,11 +19,24 @@ from oomscope.probe.result import ProbeResult
 from oomscope.probe.sessions import SessionSettings
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
+from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import GiB, MiB
 
 CPU = torch.device("cpu")
 FORWARD = Moment("forward", 0, -1)
+FIRST, SECOND = 0x1000, 0x1000 + 64 * MiB
+SEGMENT = Segment(
+    device=0,
+    address=FIRST,
+    total_size=128 * MiB,
+    stream=0,
+    segment_type="large",
+    is_expandable=False,
+    blocks=(
+        Block(address=FIRST, size=64 * MiB, requested_size=64 * MiB, state="active_allocated"),
+        Block(address=SECOND, size=64 * MiB, requested_size=32 * MiB, state="inactive"),
+    ),
+)
 
 
 @dataclass
@@ -59,17 +72,17 @@ class FakeSession:
     def measurement(self) -> Measurement:
         stack = (Frame("/usr/lib/torch/x.py", 1, "relu"), Frame(str(self.repo / "model.py"), 7, "forward"))
         builder = TraceBuilder()
-        builder.event(Action.SEGMENT_ALLOC, 0x1000, 128 * MiB)
+        builder.event(Action.SEGMENT_ALLOC, FIRST, 128 * MiB)
         builder.event(
-            Action.ALLOC, 0x1000, 64 * MiB, stack=stack, moment=FORWARD, category=Category.PARAMETER, module="mlp.3"
+            Action.ALLOC, FIRST, 64 * MiB, stack=stack, moment=FORWARD, category=Category.PARAMETER, module="mlp.3"
         )
-        builder.event(Action.ALLOC, 0x9000000, 32 * MiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
+        builder.event(Action.ALLOC, SECOND, 32 * MiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
         for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
-            builder.event(action, 0x9000000, 32 * MiB, moment=Moment("backward", 0, -1))
+            builder.event(action, SECOND, 32 * MiB, moment=Moment("backward", 0, -1))
         if self.settings.unlimited:
             builder.event(Action.ALLOC, 0x9000000, 2 * GiB, stack=stack, moment=FORWARD, category=Category.TEMPORARY)
         return Measurement(
-            snapshot=Snapshot(segments=(), traces=(builder.build(),)),
+            snapshot=Snapshot(segments=(SEGMENT,), traces=(builder.build(),)),
             device=DeviceBudget(gpu="toy", limit_bytes=GiB, non_torch_bytes=24 * MiB, other_process_bytes=0),
             stats=AllocatorStats(
                 allocated_bytes_peak=96 * MiB,
@@ -128,6 +141,11 @@ def bench(tmp_path: Path, monkeypatch):
         del sys.modules[name]
 
 
+MEASURED = (
+    "gpu limit_bytes non_torch_bytes other_process_bytes available_bytes peak reserved_peak end_requested_bytes "
+    "end_reserved_bytes oom verdict events host_bytes pinned_bytes num_alloc_retries segments allocator_conf"
+).split()
+
 STEPPING = "def setup(ctx):\n    return oomscope.Target({step}, model='the model', optimizer='the optimizer')\n"
 RAISING = "def setup(ctx):\n    def step():\n        {step}\n    return step\n"
 
@@ -159,6 +177,8 @@ def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
         ("mlp.*", 64 * MiB, "parameter"),
         ("", 32 * MiB, "temporary"),
     ]
+    held = result.reserved_peak
+    assert (held.reserved_bytes, held.requested_bytes, held.event) == (128 * MiB, 96 * MiB, peak.event)
     assert result.available_bytes == 1000 * MiB
     assert result.margin_bytes == 872 * MiB
     assert [(row.phase, row.requested_bytes) for row in result.phases] == [
@@ -209,7 +229,8 @@ def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, sourc
     assert (result.outcome, result.failure.kind) == ("error", kind)
     assert said in result.failure.message
     assert "\n" not in result.failure.message
-    assert result.peak is None
+    document = result.to_json()
+    assert all(document[name] is None for name in MEASURED), "nothing measured, nothing claimed"
 
 
 @pytest.mark.parametrize(

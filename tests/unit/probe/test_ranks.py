@@ -86,7 +86,7 @@ def test_the_worst_result_lists_all_ranks() -> None:
     assert [(row.rank, row.outcome, row.margin_bytes) for row in worst.ranks] == [
         (0, "fits", 70 * GiB),
         (2, "fits", 10 * GiB),
-        (4, "error", 0),
+        (4, "error", None),
     ]
     assert worst.ranks[2].message == "boom"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.probe.result import Failure, Oom, Peak, PhaseBytes, ProbeResult, Site, SiteBytes
+from oomscope.probe.result import Failure, Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site, SiteBytes
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import GiB, MiB
 
@@ -40,6 +40,9 @@ FITS = ProbeResult(
     non_torch_bytes=1 * GiB,
     available_bytes=9 * GiB,
     peak=PEAK,
+    reserved_peak=ReservedPeak(
+        reserved_bytes=7 * GiB, requested_bytes=6 * GiB, iteration=1, phase="backward", microbatch=0, event=1234
+    ),
     phases=PHASES,
     timeline=tuple(range(0, 6 * GiB, 100 * MiB)),
     flops={"model": 3_500_000_000_000, "recompute": 500_000_000_000},

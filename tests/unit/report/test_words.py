@@ -34,6 +34,25 @@ def test_peak_names_phase_line_and_module() -> None:
     assert "model.py:88 forward in layers.3.mlp" in text
 
 
+def test_live_and_reserved_are_compared_at_one_moment() -> None:
+    assert words.reserved_text(results.FITS) == "7.00 GiB at most, at that moment: 1.00 GiB (14.3 %) of it is overhead"
+    later = replace(results.FITS.reserved_peak, event=2000, phase="optimizer", requested_bytes=5 * GiB, microbatch=-1)
+    assert words.reserved_text(replace(results.FITS, reserved_peak=later)) == (
+        "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB live: 2.00 GiB (28.6 %) of it is overhead"
+    )
+    assert words.reserved_text(results.BROKEN) is None
+
+
+def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
+    assert words.device_text(results.BROKEN) == "sim"
+    assert words.device_text(results.FITS) == (
+        "sim h100-80gb, 10.00 GiB in all, 1.00 GiB outside torch, 9.00 GiB for this process"
+    )
+    assert words.known_size(None) == "-"
+    untouched = replace(results.FITS, peak=None)
+    assert words.status_text(untouched) == "FITS: it allocated nothing on the device"
+
+
 def test_demand_names_where_the_whole_run_peaks() -> None:
     assert words.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)

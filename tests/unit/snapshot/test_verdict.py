@@ -40,9 +40,9 @@ def gaps(verdict: Verdict) -> dict[str, int]:
     return {gap.reason: gap.bytes for gap in verdict.gaps}
 
 
-def fragmented(conf: str = "", **card) -> Machine:
+def fragmented(conf: str = "", *, total: int = GiB, **card) -> Machine:
     """Three segments of 200 MiB, each with a 30 MiB block left in its middle, and then a request for 300 MiB."""
-    machine = Machine(GiB, conf, **card)
+    machine = Machine(total, conf, **card)
     large = [machine.alloc(200 * MiB) for _ in range(4)]
     for address in large:
         machine.free(address)
@@ -86,6 +86,8 @@ def test_fragmentation_that_expandable_segments_cure():
     assert cure.survives
     assert 0 <= cure.margin_bytes == GiB - cure.peak_reserved_bytes
     assert "pass under expandable_segments:True" in verdict.headline
+    assert "the other 904.00 MiB did not serve it (680.00 MiB free pieces between live blocks" in verdict.headline
+    assert "224.00 MiB free on the device)" in verdict.headline
 
 
 def test_the_cure_holds_when_the_program_runs_under_it():
@@ -268,6 +270,16 @@ def test_headroom():
     assert verdict.live_requested_bytes == verdict.reserved_bytes == 200 * MiB
     assert [fix.name for fix in verdict.fixes] == ["as recorded", "expandable_segments:True"]
     assert "824.00 MiB to spare" in verdict.headline
+
+
+def test_headroom_compares_what_is_live_and_reserved_at_one_moment():
+    machine = fragmented(total=2 * GiB)
+    verdict = verdict_on(machine)
+    assert (verdict.live_requested_bytes, verdict.reserved_bytes) == (800 * MiB, 800 * MiB)
+    assert verdict.headline.startswith(
+        "Peak 800.00 MiB live, 800.00 MiB reserved then; at most 1.07 GiB reserved, with 420.00 MiB live, "
+        "948.00 MiB to spare of 2.00 GiB; 680.00 MiB of those 1.07 GiB is overhead; under expandable_segments:True"
+    )
 
 
 def test_headroom_of_nothing():
