@@ -33,7 +33,7 @@ class PhasePeak(NamedTuple):
 
 
 class ReservedPeak(NamedTuple):
-    """Where the allocator held most; of all such events the one with most live bytes, so that both are of one moment."""
+    """Where the allocator held most; among several events the one with most live bytes: both are of one moment."""
 
     event: int
     reserved_bytes: int
