@@ -146,7 +146,12 @@ def fix_outcome(fix: FixTried) -> str:
 
 
 def advice_text(verdict: Verdict) -> str | None:
-    """Return what to do, as far as something was tried."""
+    """Return what to do: about what grows, then about the failure as far as something was tried."""
+    advice = (_leak_advice(verdict), _failure_advice(verdict))
+    return "; ".join(text for text in advice if text) or None
+
+
+def _failure_advice(verdict: Verdict) -> str | None:
     if verdict.kind == "fragmentation" and verdict.cured_by and "later: capacity" in verdict.tags:
         return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.kind == "fragmentation" and verdict.cured_by:
@@ -156,3 +161,20 @@ def advice_text(verdict: Verdict) -> str | None:
     if verdict.kind == "capacity":
         return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
     return None
+
+
+def _leak_advice(verdict: Verdict) -> str | None:
+    """Return the remedy for a leak (PyTorch docs/source/notes/faq.rst), and how long it can wait."""
+    leak = verdict.leak
+    if leak is None:
+        return None
+    size = format_size(leak.bytes_per_iteration)
+    culprit = f"what {site_text(leak.site)} allocates" if leak.site else "something"
+    text = (
+        f"{culprit} stays alive, {size} more after each iteration: a tensor that is kept holds onto its graph, so keep "
+        "loss.item() or .detach() of it, and look for lists, caches and hooks that outlive the step"
+    )
+    if verdict.kind == "headroom":
+        left = max(0, verdict.available_bytes - verdict.reserved_bytes) // leak.bytes_per_iteration
+        text += f"; at this rate there is room for about {count(left, 'more iteration')}"
+    return text

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.gaps import TEXTS
-from oomscope.snapshot.leaks import Leak
 from oomscope.snapshot.timeline import ReservedPeak
-from oomscope.snapshot.verdict_types import FailedIn, Verdict
+from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect, Verdict
 from oomscope.units import format_size
 
 ELSEWHERE_TEXTS: Final[dict[FailedIn, str]] = {
@@ -20,36 +18,36 @@ MESSAGE_LENGTH: Final = 160
 """Characters of an error's text that are quoted: libraries tell long stories."""
 
 
-def headline_of(verdict: Verdict, *, requested_bytes: int, leak: str = "", demand_after: int | None = None) -> str:
+def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | None = None) -> str:
     """Return the sentence on an allocation that the caching allocator refused.
 
     Args:
         verdict: the verdict, all but its headline.
         requested_bytes: R, the request that failed.
-        leak: the clause on what grows.
         demand_after: largest live bytes of the run without a limit, where known.
     """
     live = f"{format_size(verdict.live_requested_bytes)} live, of {format_size(verdict.available_bytes)} available"
     what_failed = f"{format_size(requested_bytes)} asked for with {live}"
-    return _joined(what_failed, *_why(verdict, requested_bytes), *_besides(verdict, demand_after), leak)
+    return _joined(
+        what_failed, *_why(verdict, requested_bytes), *_besides(verdict, demand_after), _leak_clause(verdict.leak)
+    )
 
 
-def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str, leak: str = "") -> str:
+def elsewhere_headline(verdict: Verdict, *, failed_in: FailedIn, message: str) -> str:
     """Return the sentence on a failure that the caching allocator had no part in, with what the error said."""
     said = message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 1]}…"
     what_failed = ELSEWHERE_TEXTS[failed_in].format(said=f' ("{said}")' if said else "")
     live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
     held = f"the device held {live} live, {reserved} reserved, of {format_size(verdict.available_bytes)} available"
-    return _joined(what_failed, held, leak)
+    return _joined(what_failed, held, _leak_clause(verdict.leak))
 
 
-def headroom_headline(verdict: Verdict, highest: ReservedPeak, *, leak: str = "") -> str:
+def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     """Return the sentence on a run in which nothing failed.
 
     Args:
         verdict: the verdict, all but its headline; its numbers are those at the peak of live bytes.
         highest: where the allocator held most, which decides what is left and may be another moment.
-        leak: the clause on what grows.
     """
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} live, {reserved} reserved"
@@ -63,15 +61,15 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak, *, leak: str = ""
         for fix in verdict.fixes[1:]
         if fix.survives
     ]
-    return _joined(f"{peak}, {room} of {format_size(verdict.available_bytes)}", waste, *others, leak)
+    return _joined(
+        f"{peak}, {room} of {format_size(verdict.available_bytes)}", waste, *others, _leak_clause(verdict.leak)
+    )
 
 
-def leak_clause(leak: Leak | None, choose: SiteOf) -> str:
-    """Return the clause on what grows, with the line that ``choose`` takes from its stack; empty without a leak."""
+def _leak_clause(leak: LeakSuspect | None) -> str:
     if leak is None:
         return ""
-    site = choose(leak.stack, leak.module)
-    where = f", most of it from {site}" if site else ""
+    where = f", most of it from {leak.site}" if leak.site else ""
     return f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 

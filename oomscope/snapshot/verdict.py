@@ -16,14 +16,14 @@ import numpy as np
 from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.gaps import gaps_of, request_as_seen
-from oomscope.snapshot.headline import elsewhere_headline, headline_of, headroom_headline, leak_clause
+from oomscope.snapshot.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.leaks import find_leak
 from oomscope.snapshot.replay import Device, Replay, replay
 from oomscope.snapshot.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Trace
-from oomscope.snapshot.verdict_types import FailedIn, Gap, Verdict, VerdictKind
+from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Verdict, VerdictKind
 
 NEUTRAL: Final = (Action.OOM, Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
 """Actions that leave segments and blocks as they are."""
@@ -111,7 +111,7 @@ class _Case:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
         live = self.timeline.live_bytes_at(event)
-        leak = find_leak(self.timeline)
+        leak = self._leak()
         highest = self.timeline.reserved_peak()
         verdict = Verdict(
             kind="headroom",
@@ -122,17 +122,18 @@ class _Case:
             reserved_bytes=self._reserved_after(event),
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
+            leak=leak,
             fixes=try_settings(requests_of(self.timeline), self.rules, self.device, candidates=EXPANDABLE).rows,
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
-        return replace(verdict, headline=headroom_headline(verdict, highest, leak=leak_clause(leak, self.choose)))
+        return replace(verdict, headline=headroom_headline(verdict, highest))
 
     def elsewhere(self, failure: FailedElsewhere) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
         last = len(self.timeline.trace) - 1
         live = self.timeline.live_bytes_at(last)
-        leak = find_leak(self.timeline)
+        leak = self._leak()
         kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
         verdict = Verdict(
             kind=kind,
@@ -142,12 +143,11 @@ class _Case:
             available_bytes=self.device.available_bytes,
             reserved_bytes=self._reserved_after(last),
             tags=("leak",) if leak else (),
+            leak=leak,
             packing_lower_bound_bytes=self._peak_before(last + 1),
             categories=by_category(self.timeline, last),
         )
-        headline = elsewhere_headline(
-            verdict, failed_in=failure.failed_in, message=failure.message, leak=leak_clause(leak, self.choose)
-        )
+        headline = elsewhere_headline(verdict, failed_in=failure.failed_in, message=failure.message)
         return replace(verdict, headline=headline)
 
     def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
@@ -158,7 +158,7 @@ class _Case:
         reproduced = tried.baseline.failed_event == event
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
-        leak = find_leak(self.timeline, event)
+        leak = self._leak(event)
         cured_by = tried.cures if lacking <= 0 and reproduced else ()
         tags = {
             "foreign": self._fits_alone(requests),
@@ -172,10 +172,10 @@ class _Case:
             cured_by=cured_by,
             uncured=lacking <= 0 and reproduced and not cured_by,
             tags=tuple(tag for tag, holds in tags.items() if holds),
+            leak=leak,
             fixes=tried.rows,
         )
-        grows = leak_clause(leak, self.choose)
-        headline = headline_of(verdict, requested_bytes=failure.requested_bytes, leak=grows, demand_after=demand_after)
+        headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
         return replace(verdict, headline=headline)
 
     def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
@@ -229,6 +229,14 @@ class _Case:
         if tried.baseline.failed_event == event:
             return tried.baseline.segments
         return ()
+
+    def _leak(self, until: int | None = None) -> LeakSuspect | None:
+        """Return what grows before event ``until``, with the line that stands for its stack."""
+        leak = find_leak(self.timeline, until)
+        if leak is None:
+            return None
+        site = self.choose(leak.stack, leak.module)
+        return LeakSuspect(bytes_per_iteration=leak.bytes_per_iteration, iterations=leak.iterations, site=site)
 
     def _fits_alone(self, requests: Requests) -> bool:
         """Return whether the requests pass on the same device with no other process on it."""

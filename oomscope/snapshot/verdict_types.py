@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from oomscope.snapshot.sites import Site
+
 VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"]
 """``headroom``: nothing failed; the verdict states what is left."""
 FailedIn = Literal["outside", "host", "program"]
@@ -45,6 +47,18 @@ class Gap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeakSuspect:
+    """Live memory that grows from iteration to iteration, and the line that most of what stays alive came from."""
+
+    bytes_per_iteration: int
+    """Mean over the whole iterations after the first."""
+    iterations: int
+    """Whole iterations seen."""
+    site: Site | None
+    """None where no stack was recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Why the run failed, or what room it has."""
 
@@ -67,6 +81,8 @@ class Verdict:
     """Fragmentation that none of the settings tried cures."""
     tags: tuple[str, ...] = ()
     """``foreign``, ``leak``, ``spurious``, ``later: capacity``."""
+    leak: LeakSuspect | None = None
+    """What grows, where ``leak`` is one of the tags."""
     gaps: tuple[Gap, ...] = ()
     """Sum to ``reserved_bytes - live_requested_bytes`` plus the free device bytes, that is to ``available_bytes -
     live_requested_bytes``; empty where the segments at the failure are unknown, and where the caching allocator did
@@ -92,6 +108,9 @@ class Verdict:
         fields = dict(document)
         fields["gaps"] = tuple(Gap(**row) for row in fields.get("gaps", ()))
         fields["fixes"] = tuple(FixTried(**row) for row in fields.get("fixes", ()))
+        if fields.get("leak"):
+            site = fields["leak"]["site"]
+            fields["leak"] = LeakSuspect(**{**fields["leak"], "site": Site(**site) if site else None})
         for name in ("cured_by", "tags"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

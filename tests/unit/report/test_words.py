@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oomscope.report import words
+from oomscope.snapshot.verdict_types import LeakSuspect
 from oomscope.units import GiB
 from tests.unit.report import results
 
@@ -87,6 +88,17 @@ def test_advice_names_what_was_tried() -> None:
     assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
     assert words.advice_text(results.FITS.verdict) is None
+
+
+def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:
+    leak = LeakSuspect(bytes_per_iteration=GiB // 2, iterations=4, site=results.LOSS)
+    advice = words.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)))
+    for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
+        assert piece in advice
+    assert advice.endswith("room for about 4 more iterations")
+    failed = words.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
+    assert failed.startswith("something stays alive, 512.00 MiB more")
+    assert failed.endswith("less memory must be live (recompute, offload, parallelism)")
 
 
 def test_counts_and_shares() -> None:

@@ -205,6 +205,7 @@ def test_leak_with_the_line_that_grows():
     assert verdict.kind == "capacity"
     assert verdict.tags == ("leak",)
     assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
+    assert (verdict.leak.bytes_per_iteration, verdict.leak.iterations, verdict.leak.site.line) == (100 * MiB, 9, 42)
 
 
 def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_iteration():
