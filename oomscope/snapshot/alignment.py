@@ -35,8 +35,12 @@ class Line(NamedTuple):
     profile: Profile
 
 
-KIND_NUMBERS: Final = {category.label: int(category) for category in Category}
 UNKNOWN: Final = Category.UNKNOWN.label
+LASTING: Final = frozenset(
+    category.label
+    for category in (Category.PARAMETER, Category.GRADIENT, Category.MAIN_GRADIENT, Category.OPTIMIZER_STATE)
+)
+"""What outlives a pass; a line seldom changes from these to the others."""
 
 Truth: TypeAlias = NDArray[np.bool_]
 Numbers: TypeAlias = NDArray[np.int64]
@@ -130,19 +134,17 @@ def _like_size(before: Sequence[Profile], after: Sequence[Profile]) -> Scores:
 
 
 def _related(before: Sequence[Profile], after: Sequence[Profile]) -> Truth:
-    """Return for each pair whether both hold a category in common; an unknown one may be any."""
+    """Return for each pair whether both hold what outlives a pass, or both what does not; an unknown one may be any."""
     related: Truth = np.bitwise_and.outer(_kinds(before), _kinds(after)) != 0
     return related
 
 
 def _kinds(profiles: Sequence[Profile]) -> Numbers:
-    """Return a bit for each category that a line holds; all of them where one is unknown."""
-    kinds = [{use.category for use in profile} for profile in profiles]
+    """Return a bit for each kind of block that a line holds; all of them where one is unknown."""
     bits = [
-        -1 if UNKNOWN in each else sum(1 << KIND_NUMBERS.get(name, len(KIND_NUMBERS)) for name in each)
-        for each in kinds
+        {3 if use.category == UNKNOWN else 1 if use.category in LASTING else 2 for use in each} for each in profiles
     ]
-    return np.array(bits, dtype=np.int64)
+    return np.array([3 if len(each) > 1 else sum(each) for each in bits], dtype=np.int64)
 
 
 def _same_distances(before: Numbers, after: Numbers) -> tuple[Truth, Truth]:

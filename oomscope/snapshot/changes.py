@@ -68,7 +68,8 @@ class LineChange(Change):
     """What one line of code holds of one category."""
 
     site: Site
-    """The line as the second side knows it; as the first one does, where it is gone."""
+    """The line as the second side knows it; as the first one does, where it is gone. Its module is named where one
+    alone is known."""
     was: Site | None
     """The line as the first side knows it, where file, line or function are others."""
     category: str
@@ -144,13 +145,6 @@ class _Table(NamedTuple):
             uses[place].append(Use(category, size, count))
         return cls({place: tuple(sorted(found)) for place, found in uses.items()}, held, modules)
 
-    def site(self, place: Place | None) -> Site | None:
-        """Return the line, with its module where one alone is known."""
-        if place is None:
-            return None
-        module, *others = sorted(self.modules[place] - {""}) or [""]
-        return Site(file=place.file, line=place.line, function=place.function, module="" if others else module)
-
     def categories(self, place: Place | None) -> list[str]:
         return [use.category for use in self.lines[place]] if place else []
 
@@ -161,7 +155,9 @@ class _Table(NamedTuple):
 def _line_rows(before: _Table, after: _Table, pair: Pair) -> Iterator[LineChange]:
     """Yield the rows of one line, one for each category that it holds on either side."""
     old, new = pair
-    was, now = before.site(old), after.site(new)
+    known = {name for table, place in ((before, old), (after, new)) if place for name in table.modules[place] if name}
+    module = known.pop() if len(known) == 1 else ""
+    was, now = _site(old, module), _site(new, module)
     site = now or was
     if site is None:
         return
@@ -173,6 +169,10 @@ def _line_rows(before: _Table, after: _Table, pair: Pair) -> Iterator[LineChange
             presence="gone" if now is None else "new" if was is None else "both",
             **_numbers(before.held_by(old, category), after.held_by(new, category)),
         )
+
+
+def _site(place: Place | None, module: str) -> Site | None:
+    return Site(file=place.file, line=place.line, function=place.function, module=module) if place else None
 
 
 def _numbers(before: Held, after: Held) -> dict[str, int]:

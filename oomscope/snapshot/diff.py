@@ -1,0 +1,184 @@
+"""What grew from one snapshot to another, at each side's own peak: by code line, category, module and size of block.
+
+Every table holds all of both peaks, so it sums exactly to their difference. Blocks of which something is not known (no
+stack, alive before the recording, no category) are rows like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from oomscope.errors import InputError
+from oomscope.snapshot.changes import LineChange, NamedChange, line_changes, named_changes
+from oomscope.snapshot.matching import Text, no_text
+from oomscope.snapshot.overlay import Overlay, overlay
+from oomscope.snapshot.side import Facts, Side
+from oomscope.snapshot.sites import SiteBytes
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Snapshot
+
+SCHEMA_VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasePeaks:
+    """The peak of live bytes in one phase on either side; None on a side that has no such phase."""
+
+    name: str
+    before_bytes: int | None
+    after_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceDifference:
+    """One device of the first snapshot against one of the second."""
+
+    before: Facts
+    after: Facts
+    lines: tuple[LineChange, ...]
+    """This table and the next three sum to the difference of the peaks."""
+    categories: tuple[NamedChange, ...]
+    modules: tuple[NamedChange, ...]
+    """The module ``""`` holds what no module is known of."""
+    sizes: tuple[NamedChange, ...]
+    """By size of block, in powers of two."""
+    phases: tuple[PhasePeaks, ...]
+    timeline: Overlay
+
+    @property
+    def delta_bytes(self) -> int:
+        """What the peak of live bytes grew by."""
+        return self.after.live_bytes - self.before.live_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both peaks hold the same."""
+        return not any(row.differs for row in self.lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "delta_bytes": self.delta_bytes,
+            "before": self.before.to_json(),
+            "after": self.after.to_json(),
+            "lines": [row.to_json() for row in self.lines],
+            "categories": [row.to_json() for row in self.categories],
+            "modules": [row.to_json() for row in self.modules],
+            "sizes": [row.to_json() for row in self.sizes],
+            "phases": [asdict(row) for row in self.phases],
+            "timeline": self.timeline.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two snapshots, device by device, the one that grew most first."""
+
+    before_file: str
+    after_file: str
+    devices: tuple[DeviceDifference, ...]
+    only_before: tuple[int, ...] = ()
+    """Devices that the second snapshot lacks."""
+    only_after: tuple[int, ...] = ()
+    """Devices that the first snapshot lacks."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope diff --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "before_file": self.before_file,
+            "after_file": self.after_file,
+            "devices": [device.to_json() for device in self.devices],
+            "only_before": list(self.only_before),
+            "only_after": list(self.only_after),
+        }
+
+
+@dataclass(frozen=True)
+class Named:
+    """A snapshot to compare.
+
+    Args:
+        file: its name, for reports and messages.
+        snapshot: anybody's, or that of a probe.
+        text: the source of its program, where it is at hand.
+    """
+
+    file: str
+    snapshot: Snapshot
+    text: Text = no_text
+
+
+def diff(before: Named, after: Named, *, device: int | None = None) -> Difference:
+    """Return what grew from ``before`` to ``after``.
+
+    Devices are compared with those of the same index; where each side has but one, these two.
+
+    Args:
+        before: the first snapshot, A.
+        after: the second, B.
+        device: compare this one alone.
+
+    Raises:
+        InputError: a side does not have the device, or they have none in common.
+    """
+    old, new = _sides(before, device), _sides(after, device)
+    pairs = [(index, index) for index in old if index in new]
+    if len(old) == len(new) == 1:
+        pairs = list(zip(old, new, strict=True))
+    if not pairs:
+        raise InputError(
+            f"no device in common: {_listed(old)} in {before.file}, {_listed(new)} in {after.file}",
+            remedy="compare files that have one in common",
+        )
+    found = [_compare(old[one], new[other], before.text, after.text) for one, other in pairs]
+    return Difference(
+        before_file=before.file,
+        after_file=after.file,
+        devices=tuple(sorted(found, key=lambda row: (-row.delta_bytes, row.after.device))),
+        only_before=tuple(old.keys() - {one for one, _ in pairs}),
+        only_after=tuple(new.keys() - {other for _, other in pairs}),
+    )
+
+
+def _sides(named: Named, device: int | None) -> dict[int, Side]:
+    """Return the devices that have something to compare, or the one that is wanted."""
+    snapshot = named.snapshot
+    timelines = [Timeline.of(trace, snapshot.segments) for trace in snapshot.traces]
+    sides = {each.trace.device: Side(snapshot, each) for each in timelines if each.trace or each.segments}
+    if device is None:
+        return sides
+    if device not in sides:
+        raise InputError(f"it holds nothing of device {device}", where=named.file, remedy=f"it has {_listed(sides)}")
+    return {device: sides[device]}
+
+
+def _listed(devices: Iterable[int]) -> str:
+    return ", ".join(f"device {index}" for index in devices) or "no device"
+
+
+def _compare(before: Side, after: Side, before_text: Text, after_text: Text) -> DeviceDifference:
+    old, new = before.phase_peaks(), after.phase_peaks()
+    return DeviceDifference(
+        before=before.facts(),
+        after=after.facts(),
+        lines=line_changes(before.sites, after.sites, before_text, after_text),
+        categories=named_changes(before.by(_category), after.by(_category)),
+        modules=named_changes(before.by(_module), after.by(_module)),
+        sizes=named_changes(before.by_size(), after.by_size()),
+        phases=tuple(
+            PhasePeaks(name=name, before_bytes=old.get(name), after_bytes=new.get(name))
+            for name in dict.fromkeys((*old, *new))
+        ),
+        timeline=overlay(before.timeline, after.timeline),
+    )
+
+
+def _category(row: SiteBytes) -> str:
+    return row.category
+
+
+def _module(row: SiteBytes) -> str:
+    return row.site.module
