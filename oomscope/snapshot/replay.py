@@ -114,6 +114,7 @@ def _run(requests: Requests, settings: AllocatorSettings, device: Device) -> Rep
         driver=Driver(device.total_bytes, min(device.total_bytes, device.taken_bytes)),
         fraction=device.fraction,
         event_lag=None,
+        held=requests.held,
     )
 
 

@@ -13,8 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.allocator import ReplayOp
-from oomscope.snapshot.lifetimes import Indices, Lifetimes
+from oomscope.allocator import Held, ReplayOp
+from oomscope.snapshot.ascend import sizes_asked
+from oomscope.snapshot.initial_state import InitialState
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
+from oomscope.snapshot.releases import releases_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
@@ -32,6 +35,8 @@ class Kind(IntEnum):
     """A request that failed when recorded, and that the program survived: it may fail again."""
     GIVE_BACK = 5
     """Frees what a ``TRY`` got, if it got anything."""
+    EMPTY_CACHE = 6
+    """The program gives back to the driver all that is cached."""
 
 
 OPERATION: Final = {
@@ -41,6 +46,7 @@ OPERATION: Final = {
     Kind.MALLOC: ReplayOp.MALLOC,
     Kind.TRY: ReplayOp.MALLOC,
     Kind.GIVE_BACK: ReplayOp.FREE,
+    Kind.EMPTY_CACHE: ReplayOp.EMPTY_CACHE,
 }
 """What each kind is to the allocator."""
 
@@ -62,13 +68,20 @@ class Requests:
     event: Indices
     """The event of the trace that the request comes from; -1 for blocks that were there before."""
     packed_before: int = 0
-    """Blocks that were alive before the recording; they come first, packed in the order of their addresses, which
-    is not how the recorded run had them."""
+    """Requests for the blocks that were alive before the recording; they come first, in the order of addresses, and
+    pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
+    initial: InitialState | None = None
+    """What the allocator holds before the first request; None: nothing."""
     private_pools: bool = False
     """The program had memory pools of its own; the requests go to the default one."""
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def held(self) -> Held:
+        """What the allocator holds before the first request."""
+        return (self.initial and self.initial.held) or Held()
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -77,7 +90,8 @@ class Requests:
             "blocks from before the recording are packed afresh": self.packed_before > 0,
             "private pools are replayed as the default pool": self.private_pools,
         }
-        return tuple(text for text, holds in known.items() if holds)
+        doubts = self.initial.doubts if self.initial else ()
+        return (*doubts, *(text for text, holds in known.items() if holds))
 
     @property
     def operations(self) -> Indices:
@@ -106,7 +120,13 @@ class Last(NamedTuple):
     stream: int = 0
 
 
-def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
+def requests_of(
+    timeline: Timeline,
+    last: Last | None = None,
+    *,
+    pending_at_last: bool = False,
+    initial: InitialState | None = None,
+) -> Requests:
     """Return the requests of a trace.
 
     Args:
@@ -115,16 +135,20 @@ def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last
         pending_at_last: blocks freed since the allocation before ``last`` were still in use by a stream when it was
             asked for. The events cannot tell: a completion right before the failure comes either from the look at the
             streams with which an allocation begins, or from the wait for them when all else has failed.
+        initial: what the allocator held before the first event, as :func:`~oomscope.snapshot.initial_state.recover`
+            found; None, or where that is unknown: the blocks of then are requested first.
 
     A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
     the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
     """
     trace, table = timeline.trace, timeline.lifetimes
     end = len(trace) if last is None else last.event
+    is_held = initial is not None and initial.held is not None
     columns = [
-        *_mallocs(table, end),
+        *_mallocs(timeline, end, packs_older=not is_held),
         *_frees(table, _serial(trace.action), end, pending_at_last=pending_at_last),
         *_failed_tries(timeline, end),
+        *_releases(timeline, end),
     ]
     if last is not None:
         columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event]))
@@ -137,6 +161,7 @@ def requests_of(timeline: Timeline, last: Last | None = None, *, pending_at_last
         stream=stream[order],
         event=event[order],
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+        initial=initial,
         private_pools=_has_private_pools(timeline),
     )
 
@@ -165,10 +190,12 @@ def _serial(action: NDArray[np.int8]) -> Indices:
     return np.concatenate([[0], np.cumsum(asked)])
 
 
-def _mallocs(table: Lifetimes, end: int) -> list[Columns]:
-    """Return the allocations, those from before the trace included; blocks of no duration contradict the trace."""
-    rows = np.flatnonzero((table.born < end) & (table.completed > table.born))
-    return [_column(Kind.MALLOC, rows, table.size[rows], table.stream[rows], table.born[rows])]
+def _mallocs(timeline: Timeline, end: int, *, packs_older: bool) -> list[Columns]:
+    """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
+    table = timeline.lifetimes
+    asked_for = (table.born < end) & (table.completed > table.born)
+    rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
+    return [_column(Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows])]
 
 
 def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool) -> list[Columns]:
@@ -221,6 +248,13 @@ def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:
     return [
         _column(kind, nobody, trace.size[events], trace.stream[events], events) for kind in (Kind.TRY, Kind.GIVE_BACK)
     ]
+
+
+def _releases(timeline: Timeline, end: int) -> list[Columns]:
+    """Return the calls of ``empty_cache``; what a failed request released is the allocator's own doing."""
+    called = [release.event for release in releases_of(timeline) if not release.refused and release.event < end]
+    nobody = [len(timeline.lifetimes)] * len(called)
+    return [_column(Kind.EMPTY_CACHE, nobody, [0] * len(called), [0] * len(called), called)]
 
 
 def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:

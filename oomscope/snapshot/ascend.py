@@ -1,0 +1,48 @@
+"""Recordings of Ascend NPUs: torch_npu keeps a copy of the caching allocator that makes blocks a little larger.
+
+It adds 32 bytes to every request before it rounds, and under expandable segments hands out blocks of 2 MiB and more on
+multiples of 16 KiB (``round_size`` and ``alloc_block`` of torch_npu/csrc/core/npu/NPUCachingAllocator.cpp). A replay
+asks for the larger sizes. The alignment is followed in size only: what it leaves in front of a block lies behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.allocator.constants import MIN_BLOCK, ROUND_LARGE
+from oomscope.snapshot.timeline import Timeline
+from oomscope.units import KiB
+
+PADDING: Final = 32
+ALIGNMENT: Final = 16 * KiB
+EVIDENCE: Final = 8
+"""Neighbours that must agree."""
+
+
+def sizes_asked(timeline: Timeline) -> NDArray[np.int64]:
+    """Return for each of the lifetimes what an allocator of CUDA is to be asked for, to give a block of its size."""
+    sizes = timeline.lifetimes.size
+    if not is_ascend(timeline):
+        return sizes
+    larger = sizes + PADDING
+    if not any(segment.is_expandable for segment in timeline.segments or ()):
+        return larger
+    aligned = (larger + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return np.where(larger >= ROUND_LARGE, aligned, larger)
+
+
+def is_ascend(timeline: Timeline) -> bool:
+    """Say whether a recording is of an Ascend NPU.
+
+    CUDA's allocator puts a neighbour right behind a block whose size is a multiple of 512 bytes, torch_npu's 512 bytes
+    further.
+    """
+    table = timeline.lifetimes
+    whole = (table.size > 0) & (table.size % MIN_BLOCK == 0)
+    ends = np.unique(table.address[whole] + table.size[whole].astype(np.uint64))
+    tight = int(np.isin(ends, table.address).sum())
+    padded = int(np.isin(ends + np.uint64(MIN_BLOCK), table.address).sum())
+    return padded >= max(EVIDENCE, 2 * tight)
