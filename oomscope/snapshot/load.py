@@ -1,130 +1,96 @@
-"""Read a snapshot file from anybody: bytes to plain values, with nothing in the file able to run.
+"""Read a snapshot file from anybody, in a process of its own whose memory and time are bounded.
 
-The unpickler admits no globals at all, so a file can only describe dicts, lists, tuples, strings and numbers; PyTorch
-writes nothing else. What those values mean is :mod:`oomscope.snapshot.schema`.
+Nothing in a file can run, and nothing in it can harm the caller: a pickle that calls, a decompression bomb, or bytes
+that crash the interpreter cost one line. The reasons for a process: ``docs/design/snapshot-loading.md``.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import pickle
-import zlib
-from dataclasses import dataclass
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import BinaryIO, Final, cast
 
-from oomscope.errors import SnapshotError
-from oomscope.snapshot.schema import snapshot_of
+import oomscope
+from oomscope.errors import OomscopeError, SnapshotError
+from oomscope.snapshot.limits import MEMORY_TO_START, SECONDS_TO_START, Limits
+from oomscope.snapshot.schema import snapshot_from
+from oomscope.snapshot.tables import Tables
 from oomscope.snapshot.trace import Snapshot
-from oomscope.units import GiB, format_size
+from oomscope.units import format_size
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
-_MALFORMED: Final = (
-    pickle.UnpicklingError,
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""What the standard unpickler and JSON reader raise on damaged input."""
+__all__ = ["Limits", "load_snapshot", "parse_snapshot"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How large a file may be before it is refused."""
-
-    file_bytes: int = 4 * GiB
-    """Bytes on disk."""
-    unpacked_bytes: int = 8 * GiB
-    """Bytes after decompression."""
+_PROGRAM: Final = "import sys; sys.path += sys.argv[2:]; from oomscope.snapshot.child import main; main(sys.argv[1])"
+_AGAIN: Final = "record or copy the snapshot again"
 
 
 def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot:
-    """Return the snapshot in ``path``: a pickle of any torch since 2.0, or the same as JSON; plain or gzip.
+    """Return the snapshot in ``path``: a pickle of any torch since 2.0, or the same as JSON; plain, gzip or zstd.
 
     Raises:
-        SnapshotError: the file is missing, too large, damaged, tries to run something, or is no snapshot.
+        SnapshotError: the file is missing, over the limits, damaged, tries to run something, or is no snapshot.
     """
-    source = Path(path)
-    return parse_snapshot(_read(source, limits or Limits()), where=str(source))
-
-
-def parse_snapshot(content: bytes, *, where: str) -> Snapshot:
-    """Return the snapshot that uncompressed bytes hold; ``where`` names them in messages.
-
-    Raises:
-        SnapshotError: they are damaged, try to run something, or are no snapshot.
-    """
-    return snapshot_of(_decode(content, where), where=where)
-
-
-def _read(source: Path, limits: Limits) -> bytes:
-    """Return the file's bytes, decompressed where it is gzip."""
-    where = str(source)
+    source, limits = Path(path), limits or Limits()
     try:
-        size = source.stat().st_size
-        if size > limits.file_bytes:
-            _refuse_size(where, size, limits.file_bytes)
-        content = source.read_bytes()
+        with source.open("rb") as file:
+            mode = source.stat()
+            if not (stat.S_ISREG(mode.st_mode) or stat.S_ISFIFO(mode.st_mode)):
+                raise SnapshotError("is no file", where=str(source), remedy="name a snapshot file")
+            if mode.st_size > limits.file:
+                raise SnapshotError(
+                    f"{format_size(mode.st_size)} is more than the {format_size(limits.file)} allowed",
+                    where=str(source),
+                    remedy="record fewer events (max_entries), or allow more",
+                )
+            return _read(file, str(source), limits)
     except OSError as error:
-        raise SnapshotError(
-            f"cannot read: {error.strerror or error}", where=where, remedy="name a snapshot file"
-        ) from error
-    if not content.startswith(GZIP_MAGIC):
-        return content
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            unpacked = packed.read(limits.unpacked_bytes + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SnapshotError(f"damaged gzip ({error})", where=where, remedy="copy the file again") from error
-    if len(unpacked) > limits.unpacked_bytes:
-        _refuse_size(where, len(unpacked), limits.unpacked_bytes)
-    return unpacked
+        reason = f"cannot read: {error.strerror or error}"
+        raise SnapshotError(reason, where=str(source), remedy="name a snapshot file") from error
 
 
-def _refuse_size(where: str, size: int, limit: int) -> NoReturn:
-    raise SnapshotError(
-        f"{format_size(size)} is more than the {format_size(limit)} allowed",
-        where=where,
-        remedy="record fewer events (max_entries)",
-    )
+def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) -> Snapshot:
+    """Return the snapshot that bytes hold; ``where`` names them in messages.
+
+    Raises:
+        SnapshotError: as :func:`load_snapshot`.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        return _read(file, where, limits or Limits())
 
 
-def _decode(content: bytes, where: str) -> Any:
-    """Return the plain values that the bytes describe."""
-    if not content:
-        raise SnapshotError("file is empty", where=where, remedy="record the snapshot again")
-    try:
-        if content[:64].lstrip()[:1] in (b"{", b"["):
-            return json.loads(content)
-        return _PlainValues(io.BytesIO(content)).load()
-    except SnapshotError as error:
-        raise SnapshotError(error.message, where=where, remedy=error.remedy) from None
-    except _MALFORMED as error:
-        reason = str(error) or type(error).__name__
-        raise SnapshotError(
-            f"no readable pickle or JSON ({reason})", where=where, remedy="record or copy the snapshot again"
-        ) from error
+def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:
+    """Return the snapshot in an open file, which the reading process inherits as its standard input."""
+    settings = {**asdict(limits), "memory_to_start": MEMORY_TO_START, "seconds_to_start": SECONDS_TO_START}
+    paths = [str(Path(oomscope.__file__).parents[1]), *filter(None, sys.path)]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *paths]
+    with subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        try:
+            tables = Tables.read(cast("BinaryIO", reader.stdout))
+        except EOFError:
+            complaint = cast("BinaryIO", reader.stderr).read().decode(errors="replace")
+            raise _end(reader.wait(), where, complaint) from None
+        except BaseException:  # an interrupt, say: do not wait for it
+            reader.kill()
+            raise
+    if message := tables.values.get("error"):
+        raise SnapshotError(message, where=where, remedy=tables.values["remedy"])
+    return snapshot_from(tables)
 
 
-class _PlainValues(pickle.Unpickler):
-    """An unpickler that builds builtin containers, strings and numbers, and refuses everything else."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise SnapshotError(
-            f"the pickle asks for {module}.{name}, which no memory snapshot needs",
-            remedy="do not open it with anything else either",
-        )
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise SnapshotError(
-            "the pickle refers to objects outside itself, which no memory snapshot does",
-            remedy="give a file made by torch.cuda.memory._dump_snapshot",
-        )
+def _end(code: int, where: str, complaint: str) -> OomscopeError:
+    """Return the error for a reader that ended without an answer."""
+    if code >= 0:
+        lines = complaint.splitlines() or [f"exit status {code}"]
+        return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where)
+    if -code == signal.SIGXCPU:
+        return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
+    name = signal.Signals(-code).name
+    return SnapshotError(f"its content ended the reader ({name})", where=where, remedy=_AGAIN)

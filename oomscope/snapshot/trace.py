@@ -177,5 +177,8 @@ class Snapshot:
     allocator_settings: dict[str, Any] = field(default_factory=dict)
     annotations: tuple[Annotation, ...] = ()
     missing: tuple[str, ...] = ()
+    host_segments: tuple[Segment, ...] = ()
+    """Pinned host memory, which no device's curves or totals contain (torch of 2026, ``record_host=True``)."""
+    host_traces: tuple[Trace, ...] = ()
     provenance: Provenance | None = None
     """What oomscope's own recording says of itself; None for a file from elsewhere."""

@@ -222,7 +222,7 @@ def test_a_pickle_that_calls_anything_is_refused(tmp_path, monkeypatch):
         (pickle.dumps({"a": 1}), "no memory snapshot"),
         (pickle.dumps({"segments": 3}), "segments is no list"),
         (pickle.dumps({"segments": [3]}), r"segments\[0\] is no mapping"),
-        (pickle.dumps({"segments": [{"address": "x"}]}), r"segments\[0\]\.address is no integer"),
+        (pickle.dumps({"segments": [{"address": "x"}]}), r"segments\[0\]\.address is no 64-bit integer"),
         (pickle.dumps({"segments": [{"address": 2**70, "total_size": 1}]}), "is no 64-bit integer"),
         (pickle.dumps({"segments": [{"address": 1, "total_size": -1}]}), "is no number of bytes"),
         (
@@ -262,9 +262,9 @@ def test_a_missing_file_is_said(tmp_path):
 def test_files_over_the_limits_are_refused(tmp_path):
     path = write_snapshot(one_event(), tmp_path / "s.pickle.gz")
     with pytest.raises(SnapshotError, match="more than the 10 B allowed"):
-        load_snapshot(path, limits=Limits(file_bytes=10))
+        load_snapshot(path, limits=Limits(file=10))
     with pytest.raises(SnapshotError, match="more than the 100 B allowed"):
-        load_snapshot(path, limits=Limits(unpacked_bytes=100))
+        load_snapshot(path, limits=Limits(unpacked=100))
 
 
 @given(st.data())

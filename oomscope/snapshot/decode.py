@@ -1,0 +1,174 @@
+"""From the bytes of a file to plain values: decompress, then unpickle or parse JSON, with nothing able to run.
+
+The unpickler admits no globals at all, so a file can only describe dicts, lists, tuples, strings and numbers; PyTorch
+writes nothing else. Input is consumed as a stream, so that a small file which unpacks to a large one is never held.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
+
+from oomscope.errors import SnapshotError
+from oomscope.units import format_size
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+BUFFER_BYTES: Final = 1 << 18
+MAX_NAME: Final = 80
+"""Characters of a hostile name that a message repeats."""
+_MALFORMED: Final = (
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What the standard unpickler and JSON reader raise on damaged input."""
+
+
+class _Source(Protocol):
+    """What bytes come from: a file, or a decompressor round one."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill ``buffer`` and return the number of bytes; 0 at the end."""
+
+
+def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Callable[[int], None]) -> Any:
+    """Return the plain values in ``file``: a pickle or JSON, plain, gzip or zstd.
+
+    Args:
+        file: the content.
+        file_bytes: how long it may be.
+        unpacked_bytes: how long it may be after decompression.
+        consumed: told the total of unpacked bytes whenever more of them are about to be used.
+
+    Raises:
+        SnapshotError: the content is damaged, too long, or tries to run something.
+        MemoryError: it asks for more than there is.
+    """
+    packed = _stream(cast("_Source", file), file_bytes, consumed)
+    content = _unpacked(packed, unpacked_bytes, consumed)
+    if not (head := content.peek(64)[:64]):
+        raise SnapshotError("file is empty", remedy="record the snapshot again")
+    try:
+        if head.lstrip()[:1] in (b"{", b"["):
+            return json.loads(content.read())
+        document = _PlainValues(content).load()
+        if content is not packed:
+            _drain(content)  # the checksum stands at the end
+    except _MALFORMED as error:
+        reason = printable(str(error)) or type(error).__name__
+        raise SnapshotError(
+            f"no readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
+        ) from error
+    return document
+
+
+def printable(text: str) -> str:
+    """Return ``text`` for a message: one line, no control characters, not long."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text[: MAX_NAME + 1])
+    return f"{shown[:MAX_NAME]}…" if len(text) > MAX_NAME else shown
+
+
+def _unpacked(packed: io.BufferedReader, limit: int, consumed: Callable[[int], None]) -> io.BufferedReader:
+    """Return the content of ``packed``, which is itself where it is not compressed."""
+    head = packed.peek(4)
+    if head.startswith(GZIP_MAGIC):
+        import gzip
+
+        return _stream(cast("_Source", gzip.GzipFile(fileobj=packed)), limit, consumed)
+    if head.startswith(ZSTD_MAGIC):
+        return _stream(_Zstd(packed), limit, consumed)
+    return packed
+
+
+def _stream(source: _Source, limit: int, consumed: Callable[[int], None]) -> io.BufferedReader:
+    return io.BufferedReader(cast("io.RawIOBase", _Metered(source, limit, consumed)), BUFFER_BYTES)
+
+
+def _drain(content: io.BufferedReader) -> None:
+    while content.read(BUFFER_BYTES):
+        pass
+
+
+class _Zstd:
+    """Unpacks zstd frames, one after the other.
+
+    Args:
+        packed: the compressed bytes.
+    """
+
+    def __init__(self, packed: BinaryIO) -> None:
+        import zstandard
+
+        self._reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+        self._damaged = zstandard.ZstdError
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill ``buffer``; what is damaged raises ``OSError``, as gzip does."""
+        try:
+            return int(self._reader.readinto(buffer))
+        except self._damaged as error:
+            raise OSError(str(error)) from error
+
+
+class _Metered(io.RawIOBase):
+    """Counts what goes by, and ends the reading at the limit.
+
+    Args:
+        source: where bytes come from.
+        limit: how many there may be.
+        consumed: told the total before the bytes are used.
+    """
+
+    def __init__(self, source: _Source, limit: int, consumed: Callable[[int], None]) -> None:
+        self._source = source
+        self._limit = limit
+        self._consumed = consumed
+        self._total = 0
+
+    def readable(self) -> bool:
+        """Return that this is a source."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` from the source."""
+        try:
+            count = self._source.readinto(buffer) or 0
+        except (OSError, EOFError, zlib.error) as error:
+            raise SnapshotError(
+                f"damaged gzip or zstd ({printable(str(error))})", remedy="copy the file again"
+            ) from error
+        self._total += count
+        if self._total > self._limit:
+            raise SnapshotError(
+                f"more than the {format_size(self._limit)} allowed",
+                remedy="record fewer events (max_entries), or allow more",
+            )
+        self._consumed(self._total)
+        return count
+
+
+class _PlainValues(pickle.Unpickler):
+    """An unpickler that builds builtin containers, strings and numbers, and refuses everything else."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise SnapshotError(
+            f"the pickle asks for {printable(module)}.{printable(name)}, which no memory snapshot needs",
+            remedy="do not open it with anything else either",
+        )
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise SnapshotError(
+            "the pickle refers to objects outside itself, which no memory snapshot does",
+            remedy="give a file made by torch.cuda.memory._dump_snapshot",
+        )

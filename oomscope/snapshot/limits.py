@@ -1,0 +1,67 @@
+"""How much of the machine an untrusted file may use while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from oomscope.errors import InputError, UsageError
+from oomscope.units import GiB, MiB, parse_size
+
+REMEDY: Final = "write it as in memory=32GiB or seconds=60"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a file may take before it is refused; reading ends at the first of these that is reached."""
+
+    file: int = 4 * GiB
+    """Bytes on disk."""
+    unpacked: int = 16 * GiB
+    """Bytes after decompression."""
+    memory: int = 32 * GiB
+    """Bytes of memory, whatever the size of the file. What counts is address space (``RLIMIT_AS``)."""
+    memory_per_byte: int = 64
+    """Bytes of memory that each unpacked byte may take, so that a small file is never a large one in disguise.
+
+    Real snapshots take 3 to 12.
+    """
+    seconds: int = 3600
+    """Seconds of processor time, whatever the size of the file."""
+    seconds_per_mib: int = 2
+    """Seconds of processor time that each unpacked MiB may take. Real snapshots take 0.01 to 0.05."""
+    depth: int = 32
+    """Levels that free-form values (``allocator_settings``) may nest; everything else is as deep as the schema."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which nothing could be read."""
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise UsageError("a limit is at least 1", where=field.name, remedy=REMEDY)
+
+    @classmethod
+    def of(cls, settings: Iterable[str]) -> Limits:
+        """Return the defaults changed by ``settings`` such as ``memory=32GiB``.
+
+        Raises:
+            UsageError: one of them is not ``NAME=VALUE``, names no limit, or has a value that is no whole number.
+        """
+        limits = cls()
+        for setting in settings:
+            name, _, text = setting.partition("=")
+            if name not in {field.name for field in fields(cls)}:
+                known = ", ".join(field.name for field in fields(cls))
+                raise UsageError(f"no such limit; there are {known}", where=setting, remedy=REMEDY)
+            try:
+                value = parse_size(text)
+            except InputError as error:
+                raise UsageError(error.message, where=setting, remedy=REMEDY) from error
+            limits = replace(limits, **{name: value})
+        return limits
+
+
+MEMORY_TO_START: Final = 256 * MiB
+"""Address space that any file may take beyond the reader's own: buffers, a decompressor's window."""
+SECONDS_TO_START: Final = 10
+"""Processor time that any file may take."""
