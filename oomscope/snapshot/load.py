@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-import oomscope
 from oomscope.errors import OomscopeError, SnapshotError
 from oomscope.snapshot.limits import MEMORY_TO_START, SECONDS_TO_START, Limits
 from oomscope.snapshot.schema import snapshot_from
@@ -69,7 +68,7 @@ def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) 
 def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:
     """Return the snapshot in an open file, which the reading process inherits as its standard input."""
     settings = {**asdict(limits), "memory_to_start": MEMORY_TO_START, "seconds_to_start": SECONDS_TO_START}
-    paths = [str(Path(oomscope.__file__).parents[1]), *filter(None, sys.path)]
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(settings), *paths]
     with subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
         try:
