@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.commits import Commit, Line, Repository
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
 from oomscope.bisect.measured import Bytes
-from oomscope.bisect.prober import Probe, Prober
-from oomscope.bisect.reporter import Plan, Reporter, Silent
+from oomscope.bisect.prober import Means, Prober
+from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome, StepRow
 from oomscope.bisect.rooms import room
 from oomscope.bisect.search import Found
 from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.errors import GitError
-from oomscope.probe import launch
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
@@ -29,39 +26,28 @@ if TYPE_CHECKING:
 _CLONE = "clone"
 
 
-def bisect_commits(
-    request: CommitRequest,
-    *,
-    probe: Probe = launch.run,
-    reporter: Reporter | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    environment: Mapping[str, str] | None = None,
-) -> BisectResult:
+def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResult:
     """Find the commit of ``request.range`` at fault.
 
     Args:
         request: what to search.
-        probe: measures one job.
-        reporter: told of every probe as it comes.
-        clock: seconds, for the deadline.
-        environment: the variables that probes see; the process's own unless given.
+        means: see :class:`~oomscope.bisect.prober.Means`.
 
     The user's repository is only read. Clones lie under ``request.places`` and are gone when this returns or raises.
 
     Raises:
         GitError: the repository or the range cannot be used.
         UsageError: the configuration's path or the harness cannot be.
+        InputError: there is no place for clones and results.
         MachineUnfitError: this machine cannot probe.
     """
     repository = Repository.open(request.repo)
     good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
     line = repository.line(good, bad, request.paths)
+    request.places.make()
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
-        prober = Prober.of(
-            request, probe, reporter or Silent(), clock, os.environ if environment is None else environment
-        )
-        return CommitBisect(request, repository, subject, prober, good, bad, line).run()
+        return CommitBisect(request, repository, subject, Prober.of(request, **means), good, bad, line).run()
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
 from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid, units_of
 from oomscope.bisect.ends import judge_ends
@@ -15,33 +13,27 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.mixture import Mixture
-from oomscope.bisect.prober import OutOfTimeError, Probe, Prober, Question
-from oomscope.bisect.reporter import Plan, Reporter, Silent
+from oomscope.bisect.prober import Means, OutOfTimeError, Prober, Question
+from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import ConfigRequest
-from oomscope.bisect.result import BisectResult, Evidence, KeysCulprit, ProbeRecord, Role, StepRow
-from oomscope.bisect.search import Search
-from oomscope.probe import launch
+from oomscope.bisect.result import BisectResult, Evidence, KeysCulprit, ProbeRecord, Role, StepRow, Suspect
+from oomscope.bisect.search import Answer, Search
+from oomscope.probe.card import check_card
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.ranks import chosen_ranks
 from oomscope.probe.result import ProbeResult
 
+TOGETHER = "only together"
+NOT_ALONE = "only together, or not measured by itself"
+ALL_OTHERS = "all other keys"
 
-def bisect_configs(
-    request: ConfigRequest,
-    *,
-    probe: Probe = launch.run,
-    reporter: Reporter | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    environment: Mapping[str, str] | None = None,
-) -> BisectResult:
+
+def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResult:
     """Find the keys by which ``request.range.bad`` goes wrong where ``request.range.good`` does not.
 
     Args:
         request: what to search.
-        probe: measures one job.
-        reporter: told of every probe as it comes.
-        clock: seconds, for the deadline.
-        environment: the variables that probes see; the process's own unless given.
+        means: see :class:`~oomscope.bisect.prober.Means`.
 
     Raises:
         ConfigError: a file or an override is wrong.
@@ -49,10 +41,11 @@ def bisect_configs(
     """
     from oomscope.config.load import load_config
 
-    good = load_config(request.range.good, request.overrides).config
-    bad = load_config(request.range.bad, request.overrides).config
-    prober = Prober.of(request, probe, reporter or Silent(), clock, os.environ if environment is None else environment)
-    return ConfigBisect(request, Mixture(good, bad), prober).run()
+    good = load_config(request.range.good, request.overrides)
+    bad = load_config(request.range.bad, request.overrides)
+    check_card(good)
+    check_card(bad)
+    return ConfigBisect(request, Mixture(good.config, bad.config), Prober.of(request, **means)).run()
 
 
 @dataclass
@@ -72,8 +65,8 @@ class ConfigBisect:
         self._announce(len(units))
         base = BisectResult(
             axis="config",
-            outcome="suspects",
-            message="",
+            outcome="inconclusive",
+            message="the deadline passed before both ends were checked",
             good=str(self.request.range.good),
             bad=str(self.request.range.bad),
             bad_class=str(self.request.bad),
@@ -84,11 +77,12 @@ class ConfigBisect:
         try:
             answered = self._search(base, units)
         except OutOfTimeError:
-            answered = replace(base, message="the deadline passed: the keys at fault are among those that differ")
+            answered = self._with_suspects(base)
         return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
 
     def _announce(self, units: int) -> None:
         request = self.request
+        halvings = Search.over(units).probes_left if units else 0
         self.prober.reporter.planned(
             Plan(
                 title=f"{request.range}, bad is {request.bad}",
@@ -96,8 +90,11 @@ class ConfigBisect:
                 bad=str(request.range.bad),
                 candidates=len(self.mixture.keys),
                 considered=units,
-                probes_at_most=2 + Search.over(units).probes_left if units else 1,
-                notes=("each key that must go with another costs one more bisection",) if units > 1 else (),
+                # Both ends, the bisection, and whether what it found is enough by itself.
+                probes_at_most=2 + halvings + (units > 1) if units else 1,
+                more_if=(f"several keys are at fault together (about {halvings + 3} for each further one)",)
+                if units > 1
+                else (),
             )
         )
 
@@ -139,17 +136,6 @@ class ConfigBisect:
             interaction=interaction if len(known) == len(found) else None,
             sites=sites,
         )
-        rows = [
-            StepRow(commit=None, label=_listed(self.mixture.names(unit)), keys=self.mixture.names(unit), delta=delta)
-            for unit, delta in zip(found, alone, strict=True)
-            if delta is not None
-        ]
-        others = self.mixture.all - fault
-        rest = self._bytes(self.mixture.all) - self._bytes(fault)
-        if len(found) > 1:
-            rows.append(StepRow(commit=None, label="only together", keys=self.mixture.names(fault), delta=interaction))
-        if others:
-            rows.append(StepRow(commit=None, label="all other keys", keys=self.mixture.names(others), delta=rest))
         return replace(
             base,
             outcome="culprit",
@@ -157,10 +143,52 @@ class ConfigBisect:
             culprit=culprit,
             change=change,
             sites=sites,
-            steps=tuple(rows),
+            steps=self._steps(found, alone, interaction),
             last_good=self._evidence(none),
             first_bad=self._evidence(fault),
         )
+
+    def _with_suspects(self, base: BisectResult) -> BisectResult:
+        """Return what is known when the deadline ends the search: the smallest set of keys that was seen to be bad."""
+        bad = [changes for changes, record in self.records.items() if record.answer is Answer.BAD]
+        if len(self.records) < 2 or not bad:
+            return base
+        none, fault = frozenset[int](), min(bad, key=len)
+        names = self.mixture.names(fault)
+        changes = [self.mixture.change(name) for name in names]
+        return replace(
+            base,
+            outcome="suspects",
+            message=f"what is at fault is among {len(names)} keys: the deadline passed",
+            suspects=tuple(
+                Suspect(key=change.key, subject=f"{change.good} → {change.bad}", reason="the deadline passed")
+                for change in changes
+            ),
+            change=self._bytes(fault) - self._bytes(none),
+            sites=grown_sites(self.results[none], self.results[fault]),
+            last_good=self._evidence(none),
+            first_bad=self._evidence(fault),
+        )
+
+    def _steps(self, found: list[Changes], alone: list[Bytes | None], interaction: Bytes) -> tuple[StepRow, ...]:
+        """Return the rows that sum to the difference of the two files.
+
+        Each unit at fault by itself where that was measured, then what is left of all of them together, then all
+        other keys.
+        """
+        fault = frozenset[int]().union(*found)
+        rows = [
+            StepRow(commit=None, label=_listed(self.mixture.names(unit)), keys=self.mixture.names(unit), delta=delta)
+            for unit, delta in zip(found, alone, strict=True)
+            if delta is not None
+        ]
+        if len(found) > 1 or not rows:
+            label = TOGETHER if None not in alone else NOT_ALONE
+            rows.append(StepRow(commit=None, label=label, keys=self.mixture.names(fault), delta=interaction))
+        if others := self.mixture.all - fault:
+            rest = self._bytes(self.mixture.all) - self._bytes(fault)
+            rows.append(StepRow(commit=None, label=ALL_OTHERS, keys=self.mixture.names(others), delta=rest))
+        return tuple(rows)
 
     def _each_alone(self, found: list[Changes], fault: Changes) -> list[Bytes | None]:
         """Return the bytes of each unit by itself, on top of those that it cannot do without; None where untestable."""

@@ -8,8 +8,8 @@ their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -56,18 +56,48 @@ def grew(before: Sequence[SiteBytes], after: Sequence[SiteBytes]) -> tuple[SiteG
     """Return the sites that differ, largest change first; sums to the bytes of ``after`` minus those of ``before``.
 
     Sites are the same when file, function, module and category are, and they come in the same order within the
-    function; where it holds more lines than before, equal byte counts are paired first.
+    function; where it holds more lines than before, equal byte counts are paired first. Where one side alone does not
+    know the modules of a function, the bytes of its lines are compared over all modules.
     """
-    groups: dict[tuple[str, str, str, str], tuple[list[SiteBytes], list[SiteBytes]]] = defaultdict(lambda: ([], []))
+    groups: dict[tuple[str, str, str], tuple[list[SiteBytes], list[SiteBytes]]] = defaultdict(lambda: ([], []))
     for side, rows in enumerate((before, after)):
         for row in rows:
-            groups[row.site.file, row.site.function, row.site.module, row.category][side].append(row)
-    pairs = [pair for old, new in groups.values() for pair in _paired(old, new)]
+            groups[row.site.file, row.site.function, row.category][side].append(row)
+    pairs = [pair for old, new in groups.values() for pair in _paired_by_module(old, new)]
     grown = [_row(old, new) for old, new in pairs]
     return _largest_first(row for row in grown if row.delta_bytes)
 
 
-def _paired(old: list[SiteBytes], new: list[SiteBytes]) -> list[tuple[SiteBytes | None, SiteBytes | None]]:
+Pair = tuple[SiteBytes | None, SiteBytes | None]
+
+
+def _paired_by_module(old: list[SiteBytes], new: list[SiteBytes]) -> Iterator[Pair]:
+    """Pair the lines of one function module by module."""
+    modules = [{row.site.module for row in rows} for rows in (old, new)]
+    if old and new and ("" in modules[0]) != ("" in modules[1]):
+        yield from _paired(_over_modules(old), _over_modules(new))
+        return
+    for module in sorted(modules[0] | modules[1]):
+        yield from _paired(*([row for row in rows if row.site.module == module] for rows in (old, new)))
+
+
+def _over_modules(rows: list[SiteBytes]) -> list[SiteBytes]:
+    """Add up the rows of each line, whatever module they are in; that is named where it is the only one."""
+    lines: dict[int, list[SiteBytes]] = defaultdict(list)
+    for row in rows:
+        lines[row.site.line].append(row)
+    return [
+        replace(
+            parts[0],
+            site=replace(parts[0].site, module=parts[0].site.module if len(parts) == 1 else ""),
+            bytes=sum(part.bytes for part in parts),
+            count=sum(part.count for part in parts),
+        )
+        for parts in lines.values()
+    ]
+
+
+def _paired(old: list[SiteBytes], new: list[SiteBytes]) -> list[Pair]:
     """Pair the lines of one function in order; where their numbers differ, those with equal bytes come out first."""
     old, new = sorted(old, key=_line), sorted(new, key=_line)
     if len(old) != len(new):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from oomscope.errors import InputError
+
 
 @dataclass(frozen=True)
 class Places:
@@ -20,10 +22,31 @@ class Places:
         base = environment.get("XDG_CACHE_HOME", "")
         return cls((Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "oomscope")
 
+    def make(self) -> None:
+        """Make the directory, so that it is known before any probe whether it can be had.
+
+        Raises:
+            InputError: it is a file, or may not be written to.
+        """
+        try:
+            self.checkouts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = "it is no directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            raise InputError(
+                f"cannot keep results and clones there: {why}",
+                where=str(self.root),
+                remedy="give --state a directory that may be written to",
+            ) from None
+
     @property
     def results(self) -> Path:
         """Probe results."""
         return self.root / "results"
+
+    @property
+    def logs(self) -> Path:
+        """What probes said that failed."""
+        return self.root / "logs"
 
     @property
     def checkouts(self) -> Path:

@@ -8,21 +8,25 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from oomscope.bisect.cache import ResultCache
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Machine, digest_of, key_of
+from oomscope.bisect.logs import Logs
 from oomscope.bisect.measured import bytes_of, is_lower_bound
 from oomscope.bisect.predicate import Bad, Judgement
-from oomscope.bisect.reporter import Reporter
+from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
 from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer
-from oomscope.errors import GitError, MachineUnfitError
+from oomscope.errors import GitError, InconclusiveError, MachineUnfitError
+from oomscope.probe import launch
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
+
+_ABBREVIATED = 10
 
 
 class Probe(Protocol):
@@ -31,6 +35,19 @@ class Probe(Protocol):
     def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
         """Return what came of ``job``; never raises for what the target does."""
         ...
+
+
+class Means(TypedDict, total=False):
+    """What a search works with; each has a default."""
+
+    probe: Probe
+    """Measures one job; :func:`oomscope.probe.launch.run` unless given."""
+    reporter: Reporter
+    """Told of every probe as it comes; nobody unless given."""
+    clock: Callable[[], float]
+    """Seconds, for the deadline."""
+    environment: Mapping[str, str]
+    """The variables that probes see; the process's own unless given."""
 
 
 class OutOfTimeError(Exception):
@@ -76,6 +93,7 @@ class Prober:
         bad: what counts as bad.
         reporter: told of every question and answer.
         cache: results of earlier searches; None asks everything anew.
+        logs: where the output of probes that failed is kept; None keeps none.
         deadline: when to stop.
         environment: the variables that probes will see.
     """
@@ -84,6 +102,7 @@ class Prober:
     bad: Bad
     reporter: Reporter
     cache: ResultCache | None = None
+    logs: Logs | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     records: list[ProbeRecord] = field(default_factory=list)
@@ -92,17 +111,16 @@ class Prober:
     _ran: bool = False
 
     @classmethod
-    def of(
-        cls,
-        request: SearchRequest,
-        probe: Probe,
-        reporter: Reporter,
-        clock: Callable[[], float],
-        environment: Mapping[str, str],
-    ) -> Prober:
+    def of(cls, request: SearchRequest, **means: Unpack[Means]) -> Prober:
         """Return the prober that ``request`` asks for; its deadline runs from now."""
-        deadline = Deadline.after(request.deadline_s, clock)
-        prober = cls(probe=probe, bad=request.bad, reporter=reporter, deadline=deadline, environment=environment)
+        prober = cls(
+            probe=means.get("probe", launch.run),
+            bad=request.bad,
+            reporter=means.get("reporter", Silent()),
+            deadline=Deadline.after(request.deadline_s, means.get("clock", time.monotonic)),
+            environment=means.get("environment", os.environ),
+        )
+        prober.logs = Logs(request.places.logs, prober.note)
         if request.use_cache:
             prober.cache = ResultCache(request.places.results, prober.note)
         return prober
@@ -120,6 +138,7 @@ class Prober:
         Raises:
             OutOfTimeError: the deadline passed before there was an answer; nothing is recorded.
             MachineUnfitError: this machine cannot probe at all.
+            InconclusiveError: the harness cannot be one.
         """
         number = len(self.records) + 1
         self.reporter.probing(question.name, number)
@@ -144,6 +163,7 @@ class Prober:
             is_lower_bound=is_lower_bound(result) if result else False,
             cached=result is not None and not self._ran,
             wall_s=self.deadline.clock() - started,
+            log=self._log_of(question, result),
         )
         self.records.append(record)
         self.reporter.probed(record, left(judgement.answer))
@@ -153,6 +173,11 @@ class Prober:
         """Keep ``text`` for the report, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def _log_of(self, question: Question, result: ProbeResult | None) -> str | None:
+        if self.logs is None or result is None or result.failure is None:
+            return None
+        return self.logs.keep(result.failure.detail, question.commit[:_ABBREVIATED] if question.commit else "keys")
 
     def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
         if isinstance(experiment, Untestable):
@@ -186,6 +211,8 @@ class Prober:
             result = self._run_once(job)
         if result.failure is not None and result.failure.kind == "unfit":
             raise MachineUnfitError(result.failure.message)
+        if result.failure is not None and result.failure.kind == "usage":
+            raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
         return _without_checkout(result, job)
 
     def _run_once(self, job: ProbeJob) -> ProbeResult:

@@ -40,6 +40,8 @@ class ProbeRecord:
     """The live bytes are only those up to a failure."""
     cached: bool = False
     wall_s: float = 0.0
+    log: str | None = None
+    """The file with what the target said, where it failed and said something."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -106,10 +108,13 @@ class KeysCulprit:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """One of several changes of which one is at fault."""
+    """One of several changes among which is the one at fault."""
 
-    commit: str
+    commit: str | None = None
+    """Full hash; None for a configuration key."""
+    key: str | None = None
     subject: str
+    """The commit's, or the key's two values."""
     reason: str
     """Why it could not be told from the others."""
 
@@ -227,7 +232,8 @@ class BisectResult:
             "verdict": self.verdict.to_json() if self.verdict else None,
             "probes": [probe.to_json() for probe in self.probes],
             "untestable": [
-                {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason} for probe in self.untestable
+                {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason, "log": probe.log}
+                for probe in self.untestable
             ],
             "last_good": self.last_good.to_json() if self.last_good else None,
             "first_bad": self.first_bad.to_json() if self.first_bad else None,

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
-from oomscope.cli.output import print_json, print_report, refuse_existing, write_file
+from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import SearchOptions, run_search
-from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, write_bisect_tables
+from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode
 
 PATHS = "oomscope.paths"
@@ -70,13 +70,14 @@ def bisect(
     from oomscope.cli.onlooker import Onlooker
     from oomscope.report.console import progress_console, result_console
 
+    refuse_one_place(("--harness", given["harness"]), ("--html", html), *table_files(tables, BISECT_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
     options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], **given)
-    progress = None if quiet else progress_console()
-    answers = progress_console() if as_json else result_console()
-    onlooker = Onlooker(answers, progress)
+    remarks = None if quiet else progress_console()
+    answers = remarks if as_json else result_console()
+    onlooker = Onlooker(answers, remarks)
     try:
         result = run_search(options, onlooker)
     finally:

@@ -8,7 +8,7 @@ from oomscope.cli.progress import progress_text
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.status import Status
 
     from oomscope.bisect.reporter import Plan
@@ -20,11 +20,11 @@ class Onlooker:
     """A reporter that prints; see :class:`oomscope.bisect.reporter.Reporter`.
 
     Args:
-        answers: where the plan and each answer are printed as they come.
+        answers: where the plan and each answer are printed as they come; None prints neither.
         progress: where the running probe is shown, if it is a terminal; None shows nothing.
     """
 
-    def __init__(self, answers: Console, progress: Console | None) -> None:
+    def __init__(self, answers: Console | None, progress: Console | None) -> None:
         self._answers = answers
         self._progress = progress if progress is not None and progress.is_terminal else None
         self._status: Status | None = None
@@ -33,9 +33,8 @@ class Onlooker:
     def planned(self, plan: Plan) -> None:
         """Print the plan."""
         from oomscope.report.bisect_text import plan_report
-        from oomscope.report.console import show
 
-        show(self._answers, plan_report(plan))
+        self._print(plan_report(plan))
 
     def probing(self, name: str, number: int) -> None:
         """Show what is being probed."""
@@ -52,14 +51,19 @@ class Onlooker:
     def probed(self, record: ProbeRecord, left: int) -> None:
         """Print the answer."""
         from oomscope.report.bisect_text import probe_line
-        from oomscope.report.console import show
 
         self.close()
-        show(self._answers, probe_line(record))
-        self._answers.file.flush()
+        self._print(probe_line(record))
 
     def close(self) -> None:
         """Take the changing line away."""
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+    def _print(self, text: RenderableType) -> None:
+        from oomscope.report.console import show
+
+        if self._answers is not None:
+            show(self._answers, text)
+            self._answers.file.flush()

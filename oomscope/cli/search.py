@@ -113,4 +113,8 @@ def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:
 def _places(options: SearchOptions) -> Places:
     from oomscope.bisect.places import Places
 
-    return Places(options.state.absolute()) if options.state else Places.default()
+    if options.state is None:
+        return Places.default()
+    places = Places(options.state.absolute())
+    places.make()
+    return places

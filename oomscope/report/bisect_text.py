@@ -80,12 +80,7 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
     if result.culprit and result.culprit.keys:
         yield section("Configuration keys", key_table(result.culprit.keys))
     if result.suspects:
-        suspects = table("Commit", "Subject", "Why it could not be told apart")
-        for suspect in result.suspects[:SUSPECTS_SHOWN]:
-            suspects.add_row(bisect_words.short_hash(suspect.commit), suspect.subject, suspect.reason)
-        if more := result.suspects[SUSPECTS_SHOWN:]:
-            suspects.add_row("", f"and {len(more)} more, up to {bisect_words.short_hash(more[-1].commit)}", "")
-        yield section("One of these is at fault", suspects)
+        yield section("One of these is at fault", suspect_table(result))
     if result.sites:
         table_ = growth_table(result.sites, unchanged=bisect_words.unchanged_bytes(result))
         yield section("Lines whose live bytes differ; they sum to the change", table_)
@@ -96,12 +91,25 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         for probe in result.untestable:
             untestable.add_row(bisect_words.probe_name(probe), probe.reason)
         yield section("Skipped", untestable)
+        if logs := bisect_words.logs_of(result):
+            yield paths("What they said:", logs)
     if result.verdict and result.verdict.fixes:
         yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.fixes))
     for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
         if evidence and evidence.commands:
             yield Text(f"\nTo repeat the {title} probe", style="bold")
             yield commands(evidence)
+
+
+def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:
+    """Return the commits or keys that could not be told apart; of many the first and how many more."""
+    names = ("Commit", "Subject") if result.axis == "commits" else ("Key", "Good → bad")
+    suspects = table(*names, "Why it could not be told apart")
+    for suspect in result.suspects[:shown]:
+        suspects.add_row(bisect_words.suspect_name(suspect), suspect.subject, suspect.reason)
+    if more := result.suspects[shown:]:
+        suspects.add_row("", f"and {len(more)} more, up to {bisect_words.suspect_name(more[-1])}", "")
+    return suspects
 
 
 def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, unchanged: int = 0) -> Table:
@@ -158,4 +166,13 @@ def key_table(keys: Sequence[KeyChange]) -> Table:
 
 def commands(evidence: Evidence) -> Text:
     """Return the commands that repeat a probe, each on a line of its own however long."""
-    return Text("\n".join(f"  {command}" for command in evidence.commands), no_wrap=True, overflow="ignore")
+    return _uncut([f"  {command}" for command in evidence.commands])
+
+
+def paths(title: str, files: Sequence[str]) -> Text:
+    """Return files under a title, each on a line of its own however long."""
+    return _uncut([title, *(f"  {file}" for file in files)])
+
+
+def _uncut(lines: Sequence[str]) -> Text:
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes, bytes_of
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit, ProbeRecord, StepRow
+from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit, ProbeRecord, StepRow, Suspect
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 
@@ -40,6 +40,11 @@ def probe_name(record: ProbeRecord) -> str:
     if record.keys is None:
         return record.role
     return keys_text(record.keys) if record.keys else "no key changed"
+
+
+def suspect_name(suspect: Suspect) -> str:
+    """Return the beginning of the commit's hash, or the key."""
+    return suspect.key or short_hash(suspect.commit or "")
 
 
 def keys_text(keys: tuple[str, ...], shown: int = 2) -> str:
@@ -110,14 +115,21 @@ def heaviest_step(result: BisectResult) -> str | None:
 
 
 def growth_text(row: SiteGrowth) -> str:
-    """Return the line that grew, or what the row without a line is."""
-    return site_text(row.site) if row.site else row.category
+    """Return the line that grew with its module where known, or what the row without a line is."""
+    if row.site is None:
+        return row.category
+    return f"{site_text(row.site)} in {row.site.module}" if row.site.module else site_text(row.site)
 
 
 def unchanged_bytes(result: BisectResult) -> int:
     """Return the live bytes of the lines that did not change: what the rows of growth lack to either run's total."""
     before = bytes_of(result.last_good.result) if result.last_good else None
     return before.live_bytes - sum(row.before_bytes for row in result.sites) if before else 0
+
+
+def logs_of(result: BisectResult) -> list[str]:
+    """Return the files with what the skipped probes said, each once."""
+    return list(dict.fromkeys(probe.log for probe in result.untestable if probe.log))
 
 
 def search_text(result: BisectResult) -> str:

@@ -23,7 +23,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.config.load import load_preset
-from oomscope.errors import ExitCode, GitError, MachineUnfitError, UsageError
+from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -169,6 +169,43 @@ def test_untestable_commits_are_skipped_and_named(world: World) -> None:
     (skipped,) = result.untestable
     assert skipped.commit == hashes[3]
     assert skipped.reason == "import: train.py:1 import", "the clone's path is cut off"
+
+
+def test_what_a_failed_probe_said_is_kept_beside_the_results(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    hashes = world.sizes([500, "import", "import", 1200])
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        result = world.probe(job, progress)
+        assert isinstance(job.target, HarnessTarget)
+        said = f"Traceback\n  {job.target.repo}/train.py, line 1 \N{SNOWMAN}"
+        return replace(result, failure=replace(result.failure, detail=said)) if result.failure else result
+
+    for _ in range(2):  # the second search takes the failure from the first one's results
+        result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
+        skipped = result.untestable[0]
+        assert skipped.log is not None
+        log = Path(skipped.log)
+        assert log.parent == world.places.logs
+        assert log.name.startswith(hashes[1][:10])
+        assert log.read_text() == "Traceback\n  train.py, line 1 \N{SNOWMAN}"
+        assert len(list(world.places.logs.iterdir())) == 1
+    assert not list(temporary.iterdir())
+
+
+def test_a_place_for_state_that_cannot_be_had_is_one_line(world: World) -> None:
+    hashes = world.sizes([500, 1200])
+    world.places.root.touch()
+    with pytest.raises(InputError, match="state: cannot keep results and clones there: it is no directory"):
+        bisect_commits(world.request(hashes[0]), probe=world.probe)
+    with pytest.raises(InputError, match="no directory"):
+        Places(world.places.root / "below").make()
+    assert world.probe.ran == []
 
 
 def test_a_culprit_hidden_among_untestable_commits_is_a_set(world: World) -> None:
@@ -512,7 +549,9 @@ def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
     assert set(document["culprit"]["delta"]) == {"live_bytes", "reserved_bytes"}
     assert sum(row["delta_bytes"] for row in document["culprit"]["sites"]) == 1200 - 502
     assert all(set(step["delta"]) == {"live_bytes", "reserved_bytes"} for step in document["steps"])
-    assert document["untestable"] == [{"commit": hashes[1], "keys": None, "reason": "import: train.py:1 import"}]
+    assert document["untestable"] == [
+        {"commit": hashes[1], "keys": None, "reason": "import: train.py:1 import", "log": None}
+    ]
     assert document["verdict"]["kind"] == "capacity"
     assert {probe["answer"] for probe in document["probes"]} == {"good", "bad", "untestable"}
     assert document["last_good"]["result"]["outcome"] == "fits"

@@ -15,6 +15,7 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import FileRange
+from oomscope.bisect.reporter import Plan, Silent
 from oomscope.bisect.request import ConfigRequest
 from oomscope.bisect.result import BisectResult, KeysCulprit
 from oomscope.config.load import load_config
@@ -158,6 +159,7 @@ def test_keys_that_need_one_another_move_together(world: World) -> None:
         "recompute.recompute_num_layers",
     }
     rows = {row.label: live(row.delta) for row in result.steps}
+    assert sum(size for size in rows.values() if size is not None) == 1000
     assert rows["recompute.recompute_method, recompute.recompute_num_layers"] == 0
     assert rows["recompute.recompute_granularity"] == 1000, "on top of the two that it needs"
     assert (result.candidates, result.considered) == (4, 4)
@@ -233,7 +235,8 @@ def test_the_commands_repeat_the_probes(world: World) -> None:
     assert {override.partition("=")[0] for override in overrides} == {key.key for key in culprit(result).keys}
 
 
-def test_the_deadline_leaves_what_is_known(world: World) -> None:
+def with_deadline(world: World, probes: int) -> BisectResult:
+    """Search where three keys differ, two of which interact, with time for that many probes."""
     now = [0.0]
     inner = world.probe
 
@@ -241,14 +244,72 @@ def test_the_deadline_leaves_what_is_known(world: World) -> None:
         now[0] += 60
         return inner(job, progress)
 
-    world.bad.write_text(GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3"))
+    bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
+    world.bad.write_text(bad.replace("backend: sim", "backend: sim, seed: 7"))
     request = ConfigRequest(
-        range=FileRange(good=world.good, bad=world.bad), places=world.places, use_cache=False, deadline_s=60 * 2.5
+        range=FileRange(good=world.good, bad=world.bad), places=world.places, use_cache=False, deadline_s=60 * probes
     )
-    result = bisect_configs(request, probe=probe, environment={}, clock=lambda: now[0])
-    assert result.outcome == "suspects"
-    assert "deadline" in result.message
-    assert len(result.probes) == 3
+    return bisect_configs(request, probe=probe, environment={}, clock=lambda: now[0])
+
+
+@pytest.mark.parametrize("probes", [0, 1])
+def test_a_deadline_before_both_ends_are_known_answers_nothing(world: World, probes: int) -> None:
+    result = with_deadline(world, probes)
+    assert (result.outcome, result.suspects) == ("inconclusive", ())
+    assert result.message == "the deadline passed before both ends were checked"
+    assert len(result.probes) == probes
+
+
+def test_a_deadline_leaves_the_smallest_set_that_is_known_to_be_bad(world: World) -> None:
+    first, last = with_deadline(world, 2), with_deadline(world, 4)
+    assert (first.outcome, last.outcome) == ("suspects", "suspects")
+    assert "deadline" in last.message
+    assert len(first.suspects) == 3
+    assert {suspect.key for suspect in last.suspects} == {"data.seq_length", "data.micro_batch_size"}
+    assert last.suspects[0].subject in {"100 → 300", "1 → 3"}
+    assert live(last.change) == 800
+    assert sum(row.delta_bytes for row in last.sites) == 800
+    json.dumps(last.to_json())
+
+
+def test_the_rows_sum_to_the_difference_also_where_a_key_cannot_be_measured_alone(world: World) -> None:
+    """Of two keys that interact one does not run without the other."""
+
+    def formula(config: dict[str, Any]) -> int | str:
+        data = config["data"]
+        if data["micro_batch_size"] == 3 and data["seq_length"] == 100:
+            return "shapes"
+        return wanted(config)
+
+    world.probe = FormulaProbe(formula)
+    result = world.bisect(GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3"))
+    rows = {row.label: live(row.delta) for row in result.steps}
+    assert rows == {"data.seq_length": 200, "only together, or not measured by itself": 600}
+    assert culprit(result).interaction is None
+
+
+class Announced(Silent):
+    """Keeps the plan."""
+
+    plan: Plan | None = None
+
+    def planned(self, plan: Plan) -> None:
+        self.plan = plan
+
+
+@pytest.mark.parametrize("key", range(7))
+def test_one_key_takes_no_more_probes_than_announced(world: World, key: int) -> None:
+    keys = ["lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum"]
+    world.probe = FormulaProbe(lambda config: 1500 if config["optimizer"][keys[key]] == 0.5 else 500)
+    world.good.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.25" for name in keys) + "}\n")
+    world.bad.write_text("preset: gpt-tiny\noptimizer: {" + ", ".join(f"{name}: 0.5" for name in keys) + "}\n")
+    request = ConfigRequest(range=FileRange(good=world.good, bad=world.bad), places=world.places)
+    onlooker = Announced()
+    result = bisect_configs(request, probe=world.probe, environment={}, reporter=onlooker)
+    assert [change.key for change in culprit(result).keys] == [f"optimizer.{keys[key]}"]
+    assert onlooker.plan is not None
+    assert onlooker.plan.probes_at_most == 2 + 3 + 1
+    assert len(result.probes) <= onlooker.plan.probes_at_most
 
 
 def test_a_wrong_file_is_one_line(world: World) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, grew, grown_sites
 from oomscope.bisect.measured import live_bytes
-from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.results import error, fits, oom, peak, row
+
+
+def of_module(plain: SiteBytes, module: str) -> SiteBytes:
+    return replace(plain, site=replace(plain.site, module=module))
+
 
 site_rows = st.lists(
     st.builds(
@@ -17,7 +24,7 @@ site_rows = st.lists(
         st.integers(1, 6),
         st.sampled_from(["forward", "loss"]),
         st.sampled_from(["activation", "temporary"]),
-    ),
+    ).flatmap(lambda plain: st.sampled_from(["", "a", "b"]).map(lambda module: of_module(plain, module))),
     max_size=8,
 ).map(tuple)
 
@@ -39,7 +46,7 @@ def test_the_rows_sum_to_the_difference(before: tuple[SiteBytes, ...], after: tu
 def test_nothing_grew_where_lines_only_moved(before: tuple[SiteBytes, ...], by: int) -> None:
     moved = tuple(
         SiteBytes(
-            site=Site(file=old.site.file, line=old.site.line + by, function=old.site.function),
+            site=replace(old.site, line=old.site.line + by),
             bytes=old.bytes,
             count=old.count,
             category=old.category,
@@ -64,6 +71,24 @@ def test_a_line_that_grows_in_place_is_one_row() -> None:
     (grown,) = grew((row(10, 5), row(20, 9)), (row(10, 6), row(64, 10)))
     assert grown.site is not None
     assert (grown.site.line, grown.before_bytes, grown.after_bytes) == (10, 20, 64)
+
+
+def in_module(bytes_: int, module: str, line: int = 1) -> SiteBytes:
+    return of_module(row(bytes_, line), module)
+
+
+def test_a_line_whose_module_one_side_does_not_know_is_one_row() -> None:
+    (grown,) = grew((in_module(10, ""),), (in_module(20, "layers.*.a"), in_module(5, "layers.*.b")))
+    assert (grown.before_bytes, grown.after_bytes) == (10, 25)
+    (known,) = grew((in_module(10, ""),), (in_module(25, "layers.*.a"),))
+    assert (known.before_bytes, known.after_bytes) == (10, 25)
+    assert known.site is not None
+    assert known.site.module == "layers.*.a"
+
+
+def test_one_line_in_two_modules_stays_two_rows() -> None:
+    before, after = [(in_module(size, "a"), in_module(2 * size, "b")) for size in (10, 30)]
+    assert {grown.site.module: grown.delta_bytes for grown in grew(before, after) if grown.site} == {"a": 20, "b": 40}
 
 
 results = st.one_of(

@@ -29,6 +29,11 @@ def test_what_can_be_asked_for(text: str, expected: Bad) -> None:
     assert Bad.parse(str(expected)) == expected
 
 
+@pytest.mark.parametrize(("text", "shown"), [("live>2GiB", "live>2GiB"), (" reserved > 0.5 GiB ", "reserved>0.5 GiB")])
+def test_a_size_is_shown_as_it_was_written(text: str, shown: str) -> None:
+    assert str(Bad.parse(text)) == shown
+
+
 @pytest.mark.parametrize("text", ["", "oom", "live", "live<3GiB", "peak>3GiB", "live>=3GiB", "-h", "host"])
 def test_what_cannot_is_refused_with_what_can(text: str) -> None:
     with pytest.raises((UsageError, InputError), match=r"any-oom|is no size"):

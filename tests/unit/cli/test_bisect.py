@@ -64,6 +64,30 @@ def test_json_is_one_document_and_the_answers_go_to_stderr(searched, harness, ca
     assert "  1  good" in captured.err
 
 
+def test_quiet_says_nothing_on_stderr(searched, harness, capsys) -> None:
+    assert run(["bisect", "v1..v2", "--harness", harness, "--json", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert json.loads(captured.out)["outcome"] == "culprit"
+
+
+def test_the_class_is_echoed_as_it_was_written(searched, harness, capsys) -> None:
+    assert run(["bisect", "v1..v2", "--harness", harness, "--bad", "live>2GiB"]) == 0
+    (request,) = searched.requests
+    assert str(request.bad) == "live>2GiB"
+
+
+def test_a_file_in_place_of_a_directory_is_one_line(harness, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for options in (["--state", str(file)], ["--repo", str(file)]):
+        assert run(["bisect", "v1..v2", "--harness", harness, *options]) == 2
+        said = capsys.readouterr().err
+        assert str(file) in said
+        assert options[0] in said
+        assert said.count("\n") == 1
+
+
 def test_a_harness_over_commits(searched, harness, tmp_path: Path) -> None:
     options = ["--repo", str(tmp_path), "--limit", "7GiB", "--iterations", "4", "--bad", "live>1GiB", "--first-parent"]
     state = ["--deadline", "60", "--fresh", "--state", str(tmp_path / "state")]

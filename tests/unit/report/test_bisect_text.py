@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from oomscope.bisect.reporter import Plan
+from oomscope.bisect.result import StepRow, Suspect
 from oomscope.report import bisect_words
 from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
 from oomscope.report.console import result_console, show
@@ -142,6 +143,26 @@ def test_the_growth_table_ends_with_what_the_headline_says() -> None:
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "0 B 5.00 GiB 5.00 GiB lines that did not change" in lines
     assert "+2.00 GiB 6.00 GiB 8.00 GiB all live bytes" in lines
+
+
+def test_suspected_keys_are_named_with_their_values() -> None:
+    suspects = (Suspect(key="data.seq_length", subject="100 → 300", reason="the deadline passed"),)
+    text = rendered(bisect_report(replace(searches.KEYS, outcome="suspects", culprit=None, suspects=suspects)))
+    assert "data.seq_length   100 → 300    the deadline passed" in text
+
+
+def test_the_row_of_keys_together_is_called_so() -> None:
+    together = StepRow(commit=None, label="only together", keys=("a", "b"), delta=searches.CHANGE)
+    text = rendered(bisect_report(replace(searches.KEYS, steps=(together,))))
+    (line,) = (line for line in text.splitlines() if line.endswith("only together"))
+    assert line.split()[:4] == ["+2.00", "GiB", "+1.00", "GiB"]
+
+
+def test_logs_of_skipped_probes_are_named_whole() -> None:
+    log = f"/state/{'x' * 200}/cccccccccc-1.txt"
+    probes = (*searches.PROBES[:2], replace(searches.PROBES[2], log=log))
+    text = rendered(bisect_report(replace(searches.COMMITS, probes=probes)))
+    assert f"What they said:\n  {log}\n" in text
 
 
 def test_a_long_list_of_suspects_is_cut() -> None:
