@@ -167,16 +167,6 @@ def stage_representatives(config: Config) -> list[int]:
     return list(group_of(config, 0, "pp"))
 
 
-def first_rank(config: Config) -> int:
-    """Return a rank of the first stage, which holds the most microbatches in flight under 1F1B."""
-    return stage_representatives(config)[0]
-
-
-def last_rank(config: Config) -> int:
-    """Return the last rank of the world, which holds the loss; Megatron-LM logs memory there."""
-    return config.parallel.world_size - 1
-
-
 def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) -> ParallelState:
     """Return ``rank``'s place, with its process groups made on the default process group's backend.
 

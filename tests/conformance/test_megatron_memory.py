@@ -18,9 +18,10 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState, build_parallel_state, last_rank
+from oomscope.model.mesh import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 from oomscope.probe.gpus import find_gpu
+from oomscope.probe.ranks import chosen_ranks
 from oomscope.probe.sessions import SessionSettings
 from oomscope.probe.sim.session import SimSession
 from oomscope.units import KiB, MiB, TiB
@@ -159,7 +160,7 @@ def _no_group_left() -> Iterator[None]:
 
 def simulate(config: Config, gpu: str, workspace: str) -> tuple[int, int]:
     """Return the last rank's allocated bytes after two steps, and the peak."""
-    rank, world_size = last_rank(config), config.parallel.world_size
+    (rank,), world_size = chosen_ranks("last", config), config.parallel.world_size
     session = SimSession(
         SessionSettings(gpu=find_gpu(gpu), limit_bytes=TiB, cublas_workspace_config=workspace, rank=rank)
     )
