@@ -130,7 +130,7 @@ def _idle_run(m: Memory, block: int, enough: int) -> int:
 def _reserve(m: Memory, stream: int, pool: int) -> int:
     """Reserve addresses and return their one unmapped block."""
     page = page_of(m, pool)
-    block = new_segment(m, stream, pool, reservation_size(m, page), page)
+    block = new_segment(m, stream, pool, reservation_size(m[TOTAL], page), page)
     put_unmapped(m, block)
     return block
 
@@ -140,9 +140,9 @@ def page_of(m: Memory, pool: int) -> int:
     return SMALL_SEGMENT if pool == SMALL else m[LARGE_SEGMENT]
 
 
-def reservation_size(m: Memory, page: int) -> int:
-    """Return the addresses of one reservation: 9/8 of the device, in whole pages."""
-    return (m[TOTAL] + m[TOTAL] // 8 + page - 1) // page * page
+def reservation_size(total: int, page: int) -> int:
+    """Return the addresses of one reservation: 9/8 of the device's total, in whole pages."""
+    return (total + total // 8 + page - 1) // page * page
 
 
 def put_unmapped(m: Memory, block: int) -> None:

@@ -41,6 +41,7 @@ from oomscope.allocator.constants import (
     SEGMENT,
     SIZE,
     SMALL,
+    TOTAL,
 )
 from oomscope.allocator.driver import charge, insert_range, paged
 from oomscope.allocator.expandable import page_of, put_unmapped, reservation_size
@@ -123,7 +124,7 @@ def _reservation(m: Memory, runs: Sequence[AllocatorSegment], stream: int, pool:
     page = page_of(m, pool)
     base = runs[0].address - runs[0].offset
     end = runs[-1].address + runs[-1].total_size
-    size = max(reservation_size(m, page), (end - base + page - 1) // page * page)
+    size = max(reservation_size(m[TOTAL], page), (end - base + page - 1) // page * page)
     rest = segment_at(m, base, stream, pool, size, page)
     _take_addresses(m, base, size)
     rows = {}

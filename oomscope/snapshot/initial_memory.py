@@ -43,6 +43,8 @@ class InitialMemory:
         """Where each owner's reservation begins, as far as is known: the lowest address ever seen mapped."""
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
+        self.first_mapped: list[Owner] = []
+        """Whose pages the events map, in the order in which they first do."""
         self._trace = timeline.trace
         for segment in timeline.segments or ():
             owner = Owner(segment.stream, segment.segment_type, segment.is_expandable)
@@ -92,6 +94,8 @@ class InitialMemory:
             known.append((start, end, owner))
             self.bases[owner] = min(start, self.bases.get(owner, start))
             self.mapped.setdefault(owner, AddressRanges())
+            if owner not in self.first_mapped:
+                self.first_mapped.append(owner)
             owners[event] = owner
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
             owners[event] = _nearest(known, self._range(event)[0], int(trace.stream[event]))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,14 @@ from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.timeline import Timeline
 
 
+class Reservation(NamedTuple):
+    """A range of addresses that the driver reserved for an expandable segment."""
+
+    base: int
+    segment_type: str
+    """``small`` or ``large``, which decides the size of its pages."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class InitialState:
     """The allocator right before the first event."""
@@ -30,6 +39,8 @@ class InitialState:
     """Segments and blocks, whose ids are rows of the lifetimes; None where they cannot be known."""
     doubts: tuple[str, ...] = ()
     """What is assumed in it, or why it is unknown, for people."""
+    reservations: tuple[Reservation, ...] = ()
+    """Address ranges of expandable segments that were first mapped during the trace, in that order."""
 
 
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
@@ -52,7 +63,12 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
         return _unknown("segments from before the recording overlap")
     if layout.astray:
         return _unknown(f"{layout.astray} blocks from before the recording lie in no known segment")
-    return InitialState(held=layout.held(), doubts=tuple(layout.doubts()))
+    reservations = [
+        Reservation(memory.bases[owner], owner.segment_type)
+        for owner in memory.first_mapped
+        if not any(memory.mapped[owner])
+    ]
+    return InitialState(held=layout.held(), doubts=tuple(layout.doubts()), reservations=tuple(reservations))
 
 
 def _unknown(reason: str) -> InitialState:

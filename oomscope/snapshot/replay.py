@@ -5,14 +5,21 @@ Nothing is estimated: a setting cures a failure if the same requests in the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
 from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, ReplayOp, ReplayOutcome
 from oomscope.allocator import replay as run
+from oomscope.allocator.constants import SMALL_SEGMENT
+from oomscope.allocator.expandable import reservation_size
 from oomscope.snapshot.requests import Kind, Requests
+from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
+
+SIGN: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+"""What the allocator's dealings with the driver do to reserved bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +70,8 @@ class Replay:
     """The failed request succeeded when it was repeated at once."""
     segments: tuple[Segment, ...] = ()
     """The allocator's segments at the failure, or at the end."""
+    reserved: Curve = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False, repr=False)
+    """Reserved bytes right after each event of the trace, up to the last request."""
 
     @property
     def survives(self) -> bool:
@@ -70,15 +79,21 @@ class Replay:
         return self.failed_event is None
 
 
-def replay(requests: Requests, settings: AllocatorSettings, device: Device) -> Replay:
+def replay(
+    requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False
+) -> Replay:
     """Serve ``requests`` until one fails or all have passed.
 
     Args:
-        requests: what the program asked, see :func:`~oomscope.snapshot.requests.requests_of`.
+        requests: what the program asked, see :func:`~oomscope.snapshot.requests.requests_of`. Where the device is
+            too small for what the allocator held before, the blocks of then are packed afresh.
         settings: the allocator's, with the torch version whose rules count.
         device: the card.
+        at_recorded_addresses: see :func:`serve`.
     """
-    outcome = _run(requests, settings, device)
+    if requests.afresh is not None and requests.held_bytes > device.available_bytes:
+        requests = requests.afresh
+    outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
     failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
     allocator = outcome.allocator
     if not len(failed):
@@ -87,10 +102,12 @@ def replay(requests: Requests, settings: AllocatorSettings, device: Device) -> R
             margin_bytes=device.available_bytes - allocator.reserved_peak,
             retries=allocator.num_alloc_retries,
             segments=segments_of(allocator.segments()),
+            reserved=_reserved_curve(requests, outcome),
         )
     failure = int(failed[0])
     if failure + 1 < len(requests):
-        outcome = _run(requests.first(failure + 1), settings, device)
+        requests = requests.first(failure + 1)
+        outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
         allocator = outcome.allocator
     free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
     return Replay(
@@ -99,23 +116,61 @@ def replay(requests: Requests, settings: AllocatorSettings, device: Device) -> R
         retries=allocator.num_alloc_retries,
         failed_event=int(requests.event[failure]),
         segments=segments_of(allocator.segments()),
+        reserved=_reserved_curve(requests, outcome),
         repeated=_passes_again(outcome, requests, failure),
     )
 
 
-def _run(requests: Requests, settings: AllocatorSettings, device: Device) -> ReplayOutcome:
-    """Serve all requests, whichever fail."""
+def serve(
+    requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False
+) -> ReplayOutcome:
+    """Serve all requests, whichever fail.
+
+    Args:
+        requests: what the program asked.
+        settings: the allocator's.
+        device: the card.
+        at_recorded_addresses: the driver gives the addresses that it gave in the recording. They decide between equally
+            large blocks up to torch 2.11, and mean something only under the recorded settings.
+
+    Raises:
+        UsageError: the device is too small for what was held before the first request.
+    """
+    driver = Driver(device.total_bytes, min(device.total_bytes, device.taken_bytes))
+    if at_recorded_addresses:
+        driver = replace(driver, policy="recorded", addresses=_addresses(requests, settings, device))
     return run(
         requests.operations,
         requests.block,
         requests.size,
         requests.stream,
         settings=settings,
-        driver=Driver(device.total_bytes, min(device.total_bytes, device.taken_bytes)),
+        driver=driver,
         fraction=device.fraction,
         event_lag=None,
         held=requests.held,
     )
+
+
+def _addresses(requests: Requests, settings: AllocatorSettings, device: Device) -> tuple[tuple[int, int], ...]:
+    """Return the recorded addresses with their sizes: of segments, and of reservations on this device."""
+    pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
+    reservations = requests.initial.reservations if requests.initial else ()
+    return (
+        *requests.addresses,
+        *((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations),
+    )
+
+
+def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:
+    """Return the reserved bytes after each event; what was held before counts from the start."""
+    end = int(requests.event[-1]) + 1 if len(requests) else 0
+    change = np.zeros(end + 1, dtype=np.int64)
+    change[0] = requests.held_bytes
+    for event in outcome.events:
+        change[requests.event[event.op] + 1] += SIGN.get(event.action, 0) * event.size
+    curve: Curve = np.cumsum(change)[1:]
+    return curve
 
 
 def _passes_again(outcome: ReplayOutcome, requests: Requests, failure: int) -> bool:

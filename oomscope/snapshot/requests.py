@@ -72,6 +72,11 @@ class Requests:
     pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
     initial: InitialState | None = None
     """What the allocator holds before the first request; None: nothing."""
+    afresh: Requests | None = None
+    """The same without ``initial``: for settings under which the blocks from before would lie elsewhere, and for
+    devices too small to hold what was held."""
+    addresses: tuple[tuple[int, int], ...] = ()
+    """Address and size of each segment that the driver gave during the recording, in order."""
     private_pools: bool = False
     """The program had memory pools of its own; the requests go to the default one."""
 
@@ -82,6 +87,11 @@ class Requests:
     def held(self) -> Held:
         """What the allocator holds before the first request."""
         return (self.initial and self.initial.held) or Held()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the segments that the allocator holds before the first request."""
+        return sum(segment.total_size for segment in self.held.segments)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -162,8 +172,16 @@ def requests_of(
         event=event[order],
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
         initial=initial,
+        afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
+        addresses=_driver_addresses(timeline),
         private_pools=_has_private_pools(timeline),
     )
+
+
+def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
+    trace = timeline.trace
+    given = trace.action == Action.SEGMENT_ALLOC
+    return tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True))
 
 
 def _has_private_pools(timeline: Timeline) -> bool:
