@@ -5,14 +5,24 @@ Importing this package is cheap: no torch, numpy or pandas is loaded until a com
 
 from __future__ import annotations
 
-__all__ = ["Context", "Target", "__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oomscope.capture.recording import record
+    from oomscope.probe.target import Context, Target
+
+__all__ = ["Context", "Target", "__version__", "record"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Resolve the public names of the harness API lazily (PEP 562)."""
+    """Resolve the public names of the harness API and of the recorder lazily (PEP 562)."""
     if name in {"Target", "Context"}:
         from oomscope.probe import target
 
         return getattr(target, name)
+    if name == "record":
+        from oomscope.capture.recording import record
+
+        return record
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-Stacks = Literal["python", "all", "none"]
+from oomscope.capture.settings import Stacks
 
 
 class Refusal(NamedTuple):

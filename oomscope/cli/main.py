@@ -25,6 +25,7 @@ ERROR_SCHEMA_VERSION = 1
 COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
     "bisect": "oomscope.cli.bisect:bisect",
+    "record": "oomscope.cli.record:record",
     "config": "oomscope.cli.config:config",
     "completion": "oomscope.cli.completion:completion",
 }
@@ -61,6 +62,7 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     oomscope probe --preset llama3-8b --limit 80GiB     measure one configuration
     oomscope bisect v1.2..main --config train.yaml      find the commit at fault
     oomscope bisect good.yaml..bad.yaml                 find the configuration keys at fault
+    oomscope record -- torchrun train.py                keep snapshots of your own job
 
     Exit codes: 0 answered, 2 usage or input, 3 out of memory, 5 machine unfit, 6 the target failed,
     7 no answer, 70 internal, 130 interrupted (docs/exit-codes.md).

@@ -1,0 +1,140 @@
+"""``oomscope.record``: records the allocator's history round any training code and keeps it where it matters.
+
+A snapshot is written at the first failing allocation, before anything unwinds; when the block ends; when the process
+is asked to end; and whenever the program wants one. The program comes first: recording never initialises CUDA, never
+swallows an error, and what goes wrong with it becomes a line on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ContextDecorator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from oomscope.capture import names, owner
+from oomscope.capture.messages import Messages
+from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
+
+if TYPE_CHECKING:
+    from oomscope.capture.running import Running
+
+
+def record(
+    path: str | os.PathLike[str] = "snap-{rank}.pickle",
+    *,
+    max_entries: int = MAX_ENTRIES,
+    stacks: Stacks = "python",
+    every: int | None = None,
+    force: bool = False,
+    strict: bool = False,
+    quiet: bool = False,
+) -> Recording:
+    """Return a recording of the CUDA allocator, for a ``with`` statement or as a decorator of a function.
+
+    The snapshot of the first out-of-memory error is ``snap-0.oom.pickle``, written at the failing allocation; that of
+    the end ``snap-0.pickle``. ``oomscope explain`` reads them, and so does https://pytorch.org/memory_viz.
+
+    Args:
+        path: name of the snapshot, with the fields ``{rank}``, ``{time}``, ``{host}`` and ``{pid}``; ``.gz`` or
+            ``.zst`` at its end compresses. A name that is taken gets a number.
+        max_entries: how many events to keep for each device; the oldest are dropped.
+        stacks: ``python``; ``all`` for C++ frames as well, which make writing take minutes; or ``none``.
+        every: write a snapshot after each so many steps as well (``snap-0.step100.pickle``).
+        force: replace files that are there.
+        strict: raise where recording cannot start. Otherwise that is a line on standard error.
+        quiet: print warnings only.
+
+    Raises:
+        InputError: an argument cannot be meant.
+    """
+    return Recording(
+        Settings(
+            path=os.fspath(path),
+            max_entries=max_entries,
+            stacks=stacks,
+            every=every,
+            force=force,
+            strict=strict,
+            quiet=quiet,
+        )
+    )
+
+
+class Recording(ContextDecorator):
+    """One recording; made by :func:`record`. Entered again it starts anew."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = replace(settings, path=names.anchored(settings.path))
+        self._messages = Messages(quiet=settings.quiet, strict=settings.strict)
+        self._now: Running | None = None
+        self._wanted = False
+
+    def _recreate_cm(self) -> Self:
+        """Give every call of a decorated function a recording of its own (:class:`contextlib.ContextDecorator`)."""
+        return type(self)(self._settings)
+
+    def __enter__(self) -> Self:
+        """Start to record, now or as soon as CUDA is used.
+
+        Raises:
+            MachineUnfitError: ``strict`` is set and there is no CUDA, or somebody else records.
+        """
+        import torch
+
+        if (present := owner.present_owner()) is not None:
+            self._messages.refuse(f"{present} records this process already")
+        elif not torch.cuda.is_available():
+            self._messages.refuse("torch finds no CUDA device")
+        else:
+            self.arm()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        """Write the last snapshot and record no more; whatever leaves the block passes through."""
+        if self._wanted and self._now is None:
+            self._messages.say("nothing was recorded: the program did not use CUDA")
+        if self._now is not None:
+            self._now.end(error)
+        self._wanted, self._now = False, None
+
+    def arm(self) -> None:
+        """Record as soon as CUDA is used, or from now on where it is in use."""
+        import torch
+
+        self._wanted = True
+        if torch.cuda.is_initialized():
+            self._begin()
+        else:
+            torch.cuda._lazy_call(self._begin)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether events are being recorded in this process."""
+        return self._now is not None and self._now.is_of_this_process
+
+    def step(self) -> None:
+        """Say that a training step is complete. Without it, one is when the first optimizer has stepped again."""
+        if self._now is not None:
+            self._now.steps.tell()
+
+    def dump(self, name: str = "now") -> Path | None:
+        """Write a snapshot now, as ``snap-0.NAME.pickle``; return its path, or None where nothing could be written."""
+        return None if self._now is None else self._now.keep("asked", name)
+
+    def _begin(self) -> None:
+        """Take torch's call: CUDA is in use, or is being initialised."""
+        if self._wanted and self._now is None:
+            self._now = self._messages.attempt("cannot record", self._running)
+
+    def _running(self) -> Running | None:
+        from oomscope.capture.running import Running
+
+        if (present := owner.present_owner()) is not None:
+            self._messages.refuse(f"{present} records this process already")
+            return None
+        return Running(self._settings, self._messages)
