@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.errors import AllocatorConfError
-from oomscope.snapshot.replay import Device, Replay, replay
+from oomscope.snapshot.replay import Device, Replay, fitting, replay
 from oomscope.snapshot.requests import Requests, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Trace
@@ -30,11 +31,17 @@ WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The rows of the table, and the replay under the recorded settings."""
+    """The rows of the table, and the replays behind them."""
 
     rows: tuple[FixTried, ...]
     """The recorded settings first."""
-    baseline: Replay
+    outcomes: tuple[Replay, ...]
+    """How the requests went, row by row."""
+
+    @property
+    def baseline(self) -> Replay:
+        """The replay under the recorded settings."""
+        return self.outcomes[0]
 
     @property
     def cures(self) -> tuple[str, ...]:
@@ -69,10 +76,15 @@ def try_settings(
     rules: Rules,
     device: Device,
     *,
-    candidates: tuple[str, ...] | None = None,
+    candidates: Sequence[str] | None = None,
     baseline: Replay | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Tried:
     """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
+
+    Where the state before the first request was recovered, settings begin with it as well, for what the allocator
+    held then it also holds under them; but not those that switch expandable segments, since the segments of then are
+    not theirs: they begin with the blocks packed afresh.
 
     Args:
         requests: what the program asked.
@@ -80,20 +92,29 @@ def try_settings(
         device: the card.
         candidates: settings to add; None: all that are worth trying on this device.
         baseline: the replay under ``rules``, where it was made already.
+        announce: is told of each setting before it is tried.
 
     Raises:
         AllocatorConfError: the recorded settings cannot be replayed.
     """
     if candidates is None:
         candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
-    baseline = baseline or replay(requests, rules.settings(), device)
-    rows = [_row(AS_RECORDED, rules.conf, baseline, requests)]
+    recorded = rules.settings()
+    if announce and not baseline:
+        announce(AS_RECORDED)
+    outcomes = [baseline or replay(requests, recorded, device, at_recorded_addresses=True)]
+    rows = [_row(AS_RECORDED, rules.conf, outcomes[0], fitting(requests, device))]
     for addition in candidates:
         conf = merged(rules.conf, addition)
         settings = _settings_if_known(conf, rules.torch_version)
-        if conf != merged(rules.conf, "") and settings is not None:
-            rows.append(_row(addition, conf, replay(requests, settings, device), requests))
-    return Tried(rows=tuple(rows), baseline=baseline)
+        if conf == merged(rules.conf, "") or settings is None:
+            continue
+        if announce:
+            announce(addition)
+        begun = requests if settings.expandable_segments == recorded.expandable_segments else requests.begun_afresh
+        outcomes.append(replay(begun, settings, device))
+        rows.append(_row(addition, conf, outcomes[-1], fitting(begun, device)))
+    return Tried(rows=tuple(rows), outcomes=tuple(outcomes))
 
 
 def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:

@@ -53,7 +53,8 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
         settings: the recorded ones; they round sizes.
     """
     if timeline.segments is None:
-        return _unknown("the segments at the end are unknown")
+        begins_empty = timeline.initial_live_bytes == 0
+        return InitialState(held=None) if begins_empty else _unknown("the segments at the end are unknown")
     memory = InitialMemory(timeline)
     if memory.contradictions:
         return _unknown(f"{memory.contradictions} segment events contradict the segments at the end")

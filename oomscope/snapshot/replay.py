@@ -91,8 +91,7 @@ def replay(
         device: the card.
         at_recorded_addresses: see :func:`serve`.
     """
-    if requests.afresh is not None and requests.held_bytes > device.available_bytes:
-        requests = requests.afresh
+    requests = fitting(requests, device)
     outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
     failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
     allocator = outcome.allocator
@@ -119,6 +118,11 @@ def replay(
         reserved=_reserved_curve(requests, outcome),
         repeated=_passes_again(outcome, requests, failure),
     )
+
+
+def fitting(requests: Requests, device: Device) -> Requests:
+    """Return ``requests``, begun afresh where the device is too small for what the allocator held before them."""
+    return requests if requests.held_bytes <= device.available_bytes else requests.begun_afresh
 
 
 def serve(

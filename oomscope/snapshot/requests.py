@@ -73,8 +73,7 @@ class Requests:
     initial: InitialState | None = None
     """What the allocator holds before the first request; None: nothing."""
     afresh: Requests | None = None
-    """The same without ``initial``: for settings under which the blocks from before would lie elsewhere, and for
-    devices too small to hold what was held."""
+    """The same where ``initial`` holds nothing."""
     addresses: tuple[tuple[int, int], ...] = ()
     """Address and size of each segment that the driver gave during the recording, in order."""
     private_pools: bool = False
@@ -92,6 +91,11 @@ class Requests:
     def held_bytes(self) -> int:
         """Bytes of the segments that the allocator holds before the first request."""
         return sum(segment.total_size for segment in self.held.segments)
+
+    @property
+    def begun_afresh(self) -> Requests:
+        """The same requests on an allocator that holds nothing: first those for the blocks from before."""
+        return self.afresh or self
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.gaps import gaps_of, request_as_seen
 from oomscope.snapshot.headline import elsewhere_headline, headline_of, headroom_headline
+from oomscope.snapshot.initial_state import recover
 from oomscope.snapshot.leaks import find_leak
 from oomscope.snapshot.replay import Device, Replay, replay
 from oomscope.snapshot.requests import Last, Requests, requests_of
@@ -123,7 +124,7 @@ class _Case:
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
             leak=leak,
-            fixes=try_settings(requests_of(self.timeline), self.rules, self.device, candidates=EXPANDABLE).rows,
+            fixes=try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE).rows,
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )
@@ -181,11 +182,15 @@ class _Case:
     def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
         """Return the requests up to the failure, read such that their replay fails there too if it can."""
         for pending in (False, True):
-            requests = requests_of(self.timeline, last, pending_at_last=pending)
-            outcome = replay(requests, self.rules.settings(), self.device)
+            requests = self._requests(last, pending_at_last=pending)
+            outcome = replay(requests, self.rules.settings(), self.device, at_recorded_addresses=True)
             if outcome.failed_event == last.event:
                 break
         return requests, outcome
+
+    def _requests(self, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
+        initial = recover(self.timeline, self.rules.settings())
+        return requests_of(self.timeline, last, pending_at_last=pending_at_last, initial=initial)
 
     def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
         """Return what is counted at the failure, before any judgement."""
@@ -242,7 +247,8 @@ class _Case:
         """Return whether the requests pass on the same device with no other process on it."""
         if not self.device.other_process_bytes:
             return False
-        return replay(requests, self.rules.settings(), self.device.without_other_processes()).survives
+        alone = self.device.without_other_processes()
+        return replay(requests, self.rules.settings(), alone, at_recorded_addresses=True).survives
 
     def _event(self, failure: FailedRequest) -> int:
         return len(self.timeline.trace) if failure.event is None else failure.event
