@@ -29,8 +29,10 @@ def short_path(path: str, parts: int = 3) -> str:
 
 
 def site_text(site: Site | None) -> str:
-    """Return ``…/model/mlp.py:88 forward``."""
-    return f"{short_path(site.file)}:{site.line} {site.function}" if site else "an unknown line"
+    """Return ``…/model/mlp.py:88 forward``; of a place without a file, such as an operator, its name."""
+    if site is None:
+        return "an unknown line"
+    return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
 
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:

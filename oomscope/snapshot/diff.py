@@ -111,7 +111,7 @@ class Named:
     text: Text = no_text
 
 
-def diff(before: Named, after: Named, *, device: int | None = None) -> Difference:
+def diff(before: Named, after: Named, *, device: int | None = None, phase: str = "") -> Difference:
     """Return what grew from ``before`` to ``after``.
 
     Devices are compared with those of the same index; where each side has but one, these two.
@@ -120,11 +120,12 @@ def diff(before: Named, after: Named, *, device: int | None = None) -> Differenc
         before: the first snapshot, A.
         after: the second, B.
         device: compare this one alone.
+        phase: compare the peaks inside this phase, such as ``backward``; empty: each side's own peak.
 
     Raises:
-        InputError: a side does not have the device, or they have none in common.
+        InputError: a side does not have the device or the phase, or they have no device in common.
     """
-    old, new = _sides(before, device), _sides(after, device)
+    old, new = _sides(before, device, phase), _sides(after, device, phase)
     pairs = [(index, index) for index in old if index in new]
     if len(old) == len(new) == 1:
         pairs = list(zip(old, new, strict=True))
@@ -143,16 +144,22 @@ def diff(before: Named, after: Named, *, device: int | None = None) -> Differenc
     )
 
 
-def _sides(named: Named, device: int | None) -> dict[int, Side]:
+def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:
     """Return the devices that have something to compare, or the one that is wanted."""
     snapshot = named.snapshot
     timelines = [Timeline.of(trace, snapshot.segments) for trace in snapshot.traces]
-    sides = {each.trace.device: Side(snapshot, each) for each in timelines if each.trace or each.segments}
-    if device is None:
-        return sides
-    if device not in sides:
-        raise InputError(f"it holds nothing of device {device}", where=named.file, remedy=f"it has {_listed(sides)}")
-    return {device: sides[device]}
+    sides = {each.trace.device: Side(snapshot, each, phase) for each in timelines if each.trace or each.segments}
+    if device is not None:
+        if device not in sides:
+            raise InputError(
+                f"it holds nothing of device {device}", where=named.file, remedy=f"it has {_listed(sides)}"
+            )
+        sides = {device: sides[device]}
+    for index, side in sides.items():
+        if phase and phase not in side.phase_peaks():
+            known = ", ".join(side.phase_peaks()) or "no phase that is known"
+            raise InputError(f"device {index} has no phase {phase}", where=named.file, remedy=f"it has {known}")
+    return sides
 
 
 def _listed(devices: Iterable[int]) -> str:

@@ -72,15 +72,21 @@ class Side:
     Args:
         snapshot: what was recorded.
         timeline: the device's curves.
+        phase: look for the peak in this phase alone, one of :meth:`phase_peaks`; empty: anywhere.
     """
 
     snapshot: Snapshot
     timeline: Timeline
+    phase: str = ""
 
     @cached_property
     def event(self) -> int:
         """Where live bytes peak."""
-        return self.timeline.peak_event()
+        if not self.phase:
+            return self.timeline.peak_event()
+        number, names = self._phases
+        inside = np.flatnonzero(np.isin(number, [index for index, name in enumerate(names) if name == self.phase]))
+        return int(inside[self.timeline.live[inside].argmax()])
 
     @cached_property
     def sites(self) -> tuple[SiteBytes, ...]:

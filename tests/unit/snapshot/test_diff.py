@@ -196,6 +196,16 @@ def test_what_cannot_be_compared_is_said(before, device, message):
         diff(Named("a", before), Named("b", recorded((1, 1, ""))), device=device)
 
 
+def test_peaks_inside_one_phase_are_compared():
+    before = recorded((100, 7, "forward"), (50, 8, "backward"))
+    after = recorded((100, 7, "forward"), (10, 7, "forward"), (50, 8, "backward"))
+    (device,) = diff(Named("a", before), Named("b", after), phase="forward").devices
+    assert (device.before.live_bytes, device.after.live_bytes, device.after.phase) == (100, 110, "forward")
+    assert sum(row.delta_bytes for row in device.lines) == 10
+    with pytest.raises(InputError, match="a: device 0 has no phase optimizer; it has forward, backward"):
+        diff(Named("a", before), Named("b", after), phase="optimizer")
+
+
 def test_facts_tell_what_failed_and_whether_categories_are_inferred():
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 0, 100)
