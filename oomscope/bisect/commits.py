@@ -10,6 +10,7 @@ brought in is a line of its own (:func:`Repository.merged_line`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -204,13 +205,26 @@ class Repository:
         return ["" if line.endswith(" missing") else line for line in lines]
 
     def read_file(self, commit: Commit, path: str) -> bytes | None:
-        """Return the content of the file ``path`` at ``commit``; None where there is no such file."""
+        """Return the content of the file ``path`` at ``commit``; None where there is no such file.
+
+        Raises:
+            GitError: it is a symbolic link, or an object is missing.
+        """
         with reading(self.common) as repo:
             try:
                 found = _commit(repo, commit.hash).tree.join(path)
             except KeyError:
                 return None
-            return bytes(found.data_stream.read()) if found.type == "blob" else None
+            if found.type != "blob":
+                return None
+            content = bytes(found.data_stream.read())
+            if found.mode == found.link_mode:
+                raise GitError(
+                    f"is a symbolic link to {os.fsdecode(content)}",
+                    where=f"{commit.short}:{path}",
+                    remedy="give the file that it points to",
+                )
+            return content
 
     def _touching(self, after: Commit, until: Commit, paths: Sequence[str]) -> frozenset[str] | None:
         """Return the hashes of the commits of a line that touch ``paths``; None where there are no paths."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
 from oomscope.probe.fingerprint import fingerprint
+from oomscope.probe.harness import harness_files
 from oomscope.probe.job import BundledTarget, ProbeJob
 
 KEY_VERSION = 2
@@ -53,12 +54,15 @@ class Content:
     tree: str = ""
     """Hash of the tree of files under test (submodules included, by their commits)."""
     harness: str = ""
-    """Hash of the harness file's bytes."""
+    """Hash of the harness and of the modules beside it that it imports."""
 
     @classmethod
     def of(cls, tree: str, harness: Path) -> Content:
         """Return the content of a checkout of ``tree`` under the file ``harness``."""
-        return cls(tree=tree, harness=hashlib.sha256(harness.read_bytes()).hexdigest())
+        names = {file: file.relative_to(harness.parent).as_posix() for file in harness_files(harness)}
+        names[harness] = ""  # what it is called does not matter
+        digests = {name: hashlib.sha256(file.read_bytes()).hexdigest() for file, name in names.items()}
+        return cls(tree=tree, harness=digest_of(digests))
 
 
 @dataclass(frozen=True, kw_only=True)

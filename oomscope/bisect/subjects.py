@@ -14,6 +14,8 @@ from oomscope.bisect.commits import Commit, Repository
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Content
 from oomscope.errors import ConfigError, GitError, UsageError
+from oomscope.probe.card import check_card
+from oomscope.probe.harness import check_harness
 from oomscope.probe.job import HarnessTarget
 from oomscope.probe.jobs import bundled_job, harness_job
 from oomscope.probe.ranks import chosen_ranks
@@ -67,12 +69,12 @@ def subject_of(choice: ConfigInRepo | HarnessFile, repository: Repository, check
     """Return the subject that ``choice`` names in ``repository``, with ``checkout`` as the place for clones.
 
     Raises:
-        UsageError: the path leads out of the repository, or there is no such harness.
+        UsageError: the path leads out of the repository.
+        HarnessError: the harness file cannot be one.
     """
     if isinstance(choice, ConfigInRepo):
         return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides)
-    if not choice.path.is_file():
-        raise UsageError("no such harness file", where=str(choice.path), remedy="give --harness a Python file")
+    check_harness(choice.path)
     return HarnessSubject(repository, choice, Checkout(repository, checkout))
 
 
@@ -132,9 +134,11 @@ class ConfigSubject:
         if text is None:
             return Untestable(f"no file {self.path} in this commit")
         try:
-            return load_text(text, source=f"{commit.short}:{self.path}", overrides=self.overrides).config
+            loaded = load_text(text, source=f"{commit.short}:{self.path}", overrides=self.overrides)
+            check_card(loaded)
         except ConfigError as error:
             return Untestable(str(error))
+        return loaded.config
 
 
 @dataclass(frozen=True)

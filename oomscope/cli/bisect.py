@@ -34,7 +34,12 @@ class PathsAfterDashes(click.Command):
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure each commit's own code: a file with setup(ctx).")
 @click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
 @click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
-@click.option("--deadline", type=float, metavar="SECONDS", help="End the search after this long, with its suspects.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End the search after this long, with its suspects.",
+)
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")

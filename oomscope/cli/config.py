@@ -20,9 +20,13 @@ preset_option = click.option("--preset", metavar="NAME", shell_complete=complete
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-@click.group()
-def config() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def config(ctx: click.Context) -> ExitCode:
     """Show, check or describe configurations."""
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
+    return ExitCode.USAGE
 
 
 @config.command()
@@ -31,7 +35,10 @@ def config() -> None:
 @json_option
 def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
     """Print the whole configuration: what the file or preset sets, overrides, and every default."""
+    from oomscope.probe.card import check_card
+
     loaded = config_source(words, preset).load()
+    check_card(loaded)
     document = loaded.config.model_dump(mode="json")
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "config": document})
@@ -50,7 +57,10 @@ def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
 @json_option
 def check(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
     """Check a configuration against the rules of Megatron-Core and what is modelled here."""
+    from oomscope.probe.card import check_card
+
     loaded = config_source(words, preset).load(enforce=False)
+    check_card(loaded)
     broken = [finding for finding in loaded.findings if finding.is_fatal]
     if as_json:
         findings = [_finding_document(finding, loaded.where(finding.keys)) for finding in loaded.findings]

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
-    from oomscope.probe.result import ProbeResult
+    from oomscope.probe.result import ErrorKind, ProbeResult
+
+
+_FAILURES: dict[ErrorKind | None, ExitCode] = {"unfit": ExitCode.MACHINE_UNFIT, "usage": ExitCode.USAGE}
+"""Failures that are not the target's."""
 
 
 def probe_exit_code(result: ProbeResult) -> ExitCode:
@@ -16,5 +20,5 @@ def probe_exit_code(result: ProbeResult) -> ExitCode:
         return ExitCode.OK
     if result.outcome == "oom":
         return ExitCode.OOM
-    unfit = result.failure is not None and result.failure.kind == "unfit"
-    return ExitCode.MACHINE_UNFIT if unfit else ExitCode.TARGET_FAILED
+    kind = result.failure.kind if result.failure else None
+    return _FAILURES.get(kind, ExitCode.TARGET_FAILED)

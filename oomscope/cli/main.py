@@ -25,6 +25,7 @@ ERROR_SCHEMA_VERSION = 1
 COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
     "bisect": "oomscope.cli.bisect:bisect",
+    "explain": "oomscope.cli.explain:explain",
     "record": "oomscope.cli.record:record",
     "config": "oomscope.cli.config:config",
     "completion": "oomscope.cli.completion:completion",

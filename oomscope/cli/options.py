@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from oomscope.errors import OomscopeError
 from oomscope.units import parse_size
 
+if TYPE_CHECKING:
+    from oomscope.config.overrides import Override
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SETTINGS = {
     "backend": "probe.backend",
     "rank": "probe.rank",
+    "world_size": "probe.world_size",
     "iterations": "probe.iterations",
     "timeout": "probe.timeout_s",
     "limit": "device.limit",
     "gpu": "device.gpu",
 }
 """Option to configuration key."""
+MOST = 2**31 - 1
+"""The most that a count in a configuration can be."""
 
 
 class Size(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
@@ -48,16 +54,28 @@ def measurement_options(command: Command) -> Command:
         click.option("--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."),
         click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb."),
         click.option("--backend", type=click.Choice(["auto", "sim", "cuda"]), help="Where to measure (default: auto)."),
-        click.option("--iterations", type=click.IntRange(min=1), help="Training steps (default: 2)."),
+        click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
         click.option("--timeout", type=float, metavar="SECONDS", help="End a probe after this long (default: 600)."),
         click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
+        click.option(
+            "--world-size",
+            type=click.IntRange(1, MOST),
+            metavar="N",
+            help="With --harness: ranks of the world that it sees, one of which is played (default: 1).",
+        ),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def settings_overrides(given: dict[str, Any]) -> list[str]:
+def settings_overrides(given: dict[str, Any]) -> list[Override]:
     """Take the options of a measurement out of ``given`` and return the overrides that they stand for."""
-    values = {key: given.pop(option) for option, key in SETTINGS.items()}
-    return [f"{key}={value}" for key, value in values.items() if value is not None]
+    from oomscope.config.overrides import Override
+
+    values = {option: given.pop(option) for option in SETTINGS}
+    return [
+        Override(f"{SETTINGS[option]}={value}", written=f"--{option.replace('_', '-')} {value}")
+        for option, value in values.items()
+        if value is not None
+    ]

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oomscope.errors import InputError
+from oomscope.errors import InputError, UsageError
 from oomscope.files import write_whole
 from oomscope.printable import printable
 
@@ -59,6 +59,24 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
         raise InputError("file exists", where=str(path), remedy="choose another name or give --force")
     if not path.absolute().parent.is_dir():
         raise InputError("its folder does not exist", where=str(path), remedy="make the folder first")
+
+
+def refuse_one_place(*places: tuple[str, Path | None]) -> None:
+    """Refuse, before any work is done, to write two files to one place, or one over what is read.
+
+    Args:
+        places: each an option, or what else names the file, and the path; None where it is not given.
+
+    Raises:
+        UsageError: two of them are one file, also by way of links.
+    """
+    names: dict[Path, str] = {}
+    for name, path in places:
+        if path is None:
+            continue
+        other = names.setdefault(path.resolve(), name)
+        if other != name:
+            raise UsageError(f"{other} and {name} name one file", where=str(path), remedy="give each of them its own")
 
 
 def write_file(path: Path, text: str) -> None:

@@ -35,6 +35,7 @@ def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, sn
 
     Raises:
         UsageError: the options contradict each other.
+        HarnessError: the harness file cannot be one.
         ConfigError: the configuration is wrong.
     """
     if harness is None and repo is not None:
@@ -47,28 +48,13 @@ def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, sn
     return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
 
 
-def check_card(config: Config) -> None:
-    """Find the user's mistakes in card and allocator settings before anything is measured.
-
-    Raises:
-        UsageError: no card goes by that name.
-        AllocatorConfError: torch would not take the allocator's configuration.
-    """
-    from oomscope.allocator.settings import AllocatorSettings
-    from oomscope.probe.gpus import find_gpu
-
-    if config.device.gpu is not None:
-        find_gpu(config.device.gpu)
-    version = config.allocator.torch_version
-    AllocatorSettings.parse(config.allocator.conf, **({} if version is None else {"torch_version": version}))
-
-
 def _bundled_plan(source: ConfigSource) -> Plan:
+    from oomscope.probe.card import check_card
     from oomscope.probe.jobs import bundled_job
     from oomscope.probe.ranks import chosen_ranks
 
     loaded = source.load()
-    check_card(loaded.config)
+    check_card(loaded)
     return Plan(
         job=bundled_job(loaded.config),
         ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
@@ -78,6 +64,7 @@ def _bundled_plan(source: ConfigSource) -> Plan:
 
 
 def _harness_plan(source: ConfigSource, harness: Path, repo: Path) -> Plan:
+    from oomscope.probe.harness import check_harness
     from oomscope.probe.job import HarnessTarget
     from oomscope.probe.jobs import harness_job
     from oomscope.probe.ranks import chosen_ranks
@@ -86,9 +73,10 @@ def _harness_plan(source: ConfigSource, harness: Path, repo: Path) -> Plan:
         raise UsageError(
             f"both --harness and {source.title}", remedy="a harness brings its own model: name one of them"
         )
-    for path, what in ((harness, "harness file"), (repo, "checkout")):
-        if not path.exists():
-            raise UsageError(f"no such {what}", where=str(path))
+    check_harness(harness)
+    if not repo.is_dir():
+        what = "is no directory" if repo.exists() else "no such checkout"
+        raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
     target = HarnessTarget(harness=str(harness.absolute()), repo=str(repo.absolute()))
     title = f"{repo.absolute().name} through {harness.name}"
@@ -98,15 +86,24 @@ def _harness_plan(source: ConfigSource, harness: Path, repo: Path) -> Plan:
 def harness_settings(overrides: Sequence[str]) -> Config:
     """Return a configuration whose sections allocator, device and probe say how a harness is measured.
 
+    Its world has ``probe.world_size`` ranks, all replicas of each other as far as a configuration can say.
+
     Raises:
-        UsageError: an override is about the bundled model.
+        UsageError: an override is about the bundled model, or asks for ``worst`` of ranks that nothing tells apart.
+        ConfigError: an override is wrong.
     """
     from oomscope.config.load import load_preset
+    from oomscope.probe.card import check_card
 
     for override in overrides:
         if override.partition(".")[0] not in HARNESS_SECTIONS:
             allowed = ", ".join(HARNESS_SECTIONS)
             raise UsageError(f"{override} says nothing to a harness", remedy=f"only the sections {allowed} do")
-    settings = load_preset(ANY_MODEL, overrides).config
-    check_card(settings)
-    return settings
+    world_size = load_preset(ANY_MODEL, overrides, enforce=False).config.probe.world_size or 1
+    loaded = load_preset(ANY_MODEL, (*overrides, f"parallel.data_parallel_size={world_size}"))
+    check_card(loaded)
+    if loaded.config.probe.rank == "worst" and world_size > 1:
+        raise UsageError(
+            "nothing tells which ranks of a harness differ", where="--rank worst", remedy="give a rank's number"
+        )
+    return loaded.config

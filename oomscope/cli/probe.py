@@ -9,11 +9,19 @@ import click
 
 from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
-from oomscope.cli.output import keep_log, print_json, print_report, refuse_existing, remark, write_file
+from oomscope.cli.output import (
+    keep_log,
+    print_json,
+    print_report,
+    refuse_existing,
+    refuse_one_place,
+    remark,
+    write_file,
+)
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source
-from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, write_probe_tables
+from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
 from oomscope.errors import ConfigError
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
@@ -54,10 +62,13 @@ def probe(
     CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys, such as
     recompute.recompute_granularity=full.
     """
+    source = config_source(words, preset, settings_overrides(settings))
+    read = [("the configuration", source.path), ("--harness", harness)]
+    written = [("--snapshot", snapshot), ("--html", html), *table_files(tables, PROBE_TABLES)]
+    refuse_one_place(*read, *written)
     refuse_existing(snapshot, force=force, option="--snapshot")
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, PROBE_TABLES, force=force)
-    source = config_source(words, preset, settings_overrides(settings))
     try:
         plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
     except ConfigError as error:
@@ -83,7 +94,8 @@ def probe(
     if tables is not None:
         write_probe_tables(tables, result, plan.job)
     if result.failure and result.failure.detail and not as_json:
-        remark(f"What the target said: {keep_log(result.failure.detail)}")
+        log = keep_log(result.failure.detail)
+        remark(f"What the target said: {log or 'lost, for no file can be written'}")
     if git_bisect:
         return git_bisect_code(result)
     return probe_exit_code(result)

@@ -47,6 +47,13 @@ def refuse_existing_tables(directory: Path | None, names: Sequence[str], *, forc
         refuse_existing(directory, force=force, option="--csv")
 
 
+def table_files(directory: Path | None, names: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return what ``--csv`` writes, for :func:`~oomscope.cli.output.refuse_one_place`."""
+    if directory is None:
+        return []
+    return [("--csv", path) for path in (directory, *(directory / _file(name) for name in names))]
+
+
 def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> None:
     """Write the tables of a probe; ``events`` is one of them where its snapshot was written.
 

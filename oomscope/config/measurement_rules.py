@@ -9,6 +9,11 @@ from oomscope.units import format_size
 _OOMSCOPE = "oomscope docs/configuration.md"
 
 
+def counted(ranks: int) -> str:
+    """Return ``1 rank``, ``8 ranks``."""
+    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+
+
 def _nothing_left(config: Config) -> bool:
     limit = config.device.limit
     return limit is not None and config.device.non_torch_bytes + config.device.other_process_bytes >= limit
@@ -33,8 +38,11 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
         keys=("probe.rank", "parallel.data_parallel_size"),
         applies=lambda config: isinstance(config.probe.rank, int) and config.probe.rank >= config.parallel.world_size,
         summary="The rank that is measured is one of the world.",
-        message=lambda config: f"a world of {config.parallel.world_size} ranks has no rank {config.probe.rank}",
-        remedy="set probe.rank below TP * PP * CP * DP, or to first, last or worst",
+        message=lambda config: f"a world of {counted(config.parallel.world_size)} has no rank {config.probe.rank}",
+        remedy=(
+            "set probe.rank below the size of the world (TP * PP * CP * DP; a harness's --world-size), "
+            "or to first, last or worst"
+        ),
         source=_OOMSCOPE,
     ),
     Rule(
@@ -47,6 +55,17 @@ MEASUREMENT_RULES: tuple[Rule, ...] = (
             f"{format_size(config.device.non_torch_bytes + config.device.other_process_bytes)} of others"
         ),
         remedy="raise device.limit, or lower device.non_torch_bytes and device.other_process_bytes",
+        source=_OOMSCOPE,
+    ),
+    Rule(
+        id="D4",
+        keys=("probe.world_size",),
+        applies=lambda config: config.probe.world_size not in {None, config.parallel.world_size},
+        summary="The world of a configuration is the product of its parallel sizes.",
+        message=lambda config: (
+            f"the parallel sizes make a world of {counted(config.parallel.world_size)}, not {config.probe.world_size}"
+        ),
+        remedy="leave it out (it is for a harness), or set the parallel sizes",
         source=_OOMSCOPE,
     ),
 )

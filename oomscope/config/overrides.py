@@ -15,11 +15,24 @@ from oomscope.config.settings import Layer, Setting, unknown_key
 from oomscope.config.yaml_tree import read_yaml
 
 
+class Override(str):
+    """``section.key=value`` for which the user wrote something else: what that was, messages call it by."""
+
+    __slots__ = ("written",)
+    written: str
+
+    def __new__(cls, text: str, written: str | None = None) -> Override:
+        """Return the override ``text`` that stands for ``written``, such as ``--limit 80GiB``."""
+        override = super().__new__(cls, text)
+        override.written = written or f"override {text}"
+        return override
+
+
 def layer_of_overrides(overrides: Sequence[str]) -> Layer:
     """Return what the overrides set; the last of several for one key counts."""
     layer = Layer()
     for text in overrides:
-        where = f"override {text if len(text) <= 80 else text[:79] + '…'}"
+        where = _cut(text.written if isinstance(text, Override) else f"override {text}")
         name, equals, value = text.partition("=")
         section, _, key = name.strip().partition(".")
         if not equals:
@@ -33,6 +46,10 @@ def layer_of_overrides(overrides: Sequence[str]) -> Layer:
         else:
             _add(layer, section, key, value, where)
     return layer
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 90 else text[:89] + "…"
 
 
 def _with_section(key: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from oomscope.probe.fingerprint import versions
+from oomscope.probe.fingerprint import installed_torch, versions
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
@@ -69,7 +69,7 @@ def analyse(
             for row in timeline.phase_peaks()
         ),
         oom=oom_of(out_of_memory, measurement.trace, rule) if out_of_memory else None,
-        verdict=verdict_of(job, measurement, out_of_memory),
+        verdict=verdict_of(job, measurement, out_of_memory, rule),
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
@@ -153,7 +153,10 @@ def oom_of(failed: FailedAllocation | RefusedElsewhere, trace: Trace, rule: Site
 
 
 def verdict_of(
-    job: ProbeJob, measurement: Measurement, out_of_memory: FailedAllocation | RefusedElsewhere | None
+    job: ProbeJob,
+    measurement: Measurement,
+    out_of_memory: FailedAllocation | RefusedElsewhere | None,
+    rule: SiteRule,
 ) -> Verdict:
     """Return why the run failed, or what room it has: the same rules for a probe and for anybody's snapshot file."""
     budget = measurement.device
@@ -172,6 +175,7 @@ def verdict_of(
         segments=measurement.snapshot.segments,
         failure=_failure(out_of_memory, measurement.trace),
         demand_after=measurement.demand_after,
+        choose=rule.site_of,
     )
 
 
@@ -191,11 +195,6 @@ def _failure(
         stream=int(trace.stream[failed.event]) if failed.event is not None else 0,
         segments=failed.segments,
     )
-
-
-def installed_torch() -> str:
-    """Return the installed torch's version, such as ``2.13``."""
-    return ".".join(versions()["torch"].split(".")[:2])
 
 
 def flops_of(job: ProbeJob) -> dict[str, int]:

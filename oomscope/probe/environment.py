@@ -38,10 +38,15 @@ _REMOVED = {
 }
 
 
+def allocator_variable(environment: Mapping[str, str]) -> str | None:
+    """Return the name of the variable that torch takes its allocator's settings from; None where neither is set."""
+    return next((name for name in ALLOCATOR_VARIABLES if name in environment), None)
+
+
 def allocator_conf(job: ProbeJob, environment: Mapping[str, str]) -> str:
     """Return the allocator settings in force: the job's, else the user's, else the empty string."""
-    named = (environment[name] for name in ALLOCATOR_VARIABLES if name in environment)
-    return job.allocator_conf or next(named, "")
+    name = allocator_variable(environment)
+    return job.allocator_conf or ("" if name is None else environment[name])
 
 
 def cublas_workspace_config(job: ProbeJob, environment: Mapping[str, str]) -> str | None:

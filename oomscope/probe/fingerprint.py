@@ -40,6 +40,11 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "oomscope": oomscope.__version__, **packages}
 
 
+def installed_torch() -> str:
+    """Return the installed torch's version, such as ``2.13``."""
+    return ".".join(_version("torch").split(".")[:2])
+
+
 def sources_hash(root: Path | None = None) -> str:
     """Return the SHA-256, in hex, of the names and bytes of all files under ``root`` (default: the package)."""
     return _hash_of_package() if root is None else _hash_tree(root)

@@ -14,22 +14,26 @@ BAD = 1
 UNTESTABLE = 125
 STOP = 128
 
-_UNTESTABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "crash", "timeout"})
+_UNTESTABLE_FAILURES: frozenset[ErrorKind | None] = frozenset(
+    {"import", "setup", "step", "untestable", "crash", "timeout"}
+)
 
 
 def git_bisect_code(result: ProbeResult) -> int:
     """Return the exit status for ``git bisect run``.
 
     Fits is good and out of memory is bad. A commit whose code fails cannot be tested. A probe that was killed
-    from outside, or a machine that cannot do it, says nothing about the commit and ends the bisection.
+    from outside, a machine that cannot do it and a harness that cannot be one say nothing about the commit and end the
+    bisection.
     """
     if result.outcome == "fits":
         return GOOD
     if result.outcome == "oom":
         return BAD
-    if result.failure is not None and result.failure.kind in _UNTESTABLE_FAILURES:
+    kind = result.failure.kind if result.failure else None
+    if kind in _UNTESTABLE_FAILURES:
         return UNTESTABLE
-    return git_bisect_code_of(ExitCode.MACHINE_UNFIT)
+    return git_bisect_code_of(ExitCode.USAGE if kind == "usage" else ExitCode.MACHINE_UNFIT)
 
 
 def git_bisect_code_of(code: ExitCode) -> int:

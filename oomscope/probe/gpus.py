@@ -102,4 +102,4 @@ def find_gpu(name: str) -> Gpu:
     near = get_close_matches(key, [*GPUS, *_ALIASES], n=3, cutoff=0.5)
     meant = list(dict.fromkeys(_ALIASES.get(match, match) for match in near))
     remedy = f"did you mean {' or '.join(meant)}?" if meant else f"known cards: {', '.join(GPUS)}"
-    raise UsageError(f"no card is called {name!r}", where="--gpu", remedy=remedy)
+    raise UsageError(f"no card is called {name!r}", remedy=remedy)

@@ -1,19 +1,26 @@
 """Loads a harness file and lets it build its target from the checkout.
 
 The checkout (and its ``src/``) comes first on ``sys.path``; the harness itself is loaded from wherever it lies,
-under a name that no import statement can produce, so that it never shadows a module of the checkout.
+under a name that no import statement can produce, so that it never shadows a module of the checkout. Its own folder
+comes last: a module beside it can be imported, unless the checkout or an installed package has one of that name.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+import oomscope
 from oomscope.errors import InputError, TargetError
 from oomscope.probe.job import HarnessTarget
 from oomscope.probe.target import Context, Target
@@ -22,10 +29,46 @@ Setup = Callable[[Context], object]
 """What a harness defines; what it returns is checked by :func:`build_target`."""
 
 _MODULE = "<oomscope harness>"
+_SETUP_REMEDY = "define setup(ctx: oomscope.Context) -> oomscope.Target"
 
 
-class HarnessError(TargetError):
-    """The harness is not what a harness must be: no ``setup``, or one that returns something else."""
+class HarnessError(InputError):
+    """The file cannot be a harness, whatever the code under test is: it is no Python, or has no ``setup(ctx)``."""
+
+
+def check_harness(path: Path) -> None:
+    """Read the harness file without running any of it.
+
+    Raises:
+        HarnessError: there is no such file, or it is no Python.
+    """
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "no such harness file"
+        raise HarnessError(what, where=str(path), remedy="give --harness the path of a Python file")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        place = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise HarnessError(f"{type(error).__name__}: {error.msg}", where=place, remedy="mend the harness") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise HarnessError(f"cannot be read: {reason}", where=str(path), remedy="give a Python file") from None
+
+
+def harness_files(path: Path) -> list[Path]:
+    """Return the harness and the modules beside it that its import statements reach.
+
+    Of a package beside it all modules are returned. What is imported by other means is not found.
+    """
+    found: dict[Path, None] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found[file] = None
+            waiting.extend(_imported_beside(path.parent, file))
+    return list(found)
 
 
 def load_setup(target: HarnessTarget) -> Setup:
@@ -34,22 +77,18 @@ def load_setup(target: HarnessTarget) -> Setup:
     Whatever the harness or the checkout raises while being imported passes through.
 
     Raises:
-        InputError: there is no such file or no such checkout.
-        HarnessError: the file defines no callable ``setup``.
+        HarnessError: there is no such file or no such checkout, or the file defines no ``setup(ctx)``.
     """
     path, repo = Path(target.harness), Path(target.repo)
-    if not path.is_file():
-        raise InputError("no such harness file", where=str(path), remedy="give --harness the path of a Python file")
+    check_harness(path)
     if not repo.is_dir():
-        raise InputError("no such checkout", where=str(repo), remedy="give --repo the directory of the checkout")
-    _make_importable(repo)
+        raise HarnessError("no such checkout", where=str(repo), remedy="give --repo the directory of the checkout")
+    _make_importable(repo, path.parent)
     setup = getattr(_load(path), "setup", None)
     if not callable(setup):
-        raise HarnessError(
-            "the harness defines no function setup",
-            where=str(path),
-            remedy="define setup(ctx: oomscope.Context) -> oomscope.Target",
-        )
+        raise HarnessError("the harness defines no function setup", where=str(path), remedy=_SETUP_REMEDY)
+    if not _takes_one_argument(setup):
+        raise HarnessError("setup cannot be called with ctx alone", where=str(path), remedy=_SETUP_REMEDY)
     return cast("Setup", setup)
 
 
@@ -57,47 +96,102 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
     """Call ``setup`` and check what it returns; a bare callable counts as ``Target(step)``.
 
     Raises:
-        HarnessError: it returned no target, or one whose step cannot be called.
+        TargetError: it returned no target, or one whose step cannot be called.
     """
     returned = setup(context)
     target = Target(returned) if callable(returned) else returned
-    if not isinstance(target, Target) or not callable(target.step):
-        raise HarnessError(
+    if not isinstance(target, Target):
+        raise TargetError(
             f"setup returned {_kind(target)}, not a target",
             where=where,
             remedy="return oomscope.Target(step, model=..., optimizer=...) where step() runs one iteration",
         )
+    if not callable(target.step):
+        raise TargetError(
+            f"the step of the Target that setup returned is {_kind(target.step)}, not a function",
+            where=where,
+            remedy="give Target a function without arguments that runs one iteration: Target(step)",
+        )
     return target
 
 
-def forget_checkout(repo: str) -> None:
-    """Drop every module that was imported from ``repo``, and the harness, so that the next load starts afresh."""
-    root = Path(repo).resolve()
+def forget(target: HarnessTarget) -> None:
+    """Drop what was imported of checkout and harness, so that the next load starts afresh.
+
+    What is installed stays, also where the environment lies inside the checkout: no library stands being imported
+    twice.
+    """
+    root = Path(target.repo).resolve()
+    harness = {file.resolve() for file in harness_files(Path(target.harness))}
+    installed = _installed_places()
     for name, module in list(sys.modules.items()):
         origin = getattr(module, "__file__", None)
-        if name == _MODULE or (origin and Path(origin).resolve().is_relative_to(root)):
+        path = Path(origin).resolve() if origin else None
+        if path is None or any(path.is_relative_to(place) for place in installed):
+            continue
+        if path in harness or path.is_relative_to(root):
             del sys.modules[name]
 
 
-def _make_importable(repo: Path) -> None:
-    paths = [str(path) for path in (repo, repo / "src") if path.is_dir()]
-    sys.path[:] = paths + [entry for entry in sys.path if entry not in paths]
+def _imported_beside(folder: Path, file: Path) -> Iterator[Path]:
+    """Yield the files in ``folder`` that the import statements of ``file`` name."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(file.read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return  # to import it will fail, and say why
+    for name in sorted({name.partition(".")[0] for name in _imported_names(tree)}):
+        if (folder / f"{name}.py").is_file():
+            yield folder / f"{name}.py"
+        elif (folder / name).is_dir():
+            yield from sorted((folder / name).rglob("*.py"))
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _make_importable(repo: Path, beside: Path) -> None:
+    first, last = [str(path) for path in (repo, repo / "src") if path.is_dir()], str(beside)
+    rest = [entry for entry in sys.path if entry not in first and entry != last]
+    sys.path[:] = first + rest + ([] if last in first else [last])
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
 
 
 def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None:
-        raise InputError("is no Python file", where=str(path), remedy="give --harness a file that ends in .py")
+    loader = SourceFileLoader(_MODULE, str(path))  # whatever the file's name ends in
+    spec = ModuleSpec(_MODULE, loader, origin=str(path))
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[_MODULE]
         raise
     return module
+
+
+def _takes_one_argument(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell: the call will
+        return True
+    return True
+
+
+def _installed_places() -> set[Path]:
+    """Return where Python's library, installed packages and oomscope itself lie."""
+    paths = sysconfig.get_paths()
+    places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return places | {Path(oomscope.__file__).resolve().parent}
 
 
 def _kind(value: object) -> str:

@@ -16,9 +16,9 @@ def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
     return _job(target, config, rank=rank, world_size=config.parallel.world_size)
 
 
-def harness_job(target: HarnessTarget, settings: Config, *, rank: int = 0, world_size: int = 1) -> ProbeJob:
+def harness_job(target: HarnessTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
     """Return the job that lets a harness drive its checkout; only the three sections of ``settings`` count."""
-    return _job(target, settings, rank=rank, world_size=world_size)
+    return _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
 
 
 def _job(target: BundledTarget | HarnessTarget, settings: Config, *, rank: int, world_size: int) -> ProbeJob:

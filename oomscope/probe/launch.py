@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.probe.card import check_environment
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all, signals_as_exits
@@ -55,8 +56,10 @@ def run(
     ``SystemExit``) once every process that was started is gone.
 
     Raises:
+        ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
+    check_environment(job, os.environ)
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"

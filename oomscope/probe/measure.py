@@ -199,18 +199,26 @@ def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["
     if reason is not None:
         return Failure(kind="untestable", message=reason, detail=details(error))
     if isinstance(error, OomscopeError):
-        kind = stage if isinstance(error, HarnessError) else _kind_of_ours(error)
-        return Failure(kind=kind, message=str(error))
+        return Failure(kind=_kind_of_theirs(error, stage), message=str(error))
     target = job.target
     roots = (target.repo, target.harness) if isinstance(target, HarnessTarget) else ()
     return Failure(kind=stage, message=describe(error, roots=roots), detail=details(error))
 
 
 def _kind_of_ours(error: OomscopeError) -> ErrorKind:
-    """Return the kind of a failure that oomscope itself found before anything ran."""
+    """Return the kind of a failure that oomscope itself found before anything of the target ran."""
     if isinstance(error, MachineUnfitError):
         return "unfit"
-    return "untestable" if isinstance(error, (InputError, UsageError)) else "setup"
+    return "usage" if isinstance(error, (InputError, UsageError)) else "setup"
+
+
+def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
+    """Return the kind of a failure in terms of oomscope that came out of the target, or of loading it."""
+    if isinstance(error, HarnessError):
+        return "usage"
+    if isinstance(error, MachineUnfitError):
+        return "unfit"
+    return "untestable" if isinstance(error, (InputError, UsageError)) else stage
 
 
 def _saved(measurement: Measurement, path: str | None) -> tuple[Measurement, str | None]:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from oomscope.probe.harness import Setup, build_target, forget_checkout, load_setup
+from oomscope.probe.harness import Setup, build_target, forget, load_setup
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 from oomscope.probe.sessions import Session
 from oomscope.probe.target import Context, Target
@@ -40,11 +40,10 @@ def load_recipe(job: ProbeJob) -> Recipe:
     """Import what ``job`` measures; whatever the code raises passes through.
 
     Raises:
-        InputError: the harness, the checkout or the configuration cannot be used.
-        HarnessError: the harness defines no ``setup``.
+        HarnessError: the harness or the checkout cannot be used.
     """
     if isinstance(job.target, HarnessTarget):
-        forget_checkout(job.target.repo)
+        forget(job.target)
         return HarnessRecipe(job, job.target, load_setup(job.target))
     return BundledRecipe.load(job, job.target)
 

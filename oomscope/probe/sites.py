@@ -42,8 +42,9 @@ class SiteRule:
         Without one: the innermost Python frame that is not hidden, else the innermost frame, else None.
         """
         for root in self.preferred:
+            libraries = tuple(path for path in self.hidden if path.startswith(root))  # an environment in the checkout
             for frame in stack:
-                if frame.filename.startswith(root):
+                if frame.filename.startswith(root) and not frame.filename.startswith(libraries):
                     return frame
         python = [frame for frame in stack if frame.filename.endswith(_PYTHON_SUFFIX)]
         shown = [frame for frame in python if not frame.filename.startswith(self.hidden)]

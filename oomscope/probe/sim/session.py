@@ -14,6 +14,7 @@ from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import UntestableError
 from oomscope.model.observer import Phase, Role
+from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sessions import listed
 from oomscope.probe.sim import autocast, backend, parity, refusals
@@ -44,7 +45,7 @@ class SimSession:
             raise ValueError("the simulated device plays a card: settings.gpu must name one")
         self._settings = settings
         self._rules = AllocatorSettings.parse(
-            settings.allocator_conf, torch_version=settings.torch_version or _installed_version()
+            settings.allocator_conf, torch_version=settings.torch_version or installed_torch()
         )
         self.device = backend.register()
         self._budget = DeviceBudget(
@@ -212,7 +213,3 @@ def _collected_at_known_times() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _installed_version() -> str:
-    return ".".join(torch.__version__.split("+")[0].split(".")[:2])

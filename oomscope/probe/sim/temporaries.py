@@ -7,14 +7,13 @@ the duration of the operation; cuBLAS workspaces live on, one for each thread an
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from oomscope.errors import ConfigError
+from oomscope.probe.cublas import workspace_bytes
 from oomscope.snapshot.trace import Category
 from oomscope.units import KiB, MiB
 
@@ -155,8 +154,6 @@ GEMMS: Final = frozenset(
 )
 """Operations that take a cuBLAS handle."""
 
-_CONFIG = re.compile(r":(\d+):(\d+)")
-
 
 def cublas_workspace_bytes(card: Card) -> int:
     """Return the bytes of one cuBLAS workspace: for each (thread, stream) that multiplies matrices.
@@ -167,12 +164,6 @@ def cublas_workspace_bytes(card: Card) -> int:
     Raises:
         ConfigError: the configuration string has no ``:KiB:count`` in it.
     """
-    config = card.cublas_workspace_config
-    if config is not None:
-        pairs = _CONFIG.findall(config)
-        if not pairs:
-            raise ConfigError(
-                f"cannot read {config!r}", where="device.cublas_workspace_config", remedy="give it as :4096:8"
-            )
-        return sum(int(size) * int(count) for size, count in pairs) * KiB
+    if card.cublas_workspace_config is not None:
+        return workspace_bytes(card.cublas_workspace_config)
     return 32 * MiB if card.compute_capability >= (9, 0) else (4096 * 2 + 16 * 8) * KiB

@@ -24,6 +24,7 @@ from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
+from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -642,7 +643,7 @@ def test_a_config_path_stays_inside(world: World, path: str) -> None:
 def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
     hashes = world.sizes([1, 2])
     gone = HarnessFile(path=world.harness.with_name("gone.py"), settings=SETTINGS)
-    with pytest.raises(UsageError, match="no such harness file"):
+    with pytest.raises(HarnessError, match="no such harness file"):
         bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
     with pytest.raises(GitError, match="no such commit"):
         bisect_commits(world.request("nosuch"), probe=world.probe)

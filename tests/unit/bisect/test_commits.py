@@ -75,6 +75,15 @@ def test_files_as_they_stood(repo: Repo) -> None:
     assert repository.read_file(base, "docs") is None, "a directory is no file"
 
 
+def test_a_symbolic_link_is_no_file(repo: Repo) -> None:
+    """What it points to may change while the link stays."""
+    (repo.path / "link.txt").symlink_to("src/file.txt")
+    repo.commit("commit 5", {})
+    repository = Repository.open(repo.path)
+    with pytest.raises(GitError, match=r":link\.txt: is a symbolic link to src/file\.txt; give the file"):
+        repository.read_file(repository.resolve("HEAD"), "link.txt")
+
+
 @pytest.mark.parametrize("revision", ["--all", "-h", "nosuch", "HEAD~99", "main:src", "--output=x", ""])
 def test_what_is_no_commit_is_refused(repo: Repo, revision: str) -> None:
     with pytest.raises(GitError) as error:

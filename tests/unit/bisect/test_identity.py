@@ -165,3 +165,19 @@ def test_content_is_made_of_the_harness_bytes(tmp_path: Path) -> None:
     first = Content.of("tree", harness)
     harness.write_text("b")
     assert Content.of("tree", harness) != first
+
+
+def test_content_counts_what_the_harness_imports_beside_it(tmp_path: Path) -> None:
+    harness, helper, other = (tmp_path / name for name in ("h.py", "helper.py", "other.py"))
+    harness.write_text("import helper")
+    helper.write_text("a")
+    first = Content.of("tree", harness)
+    other.write_text("b")
+    assert Content.of("tree", harness) == first
+    helper.write_text("c")
+    assert Content.of("tree", harness) != first
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for file in (harness, helper):
+        (moved / file.name).write_bytes(file.read_bytes())
+    assert Content.of("tree", moved / "h.py") == Content.of("tree", harness)

@@ -138,6 +138,7 @@ def test_two_files(searched, tmp_path: Path) -> None:
         (["good.yaml..bad.yaml"], "no such configuration file"),
         (["-x..v2", "--config", "a.yaml"], "No such option"),
         (["v1..v2", "--html", "/"], "is a directory"),
+        (["v1..v2", "--config", "a.yaml", "--deadline", "-1"], "'--deadline': -1.0 is not in the range x>=0"),
     ],
 )
 def test_what_cannot_be_understood_is_one_line(searched, capsys, arguments: list[str], words: str) -> None:

@@ -56,6 +56,30 @@ def test_schema_is_json(flag: list[str], capsys) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "check"])
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("device.gpu=h1000", "no card is called 'h1000'"),
+        ("allocator.conf=expandable_segments:Maybe", "column 21"),
+        ("device.cublas_workspace_config=big", "cannot read 'big'"),
+    ],
+)
+def test_what_a_probe_would_refuse_is_refused(command: str, override: str, said: str, capsys) -> None:
+    assert run(["config", command, "--preset", "gpt-tiny", override]) == 2
+    err = capsys.readouterr().err
+    assert f"oomscope: override {override}: {override.partition('=')[0]}: " in err
+    assert said in err
+
+
+def test_without_a_command_the_help_is_printed(capsys) -> None:
+    assert run(["config"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Usage: oomscope config ")
+    assert "schema" in captured.out
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
 def test_a_wrong_key_is_one_line_with_its_place(command: str, tmp_path: Path, capsys) -> None:
     file = tmp_path / "cfg.yaml"
     file.write_text("preset: gpt-tiny\nmodel:\n  hiden_size: 8\n")

@@ -60,6 +60,24 @@ def test_git_bisect_codes(probed, result, code: int) -> None:
     assert run(["probe", "--preset", "gpt-tiny", "--git-bisect", "--quiet"]) == code
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 2), (["--git-bisect"], 130)])
+def test_a_broken_harness_says_nothing_of_the_commit(probed, tmp_path: Path, options: list[str], code: int) -> None:
+    broken = tmp_path / "harness.py"
+    broken.write_text("def setup(ctx)")
+    for harness, repo in ((broken, tmp_path), (tmp_path, tmp_path), (Path(__file__), broken)):
+        assert run(["probe", "--harness", str(harness), "--repo", str(repo), *options]) == code
+    assert probed.jobs == []
+    probed.result = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="usage"))
+    assert run(["probe", "--harness", __file__, *options]) == code
+
+
+def test_a_wrong_card_in_the_file_is_the_commits_and_one_in_an_option_is_not(probed, tmp_path: Path) -> None:
+    file = tmp_path / "cfg.yaml"
+    file.write_text("preset: gpt-tiny\ndevice: {gpu: h1000}\n")
+    assert run(["probe", str(file), "--git-bisect"]) == 125
+    assert run(["probe", str(file), "--git-bisect", "--gpu", "h1001"]) == 130
+
+
 def test_usage_errors_stop_git_bisect(probed) -> None:
     assert run(["probe", "nothing.yaml", "--git-bisect"]) == 130
     assert probed.jobs == []
@@ -121,6 +139,7 @@ def test_worst_probes_one_rank_a_stage(probed, capsys) -> None:
         ("allocator.conf=backend:cudaMallocAsync", "cannot be modelled"),
         ("allocator.torch_version=banana", "'banana' is no torch version"),
         ("device.gpu=h1000", "no card is called 'h1000'"),
+        ("device.cublas_workspace_config=big", "cannot read 'big'"),
     ],
 )
 def test_settings_of_the_card_are_checked_before_anything_runs(probed, capsys, override, said) -> None:
@@ -142,6 +161,12 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
     assert "project through harness.py" in capsys.readouterr().out
 
 
+def test_a_harness_as_a_rank_of_a_world(probed) -> None:
+    assert run(["probe", "--harness", __file__, "--world-size", "4096", "--rank", "last"]) == 0
+    assert run(["probe", "--harness", __file__, "probe.world_size=8", "probe.rank=3"]) == 0
+    assert [(job.rank, job.world_size) for job in probed.jobs] == [(4095, 4096), (3, 8)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -158,6 +183,17 @@ def test_harness(probed, tmp_path: Path, capsys) -> None:
         (["--harness", __file__, "--preset", "gpt-tiny"], "both --harness"),
         (["--harness", __file__, "data.seq_length=1"], "says nothing to a harness"),
         (["--harness", __file__, "--repo", "/nowhere"], "no such checkout"),
+        (["--harness", __file__, "--repo", __file__], "is no directory"),
+        (["--harness", "/"], "is a directory"),
+        (["--harness", __file__, "--rank", "8", "--world-size", "8"], "--rank 8: a world of 8 ranks has no rank 8"),
+        (["--harness", __file__, "--rank", "worst", "--world-size", "8"], "--rank worst: nothing tells"),
+        (["--preset", "gpt-tiny", "--world-size", "8"], "--world-size 8: the parallel sizes make a world of 1 rank"),
+        (["--preset", "gpt-tiny", "--world-size", "0"], "'--world-size': 0 is not in the range"),
+        (["--preset", "gpt-tiny", "--limit", "0"], "--limit 0: "),
+        (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0.0: "),
+        (["--preset", "gpt-tiny", "--rank", "5"], "--rank 5: a world of 1 rank has no rank 5"),
+        (["--preset", "gpt-tiny", "--iterations", "0"], "'--iterations': 0 is not in the range 1<=x<=2147483647"),
+        (["--preset", "gpt-tiny", "--gpu", "h1000"], "--gpu h1000: device.gpu: no card is called 'h1000'"),
         (["--preset", "gpt-tiny", "--html", "/nowhere/a.html"], "folder does not exist"),
         (["--preset", "gpt-tiny", "--html", "/"], "is a directory"),
     ],
@@ -180,6 +216,35 @@ def test_html_is_written_whole_and_never_over_a_file(probed, tmp_path: Path, cap
     assert len(probed.jobs) == 1
     assert run([*arguments, "--force"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--html", "x", "--snapshot", "x"], "--snapshot and --html name one file"),
+        (["--html", "./sub/../x", "--snapshot", "x"], "--snapshot and --html"),
+        (["--html", "link", "--snapshot", "x"], "--snapshot and --html"),
+        (["--html", "folder/x", "--snapshot", "x"], "--snapshot and --html"),
+        (["--html", "tables/sites.csv", "--csv", "tables"], "--html and --csv"),
+        (["--snapshot", "new", "--csv", "new"], "--snapshot and --csv"),
+        (["--html", "cfg.yaml"], "the configuration and --html"),
+    ],
+)
+def test_two_files_are_never_written_to_one_place(probed, capsys, tmp_path, monkeypatch, options, words) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cfg.yaml").write_text("preset: gpt-tiny")
+    for name in ("sub", "tables"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "folder").symlink_to(tmp_path)
+    assert run(["probe", "cfg.yaml", *options, "--force"]) == 2
+    assert words in capsys.readouterr().err
+    assert probed.jobs == []
+
+
+def test_files_in_the_folder_of_the_tables_are_fine(probed, tmp_path: Path) -> None:
+    files = ["--csv", str(tmp_path), "--html", str(tmp_path / "report.html")]
+    assert run(["probe", "--preset", "gpt-tiny", *files]) == 0
 
 
 def test_snapshot_is_asked_for_and_named(probed, tmp_path: Path, capsys) -> None:

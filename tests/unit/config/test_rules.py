@@ -208,6 +208,10 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"device.limit": "1GiB"}, {"device.limit": "3GiB", "device.other_process_bytes": "2GiB"}],
         [{"device.limit": "2GiB"}, {"device.other_process_bytes": "90GiB"}],
     ),
+    "D4": (
+        [{"probe.world_size": 2}, {"probe.world_size": 1, **TP2}],
+        [{"probe.world_size": 1}, {"probe.world_size": 2, **TP2}, TP2],
+    ),
 }
 
 

@@ -38,7 +38,9 @@ def test_every_field_of_a_job_is_a_setting_or_the_callers_choice() -> None:
 
 
 def test_a_harness_has_its_own_world() -> None:
-    config = load_preset("gpt-tiny", list(CHANGED)).config
+    of_the_model = "parallel.data_parallel_size=8"
+    config = load_preset("gpt-tiny", [*CHANGED, "probe.world_size=8", of_the_model], enforce=False).config
     target = HarnessTarget(harness="/h.py", repo="/repo")
-    job = harness_job(target, config, rank=3, world_size=8)
+    assert harness_job(target, load_preset("gpt-tiny", [of_the_model]).config).world_size == 1
+    job = harness_job(target, config, rank=3)
     assert (job.target, job.rank, job.world_size, job.iterations) == (target, 3, 8, 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.launch import run
 from oomscope.probe.result import ProbeResult
@@ -216,8 +218,8 @@ def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path,
     [
         ("import no_such_module_anywhere", "import", "ModuleNotFoundError"),
         ("from model import Missing", "import", "cannot import name 'Missing'"),
-        ("def setup(ctx)", "import", "SyntaxError"),
-        ("target = None", "import", "defines no function setup"),
+        ("def setup(ctx)", "usage", "SyntaxError"),
+        ("target = None", "usage", "defines no function setup"),
         ("import sys; sys.exit('gone')", "import", "sys.exit('gone')"),
         ("import flash_attn", "untestable", "custom GPU kernels"),
         ("import os; os._exit(3)", "crash", "during import with status 3"),
@@ -236,5 +238,45 @@ def test_a_harness_that_cannot_be_imported(checkout: Path, harness: str, kind: s
 def test_a_missing_harness_is_named(checkout: Path) -> None:
     (checkout / "harness.py").unlink()
     result = run(job_of(checkout, timeout_s=120.0))
-    assert result.failure.kind == "untestable"
+    assert result.failure.kind == "usage"
     assert "no such harness file" in result.failure.message
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Path, checkout: Path, number: int) -> None:
+    script, pid, places = tmp_path / "worker.py", tmp_path / "pid", tmp_path / "tmp"
+    places.mkdir()
+    script.write_text(PRELUDE + f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)")
+    caller = (
+        "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.launch import run\n"
+        "run(ProbeJob.from_json(json.loads(sys.argv[1])), worker=[sys.executable, sys.argv[2]])"
+    )
+    arguments = [sys.executable, "-c", caller, json.dumps(job_of(checkout).to_json()), str(script)]
+    process = subprocess.Popen(arguments, env={**os.environ, "TMPDIR": str(places)})
+    await_file(pid)
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    assert not is_running(int(pid.read_text()))
+    assert list(places.iterdir()) == []
+
+
+def test_a_worker_that_is_killed_leaves_nothing(launch, tmp_path: Path, monkeypatch) -> None:
+    places = tmp_path / "tmp"
+    places.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(places))
+    assert launch("os.kill(os.getpid(), signal.SIGKILL)").failure.kind == "killed"
+    assert list(places.iterdir()) == []
+
+
+def test_no_place_for_temporary_files_is_one_line(launch, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    with pytest.raises(MachineUnfitError, match="no place for temporary files"):
+        launch("finish()")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_an_ill_formed_variable_is_named_before_anything_runs(launch, monkeypatch, name: str) -> None:
+    monkeypatch.setenv(name, "expandable_segments:Maybe")
+    with pytest.raises(AllocatorConfError, match=f"environment variable {name}, column 21: Expected 'True' or 'False'"):
+        launch("finish()")
+    assert launch("finish()", allocator_conf="expandable_segments:True").outcome == "fits"

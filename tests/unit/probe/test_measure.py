@@ -210,19 +210,30 @@ def test_the_harness_is_told_what_it_needs(bench: Bench) -> None:
     ("source", "kind", "said"),
     [
         ("raise KeyError('at import')", "import", "KeyError: 'at import'"),
-        ("x = 1", "import", "defines no function setup"),
-        ("setup = 3", "import", "defines no function setup"),
+        ("x = 1", "usage", "defines no function setup"),
+        ("setup = 3", "usage", "defines no function setup"),
+        ("def setup(ctx)", "usage", "SyntaxError"),
+        ("import the_repo_broken\ndef setup(ctx): return None", "import", "SyntaxError"),
         ("def setup(ctx): raise ValueError('two\\nlines')", "setup", "ValueError: two lines"),
         ("def setup(ctx): return None", "setup", "setup returned nothing, not a target"),
         ("def setup(ctx): return 7", "setup", "an object of type int"),
-        ("def setup(ctx): return oomscope.Target(None)", "setup", "Target"),
-        ("def setup(): return None", "setup", "TypeError"),
+        (
+            "def setup(ctx): return oomscope.Target(None)",
+            "setup",
+            "the step of the Target that setup returned is nothing",
+        ),
+        ("def setup(ctx): return oomscope.Target(5)", "setup", "harness.py: the step of the Target"),
+        ("def setup(): return None", "usage", "setup cannot be called with ctx alone"),
+        ("def setup(ctx, device): return None", "usage", "setup cannot be called with ctx alone"),
+        ("def setup(ctx): raise oomscope.errors.ConfigError('its own file is wrong')", "untestable", "its own file"),
+        ("def setup(ctx): raise oomscope.errors.TargetError('no data')", "setup", "no data"),
         (RAISING.format(step="raise ValueError('in step')"), "step", "harness.py:5 in step"),
         (RAISING.format(step="raise SystemExit(4)"), "step", "called sys.exit(4)"),
         (RAISING.format(step="raise AssertionError('Torch not compiled with CUDA enabled')"), "untestable", "by name"),
     ],
 )
 def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, source: str, kind: str, said: str) -> None:
+    (bench.repo / "the_repo_broken.py").write_text("def (:")
     result = bench(source)
     assert (result.outcome, result.failure.kind) == ("error", kind)
     assert said in result.failure.message
@@ -234,7 +245,7 @@ def test_a_failing_target_is_typed_and_described_in_one_line(bench: Bench, sourc
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(MachineUnfitError("no such card"), "unfit"), (AllocatorConfError("no such key"), "untestable")],
+    [(MachineUnfitError("no such card"), "unfit"), (AllocatorConfError("no such key"), "usage")],
 )
 def test_a_session_that_cannot_be_opened_is_no_fault_of_the_target(bench: Bench, error: Exception, kind: str) -> None:
     def refuse(*_, **__):
@@ -255,7 +266,7 @@ def test_a_defect_of_a_session_is_not_blamed_on_the_target(bench: Bench) -> None
 def test_a_missing_checkout_is_named(bench: Bench) -> None:
     bench.repo.rmdir()
     result = bench("def setup(ctx): return lambda: None")
-    assert result.failure.kind == "untestable"
+    assert result.failure.kind == "usage"
     assert "no such checkout" in result.failure.message
     bench.repo.mkdir()
 
@@ -337,6 +348,24 @@ def test_what_the_allocator_did_not_refuse_is_neither_capacity_nor_fragmentation
     assert not result.verdict.fixes
     assert not result.verdict.gaps
     assert len(bench.sessions) == 1, "a card without a limit has no more to say"
+
+
+class LeakingSession(FakeSession):
+    """Five iterations, each of which leaves 2 MiB alive."""
+
+    def measurement(self) -> Measurement:
+        builder = TraceBuilder()
+        for iteration in range(5):
+            stack = (Frame(str(self.repo / "model.py"), 7, "forward"),)
+            moment = Moment("forward", iteration, -1)
+            builder.event(Action.ALLOC, FIRST + iteration * 2 * MiB, 2 * MiB, stack=stack, moment=moment)
+        return replace(super().measurement(), snapshot=Snapshot(segments=(), traces=(builder.build(),)))
+
+
+def test_a_leak_is_named_by_the_line_of_the_checkout(bench: Bench) -> None:
+    verdict = bench(STEPPING.format(step="lambda: None"), session=LeakingSession).verdict
+    assert str(verdict.leak.site) == "model.py:7 forward"
+    assert "2.00 MiB an iteration, most of it from model.py:7 forward" in verdict.headline
 
 
 def test_memory_that_runs_out_before_the_first_step_is_said_to_do_so(bench: Bench) -> None:
