@@ -13,8 +13,11 @@ import oomscope
 from oomscope.bisect.result import BisectResult, StepRow
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import bisect_words, words
-from oomscope.report.charts import Bar, Level, area, bars
+from oomscope.report.area import area
+from oomscope.report.bars import Bar, bars
+from oomscope.report.markup import Level
 from oomscope.report.rows import highest_phases, lines
+from oomscope.report.script import Script
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import format_size
 
@@ -107,8 +110,11 @@ def _fix_bar(fix: FixTried) -> Bar:
     return Bar(label=fix.name, value=fix.peak_reserved_bytes, tone="good" if fix.survives else "bad")
 
 
-def render(template: str, **values: Any) -> str:
-    """Return the named template of this package, filled with ``values``, everything in them escaped."""
+def render(template: str, script: Script | None = None, **values: Any) -> str:
+    """Return the named template of this package, filled with ``values``, everything in them escaped.
+
+    Without a ``script`` the page's policy lets none run.
+    """
     environment = Environment(
         loader=PackageLoader("oomscope.report"),
         autoescape=True,
@@ -119,4 +125,4 @@ def render(template: str, **values: Any) -> str:
     environment.filters["size"] = format_size
     environment.filters["signed_size"] = partial(format_size, signed=True)
     environment.globals.update(words=words, bisect_words=bisect_words)
-    return environment.get_template(template).render(version=oomscope.__version__, **values)
+    return environment.get_template(template).render(version=oomscope.__version__, script=script, **values)

@@ -6,12 +6,12 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from oomscope.report.html import bisect_charts, bisect_page, probe_page
 from tests.unit.report import results, searches
+from tests.unit.report.test_bars import of_class, shares
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -94,12 +94,10 @@ def test_a_search_shows_culprit_steps_growth_and_commands() -> None:
 
 
 def test_a_waterfall_ends_where_the_steps_lead() -> None:
-    svg = ET.fromstring(bisect_charts(searches.COMMITS)["live"])
-    *_, good, longer, logits, bad = (float(box.get("width", 0)) + float(box.get("x", 0)) for box in svg.iter("rect"))
-    origin = float(next(svg.iter("rect")).get("x", 0))
-    assert (longer - origin) / (good - origin) == pytest.approx(9 / 6, rel=1e-3)
-    assert (bad - origin) / (good - origin) == pytest.approx(8 / 6, rel=1e-3)
-    assert logits == longer
+    chart = bisect_charts(searches.COMMITS)["live"]
+    good, longer, logits, bad = (sum(shares(bar).values()) for bar in of_class(chart, "bar"))
+    assert (longer / good, bad / good) == pytest.approx((9 / 6, 8 / 6), rel=1e-3)
+    assert logits == pytest.approx(longer)
 
 
 def test_everything_of_a_search_is_escaped() -> None:
@@ -152,5 +150,5 @@ def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path, page: s
         timeout=120,
     )
     assert "CONSOLE" not in done.stderr
-    assert done.stdout.count("<svg") == charts
+    assert done.stdout.count("<figure") == charts
     assert words in done.stdout

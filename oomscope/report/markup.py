@@ -1,0 +1,54 @@
+"""Elements of a chart: every text passes through ElementTree, which escapes it, and positions are shares of the room.
+
+A chart has no size of its own: boxes are placed in per cent and the words stay as large as the page's, so that it is
+read in a window of any width, on paper, and without a script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+OFF_THE_SCALE = 4
+"""A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A reference line across a chart, such as what the process may use."""
+
+    value: int
+    label: str
+
+
+def scale(largest: int, level: Level | None) -> tuple[int, bool]:
+    """Return the value at the end of a chart's axis, and whether ``level`` lies on it."""
+    on_scale = level is not None and level.value <= OFF_THE_SCALE * largest
+    return max(1, largest, level.value if level and on_scale else 0), on_scale
+
+
+def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **style: str) -> ET.Element:
+    """Add an element with the CSS class ``name`` and the given styles (``_`` for ``-``)."""
+    attributes = {"class": name}
+    if style:
+        attributes["style"] = ";".join(f"{key.replace('_', '-')}:{value}" for key, value in style.items())
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = text
+    return element
+
+
+def figure(name: str, title: str) -> ET.Element:
+    """Return an empty chart of the CSS class ``name``; ``title`` is what it is called where it cannot be seen."""
+    return ET.Element("figure", {"class": name, "aria-label": title})
+
+
+def share(part: float, whole: float) -> str:
+    """Return ``part`` of ``whole`` as CSS says it: ``12.34%``."""
+    return f"{100 * part / whole:.2f}%"
+
+
+def markup(element: ET.Element) -> Markup:
+    """Return an element as it stands in a page."""
+    return Markup(ET.tostring(element, encoding="unicode", short_empty_elements=False))  # noqa: S704 - every text is escaped
