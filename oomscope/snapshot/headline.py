@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from oomscope.snapshot.gaps import TEXTS
 from oomscope.snapshot.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect, Verdict
 from oomscope.units import format_size
@@ -92,7 +91,7 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
 def _where_the_rest_is(verdict: Verdict) -> str:
     """Return the clause on what was not live and yet served nobody, with the two largest parts of it."""
     rest = verdict.available_bytes - verdict.live_requested_bytes
-    parts = "; ".join(f"{format_size(gap.bytes)} {TEXTS[gap.reason]}" for gap in verdict.gaps[:2])
+    parts = "; ".join(f"{format_size(gap.bytes)} {gap.text}" for gap in verdict.gaps[:2])
     return f"the other {format_size(rest)} did not serve it ({parts})"
 
 
