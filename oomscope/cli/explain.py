@@ -18,9 +18,7 @@ from oomscope.errors import ExitCode, UsageError
 @click.option("--limit", type=Size(), metavar="SIZE", help="Judge against a card with SIZE bytes in all.")
 @click.option("--gpu", metavar="NAME", help="Judge against a real card, such as h100-80gb or a100-40gb.")
 @click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of that card outside PyTorch (default: none).")
-@click.option(
-    "--torch-version", metavar="V", help="Whose allocator's rules count (default: the file's, or newest)."
-)
+@click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: the file's, or newest).")
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines and modules shown (default: 8).")
 @json_option
 def explain(*, file: Path, as_json: bool, top: int, **options: Any) -> int:

@@ -1,7 +1,9 @@
 """Lines of code that allocate, and which line of a stack stands for it: the innermost one of the user's own code.
 
-Snapshots come from other machines, so a frame is judged by its path alone: C++ frames, torch itself, Python's own
-library and oomscope's measuring code are passed over.
+Snapshots come from other machines, so a frame is judged by its path alone: C++ frames, torch itself and what it
+generates, Python's own library, libraries that only pass calls on, and oomscope's measuring code are passed over. A
+stack without any Python frame, such as those of autograd's own threads, is named by the operation that its C++ frames
+tell of.
 """
 
 from __future__ import annotations
@@ -49,10 +51,20 @@ _NOT_USER_CODE: Final = re.compile(
     | (^|/) (site|dist)-packages/ torch (_npu|gen|ao)? /    # an installed torch
     | (^|/) torch/ (_|amp/|autograd/|cuda/|distributed/|func|fx/|nn/|optim/|overrides|storage|tensor|utils/|xpu/)
     | /lib(64)?/python3(\.\d+)?/ (?! (site|dist)-packages/ )  # Python's own library
+    | (^|/) torchinductor_ [^/]* /                        # code that torch.compile generates
+    | (^|/) (site|dist)-packages/ (triton|einops|opt_einsum|jaxtyping|typeguard|beartype) /
     | (^|/) oomscope/probe/
     """,
     re.VERBOSE,
 )
+
+
+_CPP_OPERATIONS: Final = (
+    (re.compile(r"torch::autograd::generated::(\w+?)(?:_apply_functional|::apply)?\("), "{} (autograd, C++)"),
+    (re.compile(r"torch::autograd::(AccumulateGrad)\b"), "{} (autograd, C++)"),
+    (re.compile(r"at::_ops::(\w+)::call"), "{} (operator, C++)"),
+)
+"""Nodes as torch/csrc/autograd/generated/Functions.h names them, operators as ATen/ops does."""
 
 
 def is_python(frame: Frame) -> bool:
@@ -77,4 +89,17 @@ def user_frame(stack: Stack, user_code: UserCode = is_user_code) -> Frame | None
 def site_of(stack: Stack, module: str = "", user_code: UserCode = is_user_code) -> Site | None:
     """Return the site that stands for ``stack``; None where the stack is empty."""
     frame = user_frame(stack, user_code)
-    return Site(file=frame.filename, line=frame.line, function=frame.name, module=module) if frame else None
+    if frame is None:
+        return None
+    if not is_python(frame):
+        return Site(file="", line=0, function=_operation(stack), module=module)
+    return Site(file=frame.filename, line=frame.line, function=frame.name, module=module)
+
+
+def _operation(stack: Stack) -> str:
+    """Return what C++ frames tell: the node of autograd's graph, else the operator, else the innermost function."""
+    for pattern, said in _CPP_OPERATIONS:
+        for frame in stack:
+            if found := pattern.search(frame.name):
+                return said.format(found[1])
+    return f"{stack[0].name} (C++)"

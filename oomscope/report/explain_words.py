@@ -1,0 +1,115 @@
+"""The sentences of an explained snapshot, shared by its terminal and HTML reports."""
+
+from __future__ import annotations
+
+from oomscope.report.words import count, moment_text, percent, short_path
+from oomscope.snapshot.composition import Composition
+from oomscope.snapshot.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.sites import Site
+from oomscope.units import format_size
+
+WORTH_A_SETTING = 0.05
+"""Share of the reserved memory that a setting must save before it is recommended where nothing failed."""
+
+
+def heading_text(explanation: Explanation, device: DeviceExplanation) -> str:
+    """Return which recording is explained, and by whose allocator's rules."""
+    rank = [] if explanation.rank is None else [f"rank {explanation.rank}"]
+    settings = device.conf or "default allocator settings"
+    parts = [explanation.file, *rank, f"device {device.index}", count(device.events, "event"), settings]
+    return " · ".join(parts)
+
+
+def line_text(site: Site | None) -> str:
+    """Return ``…/model/mlp.py:88 forward``, or what stands for a block without a Python line."""
+    if site is None:
+        return "an unknown line"
+    return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
+
+
+def _at(site: Site | None) -> str:
+    return f", at {line_text(site)}" if site else ""
+
+
+def category_text(category: str) -> str:
+    """Return a category as words."""
+    return category.replace("_", " ")
+
+
+def status_text(device: DeviceExplanation) -> str:
+    """Return the answer in one line: out of memory, or how much was in use at most."""
+    verdict = device.verdict
+    if verdict.kind != "headroom" and verdict.requested_bytes is not None:
+        text = f"OUT OF MEMORY asking for {format_size(verdict.requested_bytes)}"
+        place = device.failed_at
+        return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
+    if not device.events:
+        return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
+    return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} live at most"
+
+
+def when_text(device: DeviceExplanation) -> str:
+    """Return the moment that the tables are of."""
+    if device.failure is not None:
+        return "at the failed allocation"
+    return "at the peak" if device.events else "at the end"
+
+
+def peak_text(device: DeviceExplanation) -> str:
+    """Return how much was live at the peak, when, and by which line and for what the last block was made."""
+    place = device.place
+    text = f"{format_size(device.peak.requested_bytes)} live"
+    if device.events:
+        text += f" in {moment_text(place.iteration, place.phase)}, event {device.peak.event:,}"
+    return f"{text}{_at(place.site)}" + (f" ({category_text(place.category)})" if place.category else "")
+
+
+def reserved_text(device: DeviceExplanation) -> str:
+    """Return what the allocator held at the peak, and how much of that nothing live explains."""
+    held, overhead = format_size(device.peak.reserved_bytes), device.overhead_at_peak_bytes
+    if overhead < 0:
+        return f"{held} at the peak, less than what is live: the events contradict the segments"
+    return f"{held} at the peak, {format_size(overhead)} ({percent(overhead, device.peak.reserved_bytes)}) overhead"
+
+
+def available_text(device: DeviceExplanation) -> str:
+    """Return how much the process could hold and where that is known from."""
+    if device.available_bytes is None:
+        return "unknown: give --limit SIZE or --gpu NAME to judge against a card"
+    return f"{format_size(device.available_bytes)}, by {device.available_source}"
+
+
+def iterations_text(device: DeviceExplanation) -> str | None:
+    """Return how many iterations the recording shows and what tells so; None where it shows none."""
+    found = device.iterations
+    if not found.count:
+        return None
+    return f"the ends of {found.count:,}, told by {found.source} ({found.confidence} confidence)"
+
+
+def unused_text(device: DeviceExplanation) -> str | None:
+    """Return how overhead divides, and at which moment; None where the segments of then are unknown."""
+    pins = device.pins
+    if pins is None or not device.peak.reserved_bytes:
+        return None
+    return (
+        f"{when_text(device)} {format_size(pins.pinned_bytes)} in segments that live blocks pin, "
+        f"{format_size(pins.idle_bytes)} in empty segments, {format_size(pins.rounding_bytes)} rounding"
+    )
+
+
+def sizes_text(parts: Composition) -> str:
+    """Return live bytes by the size of the request: ``12 MiB in 181 blocks up to 1 MiB, …``."""
+    return ", ".join(f"{format_size(row.bytes)} in {count(row.count, 'block')} {row.label}" for row in parts.sizes)
+
+
+def advice_text(device: DeviceExplanation) -> str | None:
+    """Return the setting worth making where nothing failed; a failure's advice comes with its verdict."""
+    if device.verdict.kind != "headroom" or not device.verdict.fixes:
+        return None
+    recorded, *others = device.verdict.fixes
+    best = min(others, key=lambda fix: fix.peak_reserved_bytes, default=recorded)
+    saved = recorded.peak_reserved_bytes - best.peak_reserved_bytes
+    if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes:
+        return None
+    return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"

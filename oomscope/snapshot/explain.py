@@ -1,0 +1,251 @@
+"""Explain a snapshot of anybody's: why it ran out of memory or what room it has, and what its bytes are.
+
+Nothing here is specific to a source of snapshots: categories, phases and iterations come from the recording where it
+has them and from evidence where it does not, and what the file cannot tell is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
+from oomscope.errors import UsageError
+from oomscope.snapshot.budget import Budget, budget_of
+from oomscope.snapshot.composition import Describer, composition_at
+from oomscope.snapshot.curves import curves_of
+from oomscope.snapshot.doing import Activity, activity_of
+from oomscope.snapshot.evidence import Evidence, categorise
+from oomscope.snapshot.explanation import (
+    DeviceExplanation,
+    Explanation,
+    Instant,
+    IterationsFound,
+    PendingBytes,
+    Place,
+    PoolBytes,
+)
+from oomscope.snapshot.fixes import Rules
+from oomscope.snapshot.headroom import headroom_without_card
+from oomscope.snapshot.inferred import with_moments
+from oomscope.snapshot.iterations import Iterations, iterations_of
+from oomscope.snapshot.pins import pins_of
+from oomscope.snapshot.recorded_conf import recorded_conf
+from oomscope.snapshot.segment_map import SegmentMap, segments_after
+from oomscope.snapshot.sites import Site, site_of
+from oomscope.snapshot.suspects import suspects_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.snapshot.verdict import failure_of, judge
+from oomscope.snapshot.verdict_types import Verdict
+
+
+def explain(
+    snapshot: Snapshot,
+    *,
+    file: str,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+) -> Explanation:
+    """Return what a snapshot tells.
+
+    Args:
+        snapshot: the file, read.
+        file: its name, for the report.
+        device: index of the one device to explain; None: all that have events or memory.
+        limit: bytes of a card in all; None: what the file tells.
+        non_torch: bytes of that card that the process held outside PyTorch.
+        torch_version: whose allocator's rules count; None: what the file tells, else the newest known.
+
+    Raises:
+        UsageError: the file knows no such device.
+        AllocatorConfError: the recorded allocator settings have no rules here.
+    """
+    known = [trace.device for trace in snapshot.traces]
+    if device is not None and device not in known:
+        listed = ", ".join(map(str, known)) or "none"
+        raise UsageError(f"{file} has nothing on device {device}", remedy=f"it knows these devices: {listed}")
+    told = snapshot.provenance.torch_version if snapshot.provenance else ""
+    version = ".".join((torch_version or told or DEFAULT_TORCH_VERSION).split(".")[:2])
+    devices = tuple(
+        _Device(snapshot, trace, version, limit, non_torch).explained()
+        for trace in snapshot.traces
+        if device is None or trace.device == device
+    )
+    rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
+    return Explanation(file=file, devices=devices, rank=rank)
+
+
+@dataclass(frozen=True)
+class _Device:
+    """One device of the snapshot, and what is derived of it."""
+
+    snapshot: Snapshot
+    recorded: Trace
+    torch_version: str
+    limit: int | None
+    non_torch: int
+
+    @cached_property
+    def activity(self) -> Activity:
+        return activity_of(self.bare, self.snapshot.annotations)
+
+    @cached_property
+    def bare(self) -> Timeline:
+        """The curves as recorded."""
+        return Timeline.of(self.recorded, self.snapshot.segments)
+
+    @cached_property
+    def iterations(self) -> Iterations:
+        return iterations_of(self.bare, self.activity, self.snapshot.annotations)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The curves, with moments told by evidence where the recording has none."""
+        return replace(self.bare, trace=with_moments(self.recorded, self.activity, self.iterations))
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return categorise(self.bare, self.snapshot.annotations)
+
+    @cached_property
+    def rules(self) -> Rules:
+        return Rules(conf=recorded_conf(self.snapshot, self.recorded.device), torch_version=self.torch_version)
+
+    @cached_property
+    def budget(self) -> Budget:
+        settings = self.rules.settings()
+        return budget_of(self.snapshot, self.timeline, settings, limit=self.limit, non_torch=self.non_torch)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        timeline = self.timeline
+        verdict = judge(
+            timeline.trace,
+            self.budget.device,
+            rules=self.rules,
+            segments=timeline.segments,
+            failure=failure_of(timeline.trace),
+        )
+        last = timeline.peak_event() if verdict.event is None else verdict.event
+        categories = composition_at(timeline, last, self.evidence).categories
+        verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
+        if not (timeline.trace.action == Action.ALLOC).any():
+            verdict = replace(verdict, fixes=())
+        if self.budget.available_bytes is None:
+            verdict = replace(verdict, headline=headroom_without_card(verdict, timeline.reserved_peak()))
+        return verdict
+
+    def explained(self) -> DeviceExplanation:
+        """Return all that is known of the device."""
+        timeline, trace = self.timeline, self.timeline.trace
+        event = timeline.peak_event()
+        describe = Describer(timeline, self.evidence)
+        at_peak = self._segments_after(event)
+        at_failure = None if self.failure_event is None else self._segments_after(self.failure_event)
+        failure = None if self.failure_event is None else composition_at(timeline, self.failure_event, self.evidence)
+        return DeviceExplanation(
+            index=trace.device,
+            events=len(trace),
+            truncated="start" in trace.missing,
+            torch_version=self.torch_version,
+            conf=self.rules.conf,
+            available_bytes=self.budget.available_bytes,
+            available_source=self.budget.source,
+            peak=_instant(timeline, at_peak),
+            place=_place(timeline, event, describe),
+            end=_instant(timeline, self._segments_after(len(trace) - 1)),
+            verdict=self.verdict,
+            composition=composition_at(timeline, event, self.evidence),
+            pins=pins_of(timeline, at_failure or at_peak, describe) if (at_failure or at_peak).segments else None,
+            failure=failure,
+            failed_at=None if self.failure_event is None else _place(timeline, self.failure_event, describe),
+            pending=tuple(_pending(timeline, event, describe)),
+            pools=tuple(_pools(timeline)),
+            iterations=IterationsFound(
+                count=len(self.iterations), source=self.iterations.source, confidence=self.iterations.confidence.label
+            ),
+            suspects=suspects_of(timeline, self.iterations),
+            curves=curves_of(timeline, self.evidence),
+            missing=trace.missing,
+            reconciliation=timeline.reconcile(),
+            caveats=tuple(self._caveats(at_peak)),
+        )
+
+    def _segments_after(self, event: int) -> SegmentMap:
+        return segments_after(self.timeline, event, self.rules.settings())
+
+    @cached_property
+    def failure_event(self) -> int | None:
+        """The event of the failed allocation; None where none failed."""
+        return None if self.verdict.kind == "headroom" else self.verdict.event
+
+    def _caveats(self, at_peak: SegmentMap) -> Iterator[str]:
+        """Yield what the file cannot tell, and what follows from that."""
+        trace, reconciliation = self.timeline.trace, self.timeline.reconcile()
+        if not len(trace):
+            yield "the file has no trace: it shows the end only, and peak and end are the same"
+        elif "start" in trace.missing:
+            yield "the recording began after memory had been allocated: what was alive then has no allocation event"
+        if len(trace) and "frames" in trace.missing:
+            yield "the recording has no stacks: lines are unknown, and categories rest on lifetimes alone"
+        if trace.unknown_actions:
+            yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
+        if not at_peak.segments and len(trace):
+            yield f"the segments at the peak are unknown: {'; '.join(at_peak.doubts)}"
+        if reconciliation.difference_bytes:
+            yield f"{abs(reconciliation.difference_bytes):,} bytes do not reconcile between events and segments"
+        if reconciliation.inconsistent_events:
+            yield f"{reconciliation.inconsistent_events} events contradict others"
+
+
+def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
+    known = bool(here.segments)
+    reserved = int(timeline.reserved[here.event]) if here.event >= 0 else here.reserved_bytes
+    return Instant(
+        event=here.event,
+        requested_bytes=timeline.live_bytes_at(here.event),
+        allocated_bytes=here.allocated_bytes if known else None,
+        active_bytes=here.active_bytes if known else None,
+        reserved_bytes=reserved,
+        is_exact=here.is_exact,
+    )
+
+
+def _place(timeline: Timeline, event: int, describe: Describer) -> Place:
+    """Return where the program was at ``event``, and which line's block it allocated, or asked for in vain."""
+    if event < 0:
+        return Place(phase="", iteration=-1, site=None, category="")
+    moment = timeline.trace.moments[timeline.trace.moment_id[event]]
+    row = np.flatnonzero(timeline.lifetimes.born == event)
+    asked = site_of(timeline.trace.stacks[timeline.trace.stack_id[event]])
+    site, category = describe(int(row[0])) if len(row) else (asked, "")
+    return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
+
+
+def _pending(timeline: Timeline, event: int, describe: Describer) -> Iterator[PendingBytes]:
+    """Yield blocks that wait for a stream right after ``event``, by line, largest first."""
+    table = timeline.lifetimes
+    found: dict[tuple[Site, int], list[int]] = {}
+    for row in table.pending_at(event).tolist():
+        found.setdefault((describe(row)[0], int(table.stream[row])), []).append(int(table.size[row]))
+    for (site, stream), sizes in sorted(found.items(), key=lambda item: -sum(item[1])):
+        yield PendingBytes(site=site, stream=stream, bytes=sum(sizes), count=len(sizes))
+
+
+def _pools(timeline: Timeline) -> Iterator[PoolBytes]:
+    """Yield the private pools at the end."""
+    segments = timeline.segments or ()
+    for pool_id in sorted({segment.pool_id for segment in segments} - {(0, 0)}):
+        own = [segment for segment in segments if segment.pool_id == pool_id]
+        yield PoolBytes(
+            pool_id=pool_id,
+            segments=len(own),
+            reserved_bytes=sum(segment.total_size for segment in own),
+            active_bytes=sum(segment.active_size for segment in own),
+        )

@@ -1,0 +1,33 @@
+"""The one sentence on a run in which nothing failed and of whose card nothing is known: how much of it is overhead."""
+
+from __future__ import annotations
+
+from oomscope.snapshot.timeline import ReservedPeak
+from oomscope.snapshot.verdict_types import Verdict
+from oomscope.units import format_size
+
+
+def headroom_without_card(verdict: Verdict, highest: ReservedPeak) -> str:
+    """Return ``5.88 GiB of 56.91 GiB reserved are overhead at the peak, with expandable_segments:True 0.66 GiB; …``.
+
+    Args:
+        verdict: the verdict, at the peak of live bytes; its fixes were replayed on a card that never refuses.
+        highest: where the allocator held most.
+    """
+    live, reserved = verdict.live_requested_bytes, verdict.reserved_bytes
+    if live > reserved:
+        return f"the file contradicts itself: {format_size(live)} live in {format_size(reserved)} of segments"
+    at_peak = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead at the peak"
+    better = [
+        f"with {fix.name} {format_size(fix.peak_reserved_bytes - live)}"
+        for fix in verdict.fixes[1:]
+        if fix.peak_reserved_bytes < highest.reserved_bytes
+    ]
+    clauses = [", ".join([at_peak, *better])]
+    if highest.reserved_bytes > reserved:
+        then = f"{format_size(highest.reserved_bytes)}, with {format_size(highest.live_bytes)} live"
+        clauses.append(f"at another moment {then}, were reserved")
+    if verdict.leak:
+        where = f", most of it from {verdict.leak.site}" if verdict.leak.site else ""
+        clauses.append(f"live memory grows {format_size(verdict.leak.bytes_per_iteration)} an iteration{where}")
+    return "; ".join(clauses)

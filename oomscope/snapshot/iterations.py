@@ -1,0 +1,133 @@
+"""Where the iterations of a recording end: told by the recording, by annotated steps, by optimizer steps, or by rhythm.
+
+The surest source that a recording has is taken, and which one it was is said with the answer. Rhythm, the lag at which
+the sequence of allocations agrees with itself, is asked only where no stack tells forward from backward: within one
+forward the layers have a rhythm of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.category_rules import Confidence
+from oomscope.snapshot.doing import Activity, Doing
+from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Annotation
+
+STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")
+"""Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""
+MIN_PERIOD: Final = 8
+"""Allocations below which a repetition is no iteration."""
+MIN_AGREEMENT: Final = 0.95
+"""Share of allocations that must be the same one period later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iterations:
+    """The iterations that a recording shows."""
+
+    ends: Indices
+    """Last event of each iteration that is known to have ended, in order; the first may have begun before the
+    recording."""
+    source: str = "unknown"
+    """``recorded``, ``annotations``, ``optimizer steps``, ``rhythm`` or ``unknown``."""
+    confidence: Confidence = Confidence.NONE
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+NO_ENDS: Final = np.zeros(0, dtype=np.int64)
+NO_ITERATIONS: Final = Iterations(ends=NO_ENDS)
+
+
+def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[Annotation] = ()) -> Iterations:
+    """Return the iterations of a trace, from the surest source that shows at least two ends."""
+    sources: tuple[tuple[str, Confidence, Callable[[], Indices]], ...] = (
+        ("recorded", Confidence.CERTAIN, lambda: _recorded(timeline)),
+        ("annotations", Confidence.HIGH, lambda: _annotated(timeline, annotations)),
+        ("optimizer steps", Confidence.HIGH, lambda: _after_steps(activity)),
+        ("rhythm", Confidence.LOW, lambda: _rhythm(timeline) if not activity.at.any() else NO_ENDS),
+    )
+    for source, confidence, find in sources:
+        ends = find()
+        if len(ends) > 1:
+            return Iterations(ends=ends, source=source, confidence=confidence)
+    return NO_ITERATIONS
+
+
+def _recorded(timeline: Timeline) -> Indices:
+    """Return ends by the iteration numbers of the events, which must rise."""
+    trace = timeline.trace
+    numbers = np.array([moment.iteration for moment in trace.moments])[trace.moment_id]
+    known = np.flatnonzero(numbers >= 0)
+    change = np.diff(numbers[known])
+    return known[:-1][change > 0] if len(known) and (change >= 0).all() else NO_ENDS
+
+
+def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices:
+    """Return ends by spans that stand once in an iteration."""
+    time_us = timeline.trace.time_us
+    if not len(time_us) or (time_us < 0).any():
+        return NO_ENDS
+    for name in STEP_NAMES:
+        ended = [mark.time_us for mark in annotations if mark.name.startswith(name) and mark.stage == "END"]
+        if ended:
+            ends = np.searchsorted(time_us, np.sort(ended), side="right") - 1
+            return np.unique(ends[ends >= 0])
+    return NO_ENDS
+
+
+def _after_steps(activity: Activity) -> Indices:
+    """Return the last events of the runs that are an optimizer step, as far as something follows them."""
+    stepping = activity.at == Doing.OPTIMIZER
+    return np.flatnonzero(stepping[:-1] & ~stepping[1:])
+
+
+def _rhythm(timeline: Timeline) -> Indices:
+    """Return ends by the period of the allocations; an iteration is taken to end where least is alive."""
+    trace = timeline.trace
+    events = np.flatnonzero(trace.action == Action.ALLOC)
+    kinds = np.unique(np.stack([trace.stack_id[events], trace.size[events]]), axis=1, return_inverse=True)[1]
+    period = period_of(kinds.reshape(-1).astype(np.int64))
+    if period is None:
+        return NO_ENDS
+    before = events - 1
+    floor = int(timeline.live[np.maximum(before[:period], 0)].argmin())
+    ends = before[floor::period]
+    return ends[ends >= 0]
+
+
+def period_of(kinds: Indices) -> int | None:
+    """Return the smallest lag at which a sequence of kinds repeats itself; None where it does not.
+
+    At lag p, ``kinds[i] == kinds[i + p]`` must hold for 95 % of all places, and at least two whole periods be there.
+    Agreement at all lags comes from one autocorrelation of random unit vectors, one a kind, of which equal ones give 1
+    and different ones 0 on average; the candidates are then counted exactly.
+    """
+    length = len(kinds)
+    if length < 2 * MIN_PERIOD:
+        return None
+    agreement = _agreement(kinds)
+    lags = np.arange(MIN_PERIOD, length // 2 + 1)
+    likely = lags[agreement[lags] >= MIN_AGREEMENT - 0.1]
+    for lag in likely.tolist():
+        if np.mean(kinds[:-lag] == kinds[lag:]) >= MIN_AGREEMENT:
+            return int(lag)
+    return None
+
+
+def _agreement(kinds: Indices) -> NDArray[np.float64]:
+    """Return about which share of the sequence agrees with itself, for each lag."""
+    length = len(kinds)
+    padded = 1 << (2 * length - 1).bit_length()
+    angle = np.random.default_rng(0).uniform(0, 2 * np.pi, int(kinds.max()) + 1)
+    spectrum = np.fft.fft(np.exp(1j * angle[kinds]), padded)
+    correlation = np.fft.ifft(np.abs(spectrum) ** 2)[:length].real
+    return np.asarray(correlation / (length - np.arange(length)))

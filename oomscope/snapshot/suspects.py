@@ -1,0 +1,68 @@
+"""Lines whose blocks pile up: one more of them is alive at the end of each iteration.
+
+What an iteration makes anew and gives up, as gradients are, is alive at every end too, but always as young; a suspect
+holds blocks of several iterations side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomscope.snapshot.iterations import Iterations
+from oomscope.snapshot.segment_map import stacks_of
+from oomscope.snapshot.sites import Site, site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.units import KiB
+
+MIN_BYTES: Final = 64 * KiB
+"""Bytes an iteration below which a line is no suspect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """A line whose live bytes grow from iteration to iteration."""
+
+    site: Site | None
+    bytes: int
+    """Of its blocks that outlived at least one whole iteration after their own."""
+    count: int
+    iterations: int
+    """Different iterations that these blocks are from."""
+    bytes_per_iteration: int
+
+
+def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ...]:
+    """Return the suspects, largest first.
+
+    What the first iteration left is not among them: it may have begun before the recording, and creates what stays.
+    """
+    ends = iterations.ends
+    if len(ends) < 3:
+        return ()
+    table, trace = timeline.lifetimes, timeline.trace
+    rows = table.live_at(int(ends[-1]))
+    rows = rows[(table.born[rows] > ends[0]) & (table.born[rows] <= ends[-2])]
+    stacks = stacks_of(timeline, rows)
+    iteration = np.searchsorted(ends, table.born[rows])
+    found: dict[Site | None, list[tuple[int, int]]] = {}
+    for row, number in zip(rows.tolist(), iteration.tolist(), strict=True):
+        site = site_of(stacks[row], trace.modules[trace.module_id[table.born[row]]])
+        found.setdefault(site, []).append((number, int(table.size[row])))
+    suspects = [_suspect(site, blocks) for site, blocks in found.items()]
+    grown = [each for each in suspects if each.iterations > 1 and each.bytes_per_iteration >= MIN_BYTES]
+    return tuple(sorted(grown, key=lambda each: -each.bytes))
+
+
+def _suspect(site: Site | None, blocks: list[tuple[int, int]]) -> Suspect:
+    numbers = {number for number, _ in blocks}
+    total = sum(size for _, size in blocks)
+    return Suspect(
+        site=site,
+        bytes=total,
+        count=len(blocks),
+        iterations=len(numbers),
+        bytes_per_iteration=total // len(numbers),
+    )
