@@ -25,6 +25,10 @@ class Held(NamedTuple):
     bytes: int = 0
     blocks: int = 0
 
+    def plus(self, other: Held) -> Held:
+        """Return both together."""
+        return Held(self.bytes + other.bytes, self.blocks + other.blocks)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -89,19 +93,34 @@ Row = TypeVar("Row", bound=Change)
 
 
 def line_changes(
-    before: Sequence[SiteBytes], after: Sequence[SiteBytes], before_text: Text = no_text, after_text: Text = no_text
+    before: Sequence[SiteBytes],
+    after: Sequence[SiteBytes],
+    before_text: Text = no_text,
+    after_text: Text = no_text,
+    *,
+    by_module: bool = False,
 ) -> tuple[LineChange, ...]:
     """Return a row for each line and category of either side, the largest change first.
 
     Args:
-        before: live bytes by line, module and category; modules of one line become one row.
+        before: live bytes by line, module and category.
         after: those of the other side.
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.
+        by_module: give each module of a line a row of its own, unless one side alone does not know them.
     """
-    old, new = _Table.of(before), _Table.of(after)
-    pairs = pair_lines(old.lines, new.lines, before_text, after_text)
-    return largest_first(row for pair in pairs for row in _line_rows(old, new, pair))
+    old, new = _uses(before), _uses(after)
+    nothing: Uses = {}
+    return largest_first(
+        row
+        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text)
+        for row in _line_rows(
+            pair,
+            old[pair[0]] if pair[0] else nothing,
+            new[pair[1]] if pair[1] else nothing,
+            by_module=by_module,
+        )
+    )
 
 
 def named_changes(before: Mapping[str, Held], after: Mapping[str, Held]) -> tuple[NamedChange, ...]:
@@ -124,51 +143,56 @@ def _order(row: Change) -> tuple[int, int, int, str]:
     return -abs(row.delta_bytes), -row.delta_bytes, -max(row.before_bytes, row.after_bytes), name
 
 
-class _Table(NamedTuple):
-    """One side: what each line holds, by category, and the modules that ran it."""
-
-    lines: Lines
-    held: Mapping[tuple[Place, str], Held]
-    modules: Mapping[Place, set[str]]
-
-    @classmethod
-    def of(cls, rows: Iterable[SiteBytes]) -> _Table:
-        held: dict[tuple[Place, str], Held] = defaultdict(Held)
-        modules: dict[Place, set[str]] = defaultdict(set)
-        for row in rows:
-            place = Place(row.site.file, row.site.function, row.site.line)
-            known = held[place, row.category]
-            held[place, row.category] = Held(known.bytes + row.bytes, known.blocks + row.count)
-            modules[place].add(row.site.module)
-        uses: dict[Place, list[Use]] = defaultdict(list)
-        for (place, category), (size, count) in held.items():
-            uses[place].append(Use(category, size, count))
-        return cls({place: tuple(sorted(found)) for place, found in uses.items()}, held, modules)
-
-    def categories(self, place: Place | None) -> list[str]:
-        return [use.category for use in self.lines[place]] if place else []
-
-    def held_by(self, place: Place | None, category: str) -> Held:
-        return self.held.get((place, category), Held()) if place else Held()
+Uses: TypeAlias = Mapping[tuple[str, str], Held]
+"""What a line holds, by module and category."""
 
 
-def _line_rows(before: _Table, after: _Table, pair: Pair) -> Iterator[LineChange]:
-    """Yield the rows of one line, one for each category that it holds on either side."""
+def _uses(rows: Iterable[SiteBytes]) -> dict[Place, Uses]:
+    """Return what each line holds."""
+    lines: dict[Place, dict[tuple[str, str], Held]] = defaultdict(dict)
+    for row in rows:
+        uses = lines[Place(row.site.file, row.site.function, row.site.line)]
+        key = row.site.module, row.category
+        uses[key] = uses.get(key, Held()).plus(Held(row.bytes, row.count))
+    return dict(lines)
+
+
+def _profiles(lines: Mapping[Place, Uses]) -> Lines:
+    """Return what each line holds by category, by which it is recognised."""
+    return {
+        place: tuple(sorted(Use(category, *held) for (_, category), held in _over_modules(uses).items()))
+        for place, uses in lines.items()
+    }
+
+
+def _over_modules(uses: Uses, module: str = "") -> Uses:
+    """Add up what is held in different modules, under one name."""
+    total: dict[tuple[str, str], Held] = {}
+    for (_, category), held in uses.items():
+        total[module, category] = total.get((module, category), Held()).plus(held)
+    return total
+
+
+def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Iterator[LineChange]:
+    """Yield the rows of one line, one for each category (and module) that it holds on either side."""
     old, new = pair
-    known = {name for table, place in ((before, old), (after, new)) if place for name in table.modules[place] if name}
-    module = known.pop() if len(known) == 1 else ""
-    was, now = _site(old, module), _site(new, module)
-    site = now or was
-    if site is None:
-        return
-    for category in dict.fromkeys((*before.categories(old), *after.categories(new))):
-        yield LineChange(
-            site=site,
-            was=was if now and old != new else None,
-            category=category,
-            presence="gone" if now is None else "new" if was is None else "both",
-            **_numbers(before.held_by(old, category), after.held_by(new, category)),
-        )
+    modules = [{module for module, _ in uses} for uses in (before, after)]
+    one_sided = bool(old and new) and ("" in modules[0]) != ("" in modules[1])
+    if one_sided or not by_module:
+        names = (modules[0] | modules[1]) - {""}
+        only = names.pop() if len(names) == 1 else ""
+        before, after = _over_modules(before, only), _over_modules(after, only)
+    for module, category in dict.fromkeys((*before, *after)):
+        was, now = _site(old, module), _site(new, module)
+        site = now or was
+        if site is not None:
+            yield LineChange(
+                site=site,
+                was=was if now and old != new else None,
+                category=category,
+                presence="gone" if now is None else "new" if was is None else "both",
+                **_numbers(before.get((module, category), Held()), after.get((module, category), Held())),
+            )
 
 
 def _site(place: Place | None, module: str) -> Site | None:

@@ -162,6 +162,5 @@ def _summed(rows: Iterable[tuple[str, int, int]]) -> dict[str, Held]:
     """Add up bytes and blocks by name."""
     held: dict[str, Held] = {}
     for name, size, blocks in rows:
-        known = held.get(name, Held())
-        held[name] = Held(known.bytes + size, known.blocks + blocks)
+        held[name] = held.get(name, Held()).plus(Held(size, blocks))
     return held

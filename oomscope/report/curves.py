@@ -1,0 +1,68 @@
+"""Several curves over one axis, each with its peak marked and named, so that runs are compared at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from oomscope.report.area import SIDE, ticks
+from oomscope.report.markup import box, figure, markup, share
+from oomscope.units import format_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One of the curves."""
+
+    label: str
+    values: Sequence[int]
+    style: str
+    """CSS class: ``first`` or ``second``."""
+
+
+def curves(series: Sequence[Series], *, title: str, stretches: Sequence[tuple[str, float]] = ()) -> Markup:
+    """Return the curves, each over the entire axis, from zero, with ticks in a round unit.
+
+    Args:
+        series: what is drawn.
+        title: what it shows.
+        stretches: names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events.
+    """
+    chart = figure("area", title)
+    top = max([1, *(value for each in series for value in each.values)])
+    legend = box(chart, "legend", tag="div")
+    plot = box(chart, "plot", tag="div")
+    for tick in ticks(top):
+        line = box(plot, "grid", bottom=share(tick, top))
+        box(line, "tick", format_size(tick, digits=1) if tick else "0")
+    for _, start in stretches:
+        box(plot, "stretch", left=share(start, 1))
+    svg = ET.SubElement(plot, "svg", viewBox=f"0 0 {SIDE} {SIDE}", preserveAspectRatio="none", role="presentation")
+    for each in series:
+        last = max(1, len(each.values) - 1)
+        points = " ".join(
+            f"{SIDE * index / last:.1f},{SIDE * (1 - value / top):.1f}" for index, value in enumerate(each.values)
+        )
+        ET.SubElement(svg, "polyline", {"class": f"curve {each.style}", "points": points})
+        peak = max(each.values, default=0)
+        box(legend, f"key {each.style}", f"{each.label}, peak {format_size(peak)}")
+        if each.values:
+            box(plot, f"peak {each.style}", left=share(each.values.index(peak), last), bottom=share(peak, top))
+    _name_axis(chart, stretches)
+    return markup(chart)
+
+
+def _name_axis(chart: ET.Element, stretches: Sequence[tuple[str, float]]) -> None:
+    """Write below the plot what its parts are."""
+    if not stretches:
+        ends = box(chart, "ends", tag="div")
+        box(ends, "end", "first event")
+        box(ends, "end", "last event")
+        return
+    parts = box(chart, "stretches", tag="div")
+    starts = [start for _, start in stretches]
+    for (name, start), end in zip(stretches, [*starts[1:], 1.0], strict=True):
+        box(parts, "end", name, left=share(start, 1), width=share(end - start, 1))

@@ -1,0 +1,64 @@
+"""A difference as one offline page: both timelines over each other, and tables that can be searched and sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from markupsafe import Markup
+
+from oomscope.report import diff_words
+from oomscope.report.curves import Series, curves
+from oomscope.report.html import render
+from oomscope.report.script import Script
+from oomscope.report.words import count
+from oomscope.snapshot.changes import LineChange, NamedChange
+from oomscope.snapshot.diff import DeviceDifference, Difference
+
+SHOWN: Final = 500
+"""Lines of a device; what is beyond is one row, so that the sum holds."""
+
+
+class Lines(NamedTuple):
+    """The rows of the table by line."""
+
+    shown: Sequence[LineChange]
+    rest: NamedChange | None
+    """What is not shown, added up."""
+
+
+def diff_page(difference: Difference, *, title: str) -> str:
+    """Return the page of a difference."""
+    return render(
+        "diff.html.j2",
+        Script.read("tables.js"),
+        title=title,
+        difference=difference,
+        charts=[_chart(device) for device in difference.devices],
+        lines=[_lines(device.lines) for device in difference.devices],
+        versions={},
+        diff_words=diff_words,
+    )
+
+
+def _chart(device: DeviceDifference) -> Markup:
+    timeline = device.timeline
+    series = (
+        Series(label="A", values=timeline.before, style="first"),
+        Series(label="B", values=timeline.after, style="second"),
+    )
+    return curves(series, title="Live requested bytes of A and B", stretches=timeline.stretches)
+
+
+def _lines(rows: Sequence[LineChange]) -> Lines:
+    shown, rest = rows[:SHOWN], rows[SHOWN:]
+    if not rest:
+        return Lines(shown, None)
+    total = NamedChange(
+        name=count(len(rest), "further line"),
+        before_bytes=sum(row.before_bytes for row in rest),
+        after_bytes=sum(row.after_bytes for row in rest),
+        before_count=sum(row.before_count for row in rest),
+        after_count=sum(row.after_count for row in rest),
+    )
+    return Lines(shown, total)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from oomscope.report.curves import Series, curves
+from oomscope.report.diff_html import diff_page
+from tests.unit.report.differences import EQUAL, GREW, HOSTILE, TWO_DEVICES
+from tests.unit.report.test_html import Balance
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PAGES = {name: diff_page(each, title="t") for name, each in (("grew", GREW), ("equal", EQUAL), ("two", TWO_DEVICES))}
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_the_page_is_well_formed_and_fetches_nothing(page: str) -> None:
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert not re.search(r"""(src|href)\s*=|@import|url\(""", page)
+    assert "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" in page
+    assert page.count("<script>") == 1
+
+
+def test_everything_is_escaped() -> None:
+    page = diff_page(HOSTILE, title="<script>alert('x')</script>")
+    assert page.count("<script>") == 1
+    assert "<script>alert" not in page
+
+
+def test_curves_end_and_peak_where_they_should() -> None:
+    chart = ET.fromstring(
+        curves(
+            (Series(label="A", values=(0, 5, 1), style="first"), Series(label="B", values=(10, 0, 0), style="second")),
+            title="t",
+            stretches=(("iteration 0", 0.0), ("iteration 1", 0.5)),
+        )
+    )
+    a, b = (line.get("points") for line in chart.iter("polyline"))
+    assert a == "0.0,1000.0 500.0,500.0 1000.0,900.0"
+    assert b == "0.0,0.0 500.0,1000.0 1000.0,1000.0"
+    styles = {each.get("class"): each.get("style") for each in chart.iter("span")}
+    assert styles["peak first"] == "left:50.00%;bottom:50.00%"
+    assert styles["peak second"] == "left:0.00%;bottom:100.00%"
+    assert {"iteration 0", "iteration 1", "A, peak 5 B"} <= {each.text for each in chart.iter("span")}
+
+
+TYPE = """
+const box = document.querySelector("input[type=search]");
+box.value = "forward mlp";
+box.dispatchEvent(new Event("input"));
+const [, , difference] = document.querySelectorAll("#lines-1 th[data-sort]");
+difference.click();
+difference.click();
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH to open the report with")
+def test_the_table_is_searched_and_sorted_and_sums_what_it_shows(tmp_path: Path) -> None:
+    dom = opened(PAGES["grew"], tmp_path)
+    assert dom.count("<svg") == 1
+    typed = re.sub(r"<meta http-equiv=[^>]*>", "", PAGES["grew"]).replace("</body>", f"<script>{TYPE}</script></body>")
+    table = re.search(r'<table id="lines-1">.*?</table>', opened(typed, tmp_path), re.DOTALL)
+    assert table is not None
+    rows = re.findall(r"<tr( hidden=\"\")?>(.*?)</tr>", table[0], re.DOTALL)
+    assert [bool(hidden) for hidden, _ in rows].count(True) == 3
+    differences = [re.findall(r'data-signed="">([^<]*)<', cells)[0] for hidden, cells in rows[1:] if not hidden]
+    assert differences == ["0 B", "+100.00 MiB", "+100.00 MiB"]
+    assert "2 of 5 rows" in table[0]
+
+
+def opened(page: str, folder: Path) -> str:
+    """Return what a browser makes of ``page``, which must not complain."""
+    file = folder / "report.html"
+    file.write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [
+            *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--no-first-run", "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", "--dump-dom"),
+            file.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "CONSOLE" not in done.stderr
+    return done.stdout
