@@ -23,10 +23,10 @@ STARTUP: Final = os.path.join(os.path.dirname(__file__), "startup")  # noqa: PTH
 PYTHON_PATH: Final = "PYTHONPATH"
 
 
-def environment_for(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` with what makes every Python program in it, and its children, record."""
-    path = [STARTUP, *filter(None, [environment.get(PYTHON_PATH)])]
-    return dict(environment) | settings.to_environment() | {PYTHON_PATH: os.pathsep.join(path)}
+def variables(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make every Python program in ``environment``, and its children, record."""
+    path = os.pathsep.join([STARTUP, *filter(None, [environment.get(PYTHON_PATH)])])
+    return settings.to_environment() | {PYTHON_PATH: path}
 
 
 def arm_from_environment() -> None:

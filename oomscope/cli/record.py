@@ -10,36 +10,63 @@ from typing import get_args
 import click
 
 from oomscope.capture import names
-from oomscope.capture.arming import environment_for
+from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
-from oomscope.errors import UsageError
+from oomscope.cli.options import json_option
+from oomscope.cli.output import print_json
+from oomscope.errors import ExitCode, UsageError
+
+SCHEMA_VERSION = 1
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...", required=True)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--out", default="snap-{rank}.pickle", metavar="FILE", show_default=True, help="Name of each snapshot.")
 @click.option(
-    "--stacks", type=click.Choice(get_args(Stacks)), default="python", show_default=True, help="What to keep."
+    "--stacks", type=click.Choice(get_args(Stacks)), default="python", show_default=True, help="Frames to keep."
 )
-@click.option("--max-entries", type=int, default=MAX_ENTRIES, show_default=True, help="Events kept for each device.")
+@click.option(
+    "--max-entries",
+    type=click.IntRange(min=1),
+    default=MAX_ENTRIES,
+    metavar="N",
+    show_default=True,
+    help="Size of the ring of events.",
+)
 @click.option("--every", type=click.IntRange(min=1), metavar="N", help="Write a snapshot after each N steps as well.")
 @click.option("--force", is_flag=True, help="Replace snapshots that exist, instead of numbering.")
 @click.option("--quiet", is_flag=True, help="Print warnings only.")
+@json_option
 def record(
-    *, command: tuple[str, ...], out: str, stacks: Stacks, max_entries: int, every: int | None, force: bool, quiet: bool
-) -> None:
-    """Run COMMAND, such as `torchrun train.py`; each of its processes that uses CUDA writes a snapshot.
+    *,
+    command: tuple[str, ...],
+    out: str,
+    stacks: Stacks,
+    max_entries: int,
+    every: int | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run COMMAND, such as `torchrun train.py`; each of its processes that uses CUDA keeps snapshots.
 
-    At the first out-of-memory error it is snap-0.oom.pickle, at the end snap-0.pickle. Names may have the fields
-    {rank}, {time}, {host} and {pid}, and end in .gz or .zst. COMMAND takes the place of oomscope: its exit code is
-    what comes back.
+    That of the first out-of-memory error is snap-0.oom.pickle, that of the end snap-0.pickle. Names may have the
+    fields {rank}, {time}, {host} and {pid}, and end in .gz or .zst. COMMAND takes the place of oomscope: its exit
+    code is what comes back. With --json nothing is run, and the environment variables that make a program record are
+    printed.
     """
+    names.check(out)
     path = names.anchored(names.fill_time(out, datetime.now(UTC)))
     settings = Settings(path=path, max_entries=max_entries, stacks=stacks, every=every, force=force, quiet=quiet)
+    added = variables(settings, os.environ)
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "environment": added})
+        return ExitCode.OK
+    if not command:
+        raise UsageError("no command to run", remedy="say oomscope record -- torchrun train.py")
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], command, environment_for(settings, os.environ))  # noqa: S606 - a list, no shell
+        os.execvpe(command[0], command, dict(os.environ) | added)  # noqa: S606 - a list, no shell
     except OSError as error:
-        raise UsageError(
-            f"cannot be run ({error.strerror})", where=command[0], remedy="give a program, such as python train.py"
-        ) from error
+        remedy = "give a program, such as python train.py"
+        raise UsageError(f"cannot be run ({error.strerror})", where=command[0], remedy=remedy) from error

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.capture.arming import STARTUP, environment_for
-from oomscope.capture.settings import Settings
+from oomscope.capture.arming import STARTUP, variables
+from oomscope.capture.settings import Settings, from_environment
 from oomscope.snapshot.load import load_snapshot
 
 PAPER = Path(__file__).parent / "paper"
@@ -167,8 +167,6 @@ def test_a_real_fork_of_the_program_writes_nothing(python, tmp_path: Path) -> No
 
 def test_settings_survive_the_environment() -> None:
     settings = Settings(path="/a/{rank}.pickle", max_entries=7, stacks="all", every=3, force=True, quiet=True)
-    from oomscope.capture.settings import from_environment
-
-    assert from_environment(environment_for(settings, {})) == settings
+    assert from_environment(variables(settings, {})) == settings
     assert from_environment({}) is None
-    assert environment_for(settings, {"PYTHONPATH": "mine"})["PYTHONPATH"] == f"{STARTUP}{os.pathsep}mine"
+    assert variables(settings, {"PYTHONPATH": "mine"})["PYTHONPATH"] == f"{STARTUP}{os.pathsep}mine"
