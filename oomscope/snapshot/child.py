@@ -39,7 +39,13 @@ def answer(file: BinaryIO, out: BinaryIO, limits: dict[str, int]) -> None:
     """Write the tables of ``file``, or the refusal, to ``out``."""
     budget = _Budget(limits)
     try:
-        document = decode(file, file_bytes=limits["file"], unpacked_bytes=limits["unpacked"], consumed=budget.earn)
+        document = decode(
+            file,
+            file_bytes=limits["file"],
+            unpacked_bytes=limits["unpacked"],
+            ratio=limits["unpacked_per_byte"],
+            consumed=budget.earn,
+        )
         tables = flatten(document, where="", depth=limits["depth"])
     except SnapshotError as error:
         tables = refusal(error.message, error.remedy)

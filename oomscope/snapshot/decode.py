@@ -35,6 +35,9 @@ _MALFORMED: Final = (
 """What the standard unpickler and JSON reader raise on damaged input."""
 
 
+Consumed = Callable[[int], None]
+
+
 class _Source(Protocol):
     """What bytes come from: a file, or a decompressor round one."""
 
@@ -42,21 +45,27 @@ class _Source(Protocol):
         """Fill ``buffer`` and return the number of bytes; 0 at the end."""
 
 
-def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Callable[[int], None]) -> Any:
+def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, ratio: int, consumed: Consumed) -> Any:
     """Return the plain values in ``file``: a pickle or JSON, plain, gzip or zstd.
 
     Args:
         file: the content.
         file_bytes: how long it may be.
         unpacked_bytes: how long it may be after decompression.
-        consumed: told the total of unpacked bytes whenever more of them are about to be used.
+        ratio: unpacked bytes that count for each byte of the file.
+        consumed: told how many bytes were unpacked, as far as they count, before more of them are used.
 
     Raises:
         SnapshotError: the content is damaged, too long, or tries to run something.
         MemoryError: it asks for more than there is.
     """
-    packed = _stream(cast("_Source", file), file_bytes, consumed)
-    content = _unpacked(packed, unpacked_bytes, consumed)
+    source = _Metered(cast("_Source", file), file_bytes, consumed)
+    packed = io.BufferedReader(source, BUFFER_BYTES)
+    if (unpacked := _decompressor(packed)) is None:
+        content = packed
+    else:
+        meter = _Metered(unpacked, unpacked_bytes, lambda total: consumed(min(total, ratio * source.total)))
+        content = io.BufferedReader(meter, BUFFER_BYTES)
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
     try:
@@ -79,23 +88,17 @@ def printable(text: str) -> str:
     return f"{shown[:MAX_NAME]}…" if len(text) > MAX_NAME else shown
 
 
-def _unpacked(packed: io.BufferedReader, limit: int, consumed: Callable[[int], None]) -> io.BufferedReader:
-    """Return the content of ``packed``, which is itself where it is not compressed."""
+def _decompressor(packed: io.BufferedReader[_Metered]) -> _Source | None:
+    """Return what unpacks ``packed``; None where it is not compressed."""
     head = packed.peek(4)
     if head.startswith(GZIP_MAGIC):
         import gzip
 
-        return _stream(cast("_Source", gzip.GzipFile(fileobj=packed)), limit, consumed)
-    if head.startswith(ZSTD_MAGIC):
-        return _stream(_Zstd(packed), limit, consumed)
-    return packed
+        return cast("_Source", gzip.GzipFile(fileobj=packed))
+    return _Zstd(packed) if head.startswith(ZSTD_MAGIC) else None
 
 
-def _stream(source: _Source, limit: int, consumed: Callable[[int], None]) -> io.BufferedReader:
-    return io.BufferedReader(cast("io.RawIOBase", _Metered(source, limit, consumed)), BUFFER_BYTES)
-
-
-def _drain(content: io.BufferedReader) -> None:
+def _drain(content: io.BufferedReader[_Metered]) -> None:
     while content.read(BUFFER_BYTES):
         pass
 
@@ -130,11 +133,12 @@ class _Metered(io.RawIOBase):
         consumed: told the total before the bytes are used.
     """
 
-    def __init__(self, source: _Source, limit: int, consumed: Callable[[int], None]) -> None:
+    def __init__(self, source: _Source, limit: int, consumed: Consumed) -> None:
         self._source = source
         self._limit = limit
         self._consumed = consumed
-        self._total = 0
+        self.total = 0
+        """Bytes so far."""
 
     def readable(self) -> bool:
         """Return that this is a source."""
@@ -148,13 +152,13 @@ class _Metered(io.RawIOBase):
             raise SnapshotError(
                 f"damaged gzip or zstd ({printable(str(error))})", remedy="copy the file again"
             ) from error
-        self._total += count
-        if self._total > self._limit:
+        self.total += count
+        if self.total > self._limit:
             raise SnapshotError(
                 f"more than the {format_size(self._limit)} allowed",
                 remedy="record fewer events (max_entries), or allow more",
             )
-        self._consumed(self._total)
+        self._consumed(self.total)
         return count
 
 

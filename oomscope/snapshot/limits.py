@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from oomscope.errors import InputError, UsageError
 from oomscope.units import GiB, MiB, parse_size
 
 REMEDY: Final = "write it as in memory=32GiB or seconds=60"
+
+
+def half_of_the_machine() -> int:
+    """Return half of the memory that this machine has, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,25 +26,24 @@ class Limits:
     """Bytes on disk."""
     unpacked: int = 16 * GiB
     """Bytes after decompression."""
-    memory: int = 32 * GiB
-    """Bytes of memory, whatever the size of the file. What counts is address space (``RLIMIT_AS``)."""
-    memory_per_byte: int = 64
-    """Bytes of memory that each unpacked byte may take, so that a small file is never a large one in disguise.
-
-    Real snapshots take 3 to 12.
-    """
+    unpacked_per_byte: int = 256
+    """Unpacked bytes that count for each byte on disk; what is beyond buys no more memory."""
+    memory: int = field(default_factory=half_of_the_machine)
+    """Bytes of memory, whatever the size of the file: half of the machine's. What counts is address space."""
+    memory_per_byte: int = 32
+    """Bytes of memory that each unpacked byte may take, so that a small file is never a large one in disguise."""
     seconds: int = 3600
     """Seconds of processor time, whatever the size of the file."""
-    seconds_per_mib: int = 2
-    """Seconds of processor time that each unpacked MiB may take. Real snapshots take 0.01 to 0.05."""
+    seconds_per_mib: int = 1
+    """Seconds of processor time that each unpacked MiB may take."""
     depth: int = 32
     """Levels that free-form values (``allocator_settings``) may nest; everything else is as deep as the schema."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could be read."""
-        for field in fields(self):
-            if getattr(self, field.name) < 1:
-                raise UsageError("a limit is at least 1", where=field.name, remedy=REMEDY)
+        for each in fields(self):
+            if getattr(self, each.name) < 1:
+                raise UsageError("a limit is at least 1", where=each.name, remedy=REMEDY)
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:

@@ -44,7 +44,7 @@ class Reader:
         self.stacks: dict[tuple[int, ...], int] = {(): 0}
         """Number of each stack, a tuple of frame numbers; 0 is the empty one."""
         self._frame_at: dict[int, int] = {}
-        self._stack_like: dict[tuple[int, int, int, int], tuple[list[Any], int]] = {}
+        self._stack_like: dict[tuple[int, int, int], tuple[list[Any], int]] = {}
         self._stack_at: dict[tuple[int, ...], int] = {}
 
     def error(self, place: str, expected: str) -> SnapshotError:
@@ -119,25 +119,31 @@ class Reader:
     def stack_numbers(self, lists: Iterable[Any], place: Place) -> Column:
         """Return the numbers of stacks, given as lists of frames; nothing and the empty list are stack 0.
 
-        Three of its frames, the pointers compared, tell which earlier stack a list may equal; comparing with that one
-        is a comparison of pointers again. So a stack seen before costs a tenth of hashing all its frames.
+        Comparing two lists of shared frames compares pointers, which takes a tenth of hashing them. So a list is
+        compared with the one before it (a free's request and completion have one stack), then with the last that had
+        the same first, middle and last frame, and hashed only where neither is it.
         """
         like = self._stack_like
         numbers = array("i")
+        append = numbers.append
+        previous: object = []
+        number = 0
         for frames in lists:
-            if not frames:
-                numbers.append(0)
+            if frames is previous or (frames == previous and type(frames) is list):
+                append(number)
                 continue
-            if type(frames) is not list:
-                raise self.error(f"{place(len(numbers))}.frames", "list")
-            length = len(frames)
-            key = (id(frames[0]), id(frames[length >> 1]), id(frames[-1]), length)
-            known = like.get(key)
-            if known is None or known[0] != frames:
-                if len(like) >= REMEMBERED:
-                    like.clear()
-                known = like[key] = (frames, self._stack(frames, f"{place(len(numbers))}.frames"))
-            numbers.append(known[1])
+            previous, number = frames, 0
+            if frames:
+                if type(frames) is not list:
+                    raise self.error(f"{place(len(numbers))}.frames", "list")
+                key = (id(frames[0]), id(frames[len(frames) >> 1]), id(frames[-1]))
+                known = like.get(key)
+                if known is None or not (known[0] is frames or known[0] == frames):
+                    if len(like) >= REMEMBERED:
+                        like.clear()
+                    known = like[key] = (frames, self._stack(frames, f"{place(len(numbers))}.frames"))
+                number = known[1]
+            append(number)
         return numbers
 
     def _stack(self, frames: list[Any], place: str) -> int:
