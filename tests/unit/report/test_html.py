@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,10 +9,10 @@ import pytest
 
 from oomscope.report.html import bisect_charts, bisect_page, probe_page
 from tests.unit.report import results, searches
+from tests.unit.report.browser import browse, in_a_browser
 from tests.unit.report.test_bars import of_class, shares
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class Balance(HTMLParser):
@@ -126,7 +124,7 @@ def test_everything_of_a_search_is_escaped() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH to open the report with")
+@in_a_browser
 @pytest.mark.parametrize(
     ("page", "charts", "words"),
     [
@@ -138,17 +136,7 @@ def test_everything_of_a_search_is_escaped() -> None:
 def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path, page: str, charts: int, words: str) -> None:
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
-    done = subprocess.run(
-        [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-            *("--no-first-run", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"),
-            file.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    done = browse(file)
     assert "CONSOLE" not in done.stderr
     assert done.stdout.count("<figure") == charts
     assert words in done.stdout
