@@ -208,15 +208,21 @@ class CommitBisect:
 def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> tuple[StepRow, ...]:
     """Return ``steps`` with the steps that ``merge`` brought in ahead of its own, which is what is left of it.
 
-    The sum stays; a merge that adds nothing of its own has no row.
+    The sum stays; a merge that adds nothing of its own has no row, and a commit that several lines share has one.
     """
+    listed = {row.commit for row in steps}
+    new: dict[str | None, StepRow] = {}
+    for part in brought:
+        if part.commit not in listed:
+            new.setdefault(part.commit, part if part.merge else replace(part, merge=merge))
+    parts = list(new.values())
     rows: list[StepRow] = []
     for row in steps:
         if row.commit != merge or not brought:
             rows.append(row)
             continue
-        rest = row.delta - sum((part.delta for part in brought), start=Bytes())
-        rows += [part if part.merge else replace(part, merge=merge) for part in brought]
+        rest = row.delta - sum((part.delta for part in parts), start=Bytes())
+        rows += parts
         rows += [replace(row, delta=rest)] if rest != Bytes() else []
     return tuple(rows)
 

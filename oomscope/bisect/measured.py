@@ -1,7 +1,8 @@
 """The bytes of one probe that a search compares: what the run wanted alive at once, and what was reserved for it.
 
-A run that ended out of memory was cut off before its peak. Where the same run without a limit is known, its demand
-counts; elsewhere what was alive at the failure plus the request that failed, which is a lower bound.
+A run that ended out of memory was cut off before its peak, and one for which the allocator emptied its cache held less
+than it would have. Where the same run without a limit is known, its bytes count; elsewhere what was alive at the
+failure plus the request that failed, and what was reserved by then, which are lower bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Bytes:
     live_bytes: int = 0
     """Largest amount of requested bytes alive at once."""
     reserved_bytes: int = 0
-    """Largest amount that the caching allocator held; at the failure for a run that ended out of memory."""
+    """Largest amount that the caching allocator held."""
 
     def __sub__(self, other: Bytes) -> Bytes:
         return Bytes(
@@ -41,17 +42,22 @@ def bytes_of(result: ProbeResult) -> Bytes | None:
     """Return the bytes of ``result``; None where nothing was measured."""
     if result.peak is None or result.outcome == "error":
         return None
-    return Bytes(live_bytes=live_bytes(result), reserved_bytes=result.peak.reserved_bytes)
+    return Bytes(live_bytes=live_bytes(result), reserved_bytes=reserved_bytes(result))
 
 
 def is_lower_bound(result: ProbeResult) -> bool:
-    """Whether the live bytes of ``result`` are only those up to a failure."""
+    """Whether the bytes of ``result`` are only those up to a failure."""
     return result.outcome == "oom" and result.demand_bytes is None
 
 
 def live_bytes(result: ProbeResult) -> int:
     """Return the requested bytes that the run wanted alive at once (0 where nothing was measured)."""
     return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
+
+
+def reserved_bytes(result: ProbeResult) -> int:
+    """Return what the allocator would hold at most if it had no limit, else what it held (0: nothing was measured)."""
+    return max((peak.reserved_bytes for peak in (result.peak, result.demand_peak) if peak), default=0)
 
 
 def recorded_peak(result: ProbeResult) -> Peak | None:

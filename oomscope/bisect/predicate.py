@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oomscope.bisect.measured import demand_bytes, is_lower_bound, live_bytes
+from oomscope.bisect.measured import demand_bytes, is_lower_bound, live_bytes, reserved_bytes
 from oomscope.bisect.search import Answer
 from oomscope.errors import UsageError
 from oomscope.probe.result import ProbeResult
@@ -73,8 +73,8 @@ class Bad:
         - ``capacity``: bad also where the failure was fragmentation but the whole run's demand exceeds the device.
           A fragmentation failure whose demand is unknown is untestable.
         - ``fragmentation``: a run that failed for another reason is untestable.
-        - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless (for
-          ``live``) the demand of the whole run is known.
+        - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless the whole
+          run is known.
         """
         if result.outcome == "error" or result.peak is None:
             failure = result.failure
@@ -82,7 +82,7 @@ class Bad:
         if self.name == "live":
             return self._judge_live(result)
         if self.name == "reserved":
-            return self._judge_reserved(result, result.peak.reserved_bytes)
+            return self._judge_reserved(result)
         if result.outcome == "fits":
             return Judgement(answer=Answer.GOOD, reason=f"fits, {format_size(result.margin_bytes or 0)} left")
         if self.name == "any-oom":
@@ -104,8 +104,9 @@ class Bad:
     def _judge_live(self, result: ProbeResult) -> Judgement:
         return self._compare("live", live_bytes(result), ended_early=is_lower_bound(result))
 
-    def _judge_reserved(self, result: ProbeResult, reserved: int) -> Judgement:
-        return self._compare("reserved", reserved, ended_early=result.outcome == "oom")
+    def _judge_reserved(self, result: ProbeResult) -> Judgement:
+        ended_early = result.outcome == "oom" and result.demand_peak is None
+        return self._compare("reserved", reserved_bytes(result), ended_early=ended_early)
 
     def _compare(self, quantity: str, size: int, *, ended_early: bool) -> Judgement:
         if size > self.threshold:

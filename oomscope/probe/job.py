@@ -49,7 +49,8 @@ class ProbeJob:
     op_temporaries: bool = True
     stream_lag: int = 0
     measure_demand: bool = True
-    """After an OOM on sim, run once more without a limit, so that the demand of the whole run is known."""
+    """On sim run once more without a limit after an OOM, so that the demand of the whole run is known, and after a run
+    for which the allocator emptied its cache, so that what it would hold otherwise is."""
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
     max_frames: int = 40

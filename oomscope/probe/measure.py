@@ -1,8 +1,9 @@
 """Runs a job's target under a session and says what came of it; the worker's whole work, in one process.
 
 After an OOM on the simulated device the target is run once more on a card without a limit, which tells what the
-whole run would have needed. The first result is handed over before that, so a failure of the second run costs only
-this number.
+whole run would have needed; also after a run that fits only because the allocator emptied its cache, which tells what
+it would hold otherwise. The first result is handed over before that, so a failure of the second run costs only this
+number.
 """
 
 from __future__ import annotations
@@ -63,13 +64,16 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
     refused_by_allocator = isinstance(ending.out_of_memory, FailedAllocation)
-    if not (refused_by_allocator and backend == "sim" and job.measure_demand):
+    emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
+    if not ((refused_by_allocator or emptied_its_cache) and backend == "sim" and job.measure_demand):
         return result
     keep(result)
     whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
     if isinstance(whole, str):
         return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
     peak = peak_by_line(job, whole)
+    if emptied_its_cache:
+        return replace(result, demand_peak=peak)
     # Not the allocator's own counter, which keeps a freed block until every stream that used it is done with it.
     demand = peak.requested_bytes if peak else 0
     judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=ending.out_of_memory)

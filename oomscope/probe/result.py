@@ -147,7 +147,8 @@ class ProbeResult:
     demand_bytes: int | None = None
     """After an OOM: the peak of live requested bytes of the same run without a limit; null where it was not run."""
     demand_peak: Peak | None = None
-    """The peak of that run, with its lines; null where it was not run."""
+    """The peak of that run, with its lines; also of one that was run because the allocator had to empty its cache for
+    the target to fit. Null where it was not run."""
     failure: Failure | None = None
     snapshot: str | None = None
     events: int | None = None

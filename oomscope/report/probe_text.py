@@ -68,8 +68,8 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
         yield "Reserved", reserved
     if demand := words.demand_text(result):
         yield "Demand", demand
-    if result.num_alloc_retries:
-        yield "Retries", f"the allocator emptied its cache {words.count(result.num_alloc_retries, 'time')}"
+    if retries := words.retries_text(result):
+        yield "Retries", retries
     if result.host_bytes or result.pinned_bytes:
         pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
         yield "Host", f"{pinned} pinned, {pageable} pageable"

@@ -109,6 +109,16 @@ def reserved_text(result: ProbeResult) -> str | None:
     return f"{format_size(held.reserved_bytes)} at most, {when}: {format_size(overhead)} ({share}) of it is overhead"
 
 
+def retries_text(result: ProbeResult) -> str | None:
+    """Return how often the allocator emptied its cache, and what it would hold otherwise, where that is known."""
+    if not result.num_alloc_retries:
+        return None
+    text = f"the allocator emptied its cache {count(result.num_alloc_retries, 'time')}"
+    if result.outcome != "fits" or result.demand_peak is None:
+        return text
+    return f"{text}; without a limit it would hold {format_size(result.demand_peak.reserved_bytes)}"
+
+
 def flops_text(result: ProbeResult) -> str | None:
     """Return the floating-point work of an iteration and the share that recomputation adds."""
     model = result.flops.get("model", 0)

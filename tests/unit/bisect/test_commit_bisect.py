@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.commit_bisect import bisect_commits, opened
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord, StepRow
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.config.load import load_preset
@@ -498,6 +498,23 @@ def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
     assert culprit(result).commit == world.repo.git("rev-parse", "two")
     assert sum(row.delta.live_bytes for row in result.steps) == 700
     assert [row.label for row in result.steps if row.delta.live_bytes] == ["two 1"]
+
+
+def step(commit: str, live: int, merge: str | None = None) -> StepRow:
+    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(live_bytes=live))
+
+
+def test_a_commit_that_two_lines_share_is_one_step() -> None:
+    steps = (step("a", 5), step("merge", 20), step("b", 1))
+    brought = [step("a", 5), step("x", 7), step("y", 8, merge="inner"), step("x", 7)]
+    rows = opened(steps, "merge", brought)
+    assert [(row.commit, row.merge, row.delta.live_bytes) for row in rows] == [
+        ("a", None, 5),
+        ("x", "merge", 7),
+        ("y", "inner", 8),
+        ("merge", None, 5),
+        ("b", None, 1),
+    ]
 
 
 def test_a_merge_inside_a_merge(world: World) -> None:

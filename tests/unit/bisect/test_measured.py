@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, live_bytes
+from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, live_bytes, reserved_bytes
 from oomscope.bisect.steps import steps_between
-from tests.unit.bisect.results import error, fits, oom
+from tests.unit.bisect.results import error, fits, oom, peak
 
 
 def test_a_run_that_fits_stands_for_its_peak() -> None:
@@ -20,6 +20,15 @@ def test_a_run_that_failed_stands_for_what_it_asked_or_for_its_demand() -> None:
     assert is_lower_bound(oom(live=900, requested=200))
     assert live_bytes(oom(live=900, requested=200, demand=1500)) == 1500
     assert not is_lower_bound(oom(live=900, requested=200, demand=1500))
+
+
+def test_reserved_is_what_the_allocator_would_hold_without_a_limit() -> None:
+    whole = peak(1500, reserved=2500)
+    for capped in (oom(live=900, demand=1500, demand_peak=whole), fits(950, reserved=1000, demand_peak=whole)):
+        assert capped.peak is not None
+        assert capped.peak.reserved_bytes <= 1000
+        assert reserved_bytes(capped) == 2500
+    assert reserved_bytes(oom(live=900, demand=None)) == 900
 
 
 def test_a_request_of_somebody_else_does_not_count_as_live() -> None:

@@ -9,7 +9,7 @@ from oomscope.bisect.search import Answer
 from oomscope.errors import InputError, UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
-from tests.unit.bisect.results import error, fits, oom
+from tests.unit.bisect.results import error, fits, oom, peak
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
 
@@ -69,6 +69,8 @@ CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("reserved>800", fits(10, reserved=801), BAD),
     ("reserved>800", oom(live=801), BAD),
     ("reserved>800", oom(live=700, demand=700), UNTESTABLE),
+    ("reserved>800", oom(live=700, demand=700, demand_peak=peak(700, reserved=801)), BAD),
+    ("reserved>800", oom(live=700, demand=700, demand_peak=peak(700, reserved=800)), GOOD),
 ]
 
 

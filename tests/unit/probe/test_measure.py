@@ -49,6 +49,7 @@ class FakeSession:
     log: list[str] = field(default_factory=list)
     watched: list[object] = field(default_factory=list)
     oom: FailedAllocation | None = None
+    retries: int = 0
 
     @property
     def observer(self):
@@ -87,12 +88,13 @@ class FakeSession:
             stats=AllocatorStats(
                 allocated_bytes_peak=96 * MiB,
                 active_bytes_peak=96 * MiB,
-                reserved_bytes_peak=128 * MiB,
+                reserved_bytes_peak=4 * GiB if self.settings.unlimited else 128 * MiB,
                 # On a card without a limit a block of 1 GiB was freed, but is still pending on another stream.
                 requested_bytes_peak=64 * MiB + 3 * GiB if self.settings.unlimited else 96 * MiB,
                 reserved_bytes_current=128 * MiB,
                 requested_bytes_current=64 * MiB,
                 num_ooms=1 if self.oom else 0,
+                num_alloc_retries=0 if self.settings.unlimited else self.retries,
             ),
             oom=None if self.settings.unlimited else self.oom,
             notes=("a note of the backend",),
@@ -109,6 +111,7 @@ class Bench:
         self.steps: list[Progress] = []
         self.kept: list[ProbeResult] = []
         self.oom: FailedAllocation | None = None
+        self.retries = 0
 
     def __call__(self, source: str, *, session=FakeSession, **fields) -> ProbeResult:
         harness = self.repo.parent / "harness.py"
@@ -123,7 +126,7 @@ class Bench:
 
     def open(self, kind):
         def opener(settings, backend):
-            session = kind(settings, self.repo, oom=self.oom)
+            session = kind(settings, self.repo, oom=self.oom, retries=self.retries)
             self.sessions.append(session)
             return session
 
@@ -263,6 +266,18 @@ def test_a_defect_of_a_session_is_not_blamed_on_the_target(bench: Bench) -> None
         bench("def setup(ctx): return lambda: None", session=defect)
 
 
+def test_a_harness_plays_a_rank_of_its_world(bench: Bench) -> None:
+    source = (
+        "from torch import distributed as dist\n"
+        "def setup(ctx):\n"
+        "    group = f'{dist.get_backend()} {dist.get_rank()} of {dist.get_world_size()}'\n"
+        "    raise RuntimeError(f'{group}, told {ctx.rank} of {ctx.world_size}')\n"
+    )
+    result = bench(source, rank=5, world_size=8)
+    assert "fake 5 of 8, told 5 of 8" in result.failure.message
+    assert (result.rank, result.world_size) == (5, 8)
+
+
 def test_a_missing_checkout_is_named(bench: Bench) -> None:
     bench.repo.rmdir()
     result = bench("def setup(ctx): return lambda: None")
@@ -296,6 +311,18 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert result.demand_peak is not None
     assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites)
     assert result.demand_peak.requested_bytes == result.demand_bytes
+
+
+def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(bench: Bench) -> None:
+    bench.retries = 3
+    source = STEPPING.format(step="lambda: None")
+    result = bench(source)
+    assert [session.settings.unlimited for session in bench.sessions] == [False, True]
+    assert (result.outcome, result.demand_bytes, result.num_alloc_retries) == ("fits", None, 3)
+    assert result.demand_peak is not None
+    assert (result.peak.reserved_bytes, result.demand_peak.reserved_bytes) == (128 * MiB, 4 * GiB)
+    assert bench.kept == [replace(result, demand_peak=None)]
+    assert bench(source, measure_demand=False).demand_peak is None
 
 
 def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:

@@ -105,3 +105,11 @@ def test_counts_and_shares() -> None:
     assert words.count(1, "probe") == "1 probe"
     assert words.count(1200, "probe") == "1,200 probes"
     assert words.percent(1, 0) == "-"
+
+
+def test_an_emptied_cache_and_what_it_hid() -> None:
+    assert words.retries_text(results.FITS) is None
+    emptied = replace(results.FITS, num_alloc_retries=2)
+    assert words.retries_text(emptied) == "the allocator emptied its cache 2 times"
+    known = replace(emptied, demand_peak=replace(results.PEAK, reserved_bytes=12 * GiB))
+    assert words.retries_text(known).endswith("2 times; without a limit it would hold 12.00 GiB")
