@@ -13,6 +13,7 @@ from oomscope.units import parse_size
 
 if TYPE_CHECKING:
     from oomscope.config.overrides import Override
+    from oomscope.snapshot.limits import Limits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,3 +80,23 @@ def settings_overrides(given: dict[str, Any]) -> list[Override]:
         for option, value in values.items()
         if value is not None
     ]
+
+
+def snapshot_limits_options(command: Command) -> Command:
+    """Add ``--read-limit``; the command gets the ``limits`` of :func:`oomscope.snapshot.load.load_snapshot`."""
+    return click.option(
+        "--read-limit",
+        "limits",
+        multiple=True,
+        metavar="NAME=VALUE",
+        envvar="OOMSCOPE_READ_LIMITS",
+        show_envvar=True,
+        callback=_limits,
+        help="What reading a file may take, such as memory=32GiB, file=8GiB or seconds=60.",
+    )(command)
+
+
+def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Limits:
+    from oomscope.snapshot.limits import Limits
+
+    return Limits.of(values)
