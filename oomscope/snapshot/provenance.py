@@ -7,10 +7,12 @@ has none; what is damaged counts as unknown and never fails.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 KEY: Final = "oomscope"
 """The top-level key of the snapshot's document."""
+
+Reason = Literal["oom", "end", "exception", "signal", "interval", "asked"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ class Provenance:
     """Where a snapshot comes from; -1 and the empty string stand for what is unknown."""
 
     reason: str = ""
-    """``oom``, ``end``, ``exception``, ``signal``, ``interval`` or ``asked``."""
+    """Why it was written; of a recording by oomscope one of :data:`Reason`."""
     rank: int = -1
     world_size: int = -1
     iteration: int = -1
@@ -70,13 +72,13 @@ def provenance_of(value: object) -> Provenance | None:
     """Return what the value of :data:`KEY` says; None where there is none."""
     if not isinstance(value, dict):
         return None
-    cards, refused = value.get("cards"), value.get("refused")
+    cards = value.get("cards")
     return Provenance(
         **_known(Provenance, value),
         cards=tuple(
             Card(**_known(Card, card)) for card in (cards if isinstance(cards, list) else []) if _has_index(card)
         ),
-        refused=Refused(**_known(Refused, refused)) if _is_whole(refused) else None,
+        refused=_refused(value.get("refused")),
     )
 
 
@@ -91,5 +93,7 @@ def _has_index(card: object) -> bool:
     return isinstance(card, dict) and type(card.get("index")) is int
 
 
-def _is_whole(refused: object) -> bool:
-    return isinstance(refused, dict) and len(_known(Refused, refused)) == len(Refused.__annotations__)
+def _refused(value: object) -> Refused | None:
+    """Return the request that failed; half of what is to be known of it is nothing."""
+    known = _known(Refused, value) if isinstance(value, dict) else {}
+    return Refused(**known) if len(known) == len(Refused.__annotations__) else None
