@@ -26,6 +26,8 @@ COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
     "bisect": "oomscope.cli.bisect:bisect",
     "explain": "oomscope.cli.explain:explain",
+    "diff": "oomscope.cli.diff:diff",
+    "replay": "oomscope.cli.replay:replay",
     "record": "oomscope.cli.record:record",
     "config": "oomscope.cli.config:config",
     "completion": "oomscope.cli.completion:completion",

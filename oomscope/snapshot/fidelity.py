@@ -10,24 +10,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings, ReplayOutcome
 from oomscope.snapshot.ascend import is_ascend
 from oomscope.snapshot.initial_memory import SEGMENT_ACTIONS
-from oomscope.snapshot.initial_state import recover
 from oomscope.snapshot.lifetimes import BEFORE, Indices
-from oomscope.snapshot.releases import capacity_of, releases_of
-from oomscope.snapshot.replay import SIGN, Device, serve
-from oomscope.snapshot.requests import Kind, Requests, requests_of
+from oomscope.snapshot.releases import releases_of
+from oomscope.snapshot.replay import SIGN, Device, fitting, serve
+from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
-from oomscope.units import GiB
-
-AMPLE: Final = 1024 * GiB
-"""The device where the driver refused nothing: larger than any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +81,20 @@ Steps = dict[int, list[Step]]
 """Steps by the request at which they were taken."""
 
 
-def fidelity_of(timeline: Timeline, settings: AllocatorSettings) -> Fidelity:
-    """Replay a trace under its own ``settings``, on the device that it shows, and compare.
+def fidelity_of(timeline: Timeline, requests: Requests, settings: AllocatorSettings, device: Device) -> Fidelity:
+    """Replay a trace under its own settings and compare.
 
     A step belongs to the next allocation or ``oom`` event, which caused it, or to the call of ``empty_cache``. Steps at
     one request are matched in order, by the longest runs in common.
+
+    Args:
+        timeline: the trace.
+        requests: those of the trace.
+        settings: the recorded ones, with the torch version whose rules count.
+        device: the recorded one, as far as it is known.
     """
-    requests = requests_of(timeline, initial=recover(timeline, settings))
-    outcome = serve(requests, settings, recorded_device(timeline, requests), at_recorded_addresses=True)
+    requests = fitting(requests, device)
+    outcome = serve(requests, settings, device, at_recorded_addresses=True)
     recorded, emulated = _recorded_steps(timeline), _emulated_steps(requests, outcome)
     asked = np.flatnonzero((requests.kind == Kind.MALLOC) & (requests.event > BEFORE))
     strays = _strays(timeline, requests, outcome, asked)
@@ -109,12 +110,6 @@ def fidelity_of(timeline: Timeline, settings: AllocatorSettings) -> Fidelity:
         first_divergence=first_divergence,
         mismatches=tuple(mismatches),
     )
-
-
-def recorded_device(timeline: Timeline, requests: Requests) -> Device:
-    """Return the device as far as the trace shows it: what refusals prove, or ample where there were none."""
-    capacity = capacity_of(timeline, releases_of(timeline))
-    return Device(total_bytes=AMPLE if capacity is None else max(capacity, requests.held_bytes))
 
 
 def _recorded_steps(timeline: Timeline) -> Steps:

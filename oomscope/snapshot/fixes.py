@@ -37,6 +37,11 @@ class Tried:
     """The recorded settings first."""
     outcomes: tuple[Replay, ...]
     """How the requests went, row by row."""
+    afresh: tuple[bool, ...]
+    """Whether a row began with the blocks from before the recording packed afresh, row by row."""
+    control: Replay | None = None
+    """The replay under the recorded settings begun afresh, which is what such rows compare with; None where there is
+    no such row, or nothing was held before the recording."""
 
     @property
     def baseline(self) -> Replay:
@@ -45,8 +50,17 @@ class Tried:
 
     @property
     def cures(self) -> tuple[str, ...]:
-        """Names of the settings under which everything passed, in the order in which they were tried."""
-        return tuple(row.name for row in self.rows[1:] if row.survives)
+        """Names of the settings under which everything passed, in the order in which they were tried.
+
+        Where the recorded settings pass too when begun afresh, a row that began so shows nothing.
+        """
+        rows = zip(self.rows[1:], self.afresh[1:], strict=True)
+        return tuple(row.name for row, afresh in rows if row.survives and not (afresh and self.is_undecided))
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether packing the older blocks afresh is a cure by itself, so that rows that do so prove no setting."""
+        return self.control is not None and self.control.survives and not self.baseline.survives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +117,8 @@ def try_settings(
     if announce and not baseline:
         announce(AS_RECORDED)
     outcomes = [baseline or replay(requests, recorded, device, at_recorded_addresses=True)]
-    rows = [_row(AS_RECORDED, rules.conf, outcomes[0], fitting(requests, device))]
+    begun = [fitting(requests, device)]
+    rows = [_row(AS_RECORDED, rules.conf, outcomes[0], begun[0])]
     for addition in candidates:
         conf = merged(rules.conf, addition)
         settings = _settings_if_known(conf, rules.torch_version)
@@ -111,10 +126,17 @@ def try_settings(
             continue
         if announce:
             announce(addition)
-        begun = requests if settings.expandable_segments == recorded.expandable_segments else requests.begun_afresh
-        outcomes.append(replay(begun, settings, device))
-        rows.append(_row(addition, conf, outcomes[-1], fitting(begun, device)))
-    return Tried(rows=tuple(rows), outcomes=tuple(outcomes))
+        keeps_segments = settings.expandable_segments == recorded.expandable_segments
+        begun.append(begun[0] if keeps_segments else requests.begun_afresh)
+        outcomes.append(replay(begun[-1], settings, device))
+        rows.append(_row(addition, conf, outcomes[-1], begun[-1]))
+    afresh = tuple(each is not requests and bool(requests.held.segments) for each in begun)
+    return Tried(
+        rows=tuple(rows),
+        outcomes=tuple(outcomes),
+        afresh=afresh,
+        control=replay(requests.begun_afresh, recorded, device) if any(afresh) else None,
+    )
 
 
 def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:

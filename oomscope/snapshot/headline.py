@@ -85,6 +85,8 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
         return [*clauses, f"the same allocations pass under {verdict.cured_by[0]}"]
     if verdict.uncured:
         return [*clauses, "they fail under every setting tried"]
+    if "undecided" in verdict.tags:
+        return [*clauses, "they pass once the blocks from before the recording lie otherwise, whatever the setting"]
     return [*clauses, "the replay does not reproduce the failure, so no cure can be shown"]
 
 

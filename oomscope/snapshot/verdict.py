@@ -165,13 +165,14 @@ class _Case:
             "foreign": self._fits_alone(requests),
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
+            "undecided": lacking <= 0 and reproduced and tried.is_undecided and not cured_by,
             "later: capacity": lacking <= 0 and (demand_after or 0) > self.device.available_bytes,
         }
         verdict = replace(
             verdict,
             kind="capacity" if lacking > 0 else "fragmentation",
             cured_by=cured_by,
-            uncured=lacking <= 0 and reproduced and not cured_by,
+            uncured=lacking <= 0 and reproduced and not cured_by and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
             fixes=tried.rows,

@@ -1,0 +1,70 @@
+"""``oomscope replay``: the allocations of a snapshot under its own allocator settings and under others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from oomscope.cli.card import card_options, named_card
+from oomscope.cli.options import FILE, json_option
+from oomscope.cli.output import print_json, print_report
+from oomscope.cli.progress import shown_progress
+from oomscope.errors import ExitCode
+
+LONG = 100_000
+"""Events from which a replay takes long enough to say how far it is."""
+
+
+@click.command()
+@click.argument("file", type=FILE, metavar="FILE")
+@click.option(
+    "--conf",
+    "confs",
+    multiple=True,
+    metavar="CONF",
+    help="Settings to try on top of the recorded ones, as in PYTORCH_ALLOC_CONF; repeatable.",
+)
+@card_options
+@click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
+@click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
+@json_option
+def replay(
+    *,
+    file: Path,
+    confs: tuple[str, ...],
+    limit: str | None,
+    gpu: str | None,
+    non_torch: str | None,
+    torch_version: str | None,
+    device: int | None,
+    as_json: bool,
+) -> ExitCode:
+    """Put the allocations of a snapshot to an emulated allocator, under its own settings and under others.
+
+    FILE is a memory snapshot with a trace, of any torch since 2.0. Without --conf the settings worth trying are tried.
+    """
+    from oomscope.probe.job import Progress
+    from oomscope.snapshot.load import load_snapshot
+    from oomscope.snapshot.replay_table import replay_file
+
+    card = named_card(limit, gpu, non_torch)
+    snapshot = load_snapshot(file)
+    is_short = max(map(len, snapshot.traces), default=0) < LONG
+    with shown_progress(str(file), quiet=is_short) as show:
+        table = replay_file(
+            snapshot,
+            device=device,
+            confs=confs or None,
+            limit=card.limit,
+            non_torch=card.non_torch,
+            torch_version=torch_version,
+            announce=lambda step: show(Progress(stage=step)),
+        )
+    if as_json:
+        print_json({"file": str(file), **table.to_json()})
+        return ExitCode.OK
+    from oomscope.report.replay_text import replay_report
+
+    print_report(replay_report(table, title=str(file)))
+    return ExitCode.OK
