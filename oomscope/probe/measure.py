@@ -61,7 +61,7 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     progress(Progress(stage="analyse"))
     from oomscope.probe.analyse import analyse, peak_by_line  # once there is something to analyse
 
-    measurement, snapshot = _saved(ending.measurement, job.snapshot_path)
+    measurement, snapshot = _saved(ending.measurement, job)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
     refused_by_allocator = isinstance(ending.out_of_memory, FailedAllocation)
     emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
@@ -225,14 +225,16 @@ def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
     return "untestable" if isinstance(error, (InputError, UsageError)) else stage
 
 
-def _saved(measurement: Measurement, path: str | None) -> tuple[Measurement, str | None]:
+def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | None]:
     """Write the snapshot where one is wanted; that it could not be written is a note, the measurement stands."""
-    if path is None:
+    if job.snapshot_path is None:
         return measurement, None
+    from oomscope.probe.origin import origin_of
     from oomscope.snapshot.write import write_snapshot
 
+    told = replace(measurement.snapshot, provenance=origin_of(measurement, job))
     try:
-        return measurement, str(write_snapshot(measurement.snapshot, path, force=True))
+        return measurement, str(write_snapshot(told, job.snapshot_path, force=True))
     except SnapshotError as error:
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None
 

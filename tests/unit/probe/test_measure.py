@@ -409,9 +409,15 @@ def test_an_error_of_the_programs_own_is_not_an_earlier_failure_that_it_survived
 
 def test_the_snapshot_is_written_once_and_named(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "out.pickle"
-    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path))
+    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path), torch_version="2.11")
     assert result.snapshot == str(path)
-    assert len(load_snapshot(path).traces[0]) == result.events
+    snapshot = load_snapshot(path)
+    assert len(snapshot.traces[0]) == result.events
+    told, held = snapshot.provenance, sum(segment.total_size for segment in snapshot.segments)
+    assert (told.rank, told.world_size, told.torch_version) == (result.rank, result.world_size, "2.11")
+    [card] = told.cards
+    assert card.total_bytes == result.limit_bytes
+    assert card.free_bytes == result.available_bytes - held
 
 
 def test_a_snapshot_that_cannot_be_written_is_a_note(bench: Bench, tmp_path: Path) -> None:
