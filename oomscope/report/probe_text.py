@@ -84,7 +84,7 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
 
 def category_table(categories: dict[str, int]) -> Table:
     """Return the bytes of each category, largest first; they sum to the last row."""
-    rows = table("Category", ">Bytes", ">Share", "")
+    rows = table("Category", ">Bytes", ">Share", "?")
     total = sum(categories.values())
     for name, size in sorted(categories.items(), key=lambda item: -item[1]):
         if size:
@@ -105,7 +105,7 @@ def site_table(sites: tuple[SiteBytes, ...]) -> Table:
 
 def phase_table(phases: tuple[PhaseBytes, ...]) -> Table:
     """Return the peak of each phase and the iteration in which it stood."""
-    rows = table("Phase", ">Live", ">Reserved", "")
+    rows = table("Phase", ">Live", ">Reserved", "?")
     highest = highest_phases(phases)
     top = max(row.requested_bytes for row in highest)
     for row in highest:

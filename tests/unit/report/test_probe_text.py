@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,18 @@ def test_markup_in_names_is_text() -> None:
     site = replace(results.LOSS, function="[bold]f[/bold]")
     text = rendered(replace(results.FITS, peak=replace(results.PEAK, site=site)))
     assert "[bold]f[/bold]" in text
+
+
+def words_at(columns: int) -> set[str]:
+    """Return the words of an out-of-memory report, and the pieces of those that hold a slash, a colon or the like."""
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, color_system=None)
+    show(console, probe_report(results.OOM, title="gpt-tiny"))
+    return set(re.findall(r"[A-Za-z0-9]+", console.file.getvalue()))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_word_is_broken_in_the_middle(columns: int) -> None:
+    assert words_at(columns) == words_at(400)
 
 
 def test_bar() -> None:
