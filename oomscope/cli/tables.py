@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from oomscope.bisect.result import BisectResult
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
+    from oomscope.snapshot.diff import Difference
 
 PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
+DIFF_TABLES = ("changed_lines", "changed_totals")
 """Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
 
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
@@ -88,6 +90,21 @@ def write_bisect_tables(directory: Path, result: BisectResult) -> None:
         "grown_sites": frames.grown_sites(result),
     }
     _write(directory, tables, BISECT_TABLES)
+
+
+def write_diff_tables(directory: Path, difference: Difference) -> None:
+    """Write the tables of a comparison.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report import frames
+
+    tables = {
+        "changed_lines": frames.changed_lines(difference),
+        "changed_totals": frames.changed_totals(difference),
+    }
+    _write(directory, tables, DIFF_TABLES)
 
 
 def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:

@@ -42,7 +42,7 @@ def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[Render
         yield section("Peaks of live memory by device", device_table(difference.devices))
         yield Text(f"\n{diff_words.device_name(worst).capitalize()}, which grew most:", style="dim")
     style = "bold red" if worst.delta_bytes > 0 else "bold green" if worst.delta_bytes < 0 else "bold"
-    yield Text(diff_words.headline(worst), style=style)
+    yield Text(diff_words.headline(worst, difference.phase), style=style)
     yield Text()
     yield facts_table(worst)
     yield facts([("A's peak", diff_words.place(worst.before)), ("B's peak", diff_words.place(worst.after))])

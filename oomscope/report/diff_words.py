@@ -16,17 +16,18 @@ def name(text: str) -> str:
     return text.replace("_", " ") or "(not known)"
 
 
-def headline(device: DeviceDifference) -> str:
+def headline(device: DeviceDifference, phase: str = "") -> str:
     """Return the answer in one line."""
+    peak = f"PEAK IN {phase.upper()}" if phase else "PEAK"
     before, after = format_size(device.before.live_bytes), format_size(device.after.live_bytes)
     if device.delta_bytes > 0:
-        return f"THE PEAK GREW by {format_size(device.delta_bytes)}: {before} live in A, {after} in B"
+        return f"THE {peak} GREW by {format_size(device.delta_bytes)}: {before} live in A, {after} in B"
     if device.delta_bytes < 0:
-        return f"THE PEAK SHRANK by {format_size(-device.delta_bytes)}: {before} live in A, {after} in B"
+        return f"THE {peak} SHRANK by {format_size(-device.delta_bytes)}: {before} live in A, {after} in B"
     what = "and of the same lines" if device.is_empty else "but of other lines"
     overhead = device.after.overhead_bytes - device.before.overhead_bytes
     more = f"; overhead {format_size(overhead, signed=True)}" if overhead else ""
-    return f"THE PEAKS ARE EQUAL: {before} live, {what}{more}"
+    return f"THE {peak} IS EQUAL: {before} live, {what}{more}"
 
 
 def facts(device: DeviceDifference) -> list[tuple[str, str, str, str]]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
+from oomscope.snapshot.changes import LineChange
+from oomscope.snapshot.diff import Difference
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace
@@ -70,6 +72,25 @@ GROWN_SITES: Final = {
     "after_bytes": "int64",
     "delta_bytes": "int64",
 }
+CHANGE: Final = {
+    "before_bytes": "int64",
+    "after_bytes": "int64",
+    "delta_bytes": "int64",
+    "before_count": "int64",
+    "after_count": "int64",
+    "delta_count": "int64",
+}
+CHANGED_LINES: Final = {
+    "device": "int64",
+    **SITE,
+    "category": "string",
+    "presence": "string",
+    "before_file": "string",
+    "before_line": "Int64",
+    "before_function": "string",
+    **CHANGE,
+}
+CHANGED_TOTALS: Final = {"device": "int64", "by": "string", "name": "string", **CHANGE}
 
 
 def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: SiteOf = site_of) -> pd.DataFrame:
@@ -155,6 +176,45 @@ def grown_sites(result: BisectResult) -> pd.DataFrame:
     nowhere = Site(file="", line=0, function="")
     rows = ({**vars(row), **vars(row.site or nowhere), "delta_bytes": row.delta_bytes} for row in result.sites)
     return _table(GROWN_SITES, rows)
+
+
+def changed_lines(difference: Difference) -> pd.DataFrame:
+    """Return what each line holds of each category at the peaks of two snapshots, the unchanged ones too.
+
+    ``presence`` is ``both``, ``new`` or ``gone``; ``before_file``, ``before_line`` and ``before_function`` say where
+    the line stood, and are missing where it is new. Of each device, named as the second snapshot does, ``delta_bytes``
+    sums to the difference of the peaks.
+    """
+    return _table(
+        CHANGED_LINES,
+        (
+            {"device": device.after.device, **_changed_line(row)}
+            for device in difference.devices
+            for row in device.lines
+        ),
+    )
+
+
+def _changed_line(row: LineChange) -> dict[str, Any]:
+    was = None if row.presence == "new" else row.was or row.site
+    before = {"before_file": was and was.file, "before_line": was and was.line, "before_function": was and was.function}
+    return {**row.to_json(), **vars(row.site), **before}
+
+
+def changed_totals(difference: Difference) -> pd.DataFrame:
+    """Return live bytes at the peaks of two snapshots by category, module and class of sizes (column ``by``).
+
+    Of each device and ``by``, ``delta_bytes`` sums to the difference of the peaks.
+    """
+    return _table(
+        CHANGED_TOTALS,
+        (
+            {"device": device.after.device, "by": by, **row.to_json()}
+            for device in difference.devices
+            for by, rows in (("category", device.categories), ("module", device.modules), ("size", device.sizes))
+            for row in rows
+        ),
+    )
 
 
 def _step(row: StepRow) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class DeviceDifference:
     modules: tuple[NamedChange, ...]
     """The module ``""`` holds what no module is known of."""
     sizes: tuple[NamedChange, ...]
-    """By size of block, in powers of two."""
+    """By size of block, in the allocator's classes."""
     phases: tuple[PhasePeaks, ...]
     timeline: Overlay
 
@@ -79,6 +79,8 @@ class Difference:
     before_file: str
     after_file: str
     devices: tuple[DeviceDifference, ...]
+    phase: str = ""
+    """The phase inside which the peaks are compared; empty: each side's own peak."""
     only_before: tuple[int, ...] = ()
     """Devices that the second snapshot lacks."""
     only_after: tuple[int, ...] = ()
@@ -90,6 +92,7 @@ class Difference:
             "schema_version": SCHEMA_VERSION,
             "before_file": self.before_file,
             "after_file": self.after_file,
+            "phase": self.phase,
             "devices": [device.to_json() for device in self.devices],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
@@ -139,6 +142,7 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
         before_file=before.file,
         after_file=after.file,
         devices=tuple(sorted(found, key=lambda row: (-row.delta_bytes, row.after.device))),
+        phase=phase,
         only_before=tuple(old.keys() - {one for one, _ in pairs}),
         only_after=tuple(new.keys() - {other for _, other in pairs}),
     )

@@ -6,25 +6,23 @@ Phase and categories are those of the recording; a recording that has none is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oomscope.snapshot.attribution import OLDER, by_site
 from oomscope.snapshot.changes import Held
-from oomscope.snapshot.doing import Doing, activity_of
+from oomscope.snapshot.doing import activity_of
 from oomscope.snapshot.evidence import categorise
+from oomscope.snapshot.inferred import with_moments
+from oomscope.snapshot.iterations import iterations_of
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.size_classes import by_size
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Stack
-from oomscope.units import format_size
-
-SMALLEST_CLASS = 512
-"""Bytes: the allocator rounds every request up to a multiple of it (PyTorch, ``kMinBlockSize``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,61 +69,60 @@ class Side:
 
     Args:
         snapshot: what was recorded.
-        timeline: the device's curves.
+        recorded: the device's curves, with the moments that the recording tells.
         phase: look for the peak in this phase alone, one of :meth:`phase_peaks`; empty: anywhere.
     """
 
     snapshot: Snapshot
-    timeline: Timeline
+    recorded: Timeline
     phase: str = ""
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The device's curves, with phases and iterations told by evidence where the recording has none."""
+        activity = activity_of(self.recorded, self.snapshot.annotations)
+        iterations = iterations_of(self.recorded, activity, self.snapshot.annotations)
+        return replace(self.recorded, trace=with_moments(self.recorded.trace, activity, iterations))
 
     @cached_property
     def event(self) -> int:
         """Where live bytes peak."""
         if not self.phase:
             return self.timeline.peak_event()
-        number, names = self._phases
-        inside = np.flatnonzero(np.isin(number, [index for index, name in enumerate(names) if name == self.phase]))
+        trace = self.timeline.trace
+        wanted = [index for index, moment in enumerate(trace.moments) if moment.phase == self.phase]
+        inside = np.flatnonzero(np.isin(trace.moment_id, wanted))
         return int(inside[self.timeline.live[inside].argmax()])
 
     @cached_property
     def sites(self) -> tuple[SiteBytes, ...]:
         """Live bytes at the peak by line, module and category; the equal modules of a list are one."""
-        evidence = categorise(self.timeline, self.snapshot.annotations)
-        return by_site(self.timeline, self.event, _over_layers, evidence.category)
+        evidence = categorise(self.recorded, self.snapshot.annotations)
+        return by_site(self.recorded, self.event, _over_layers, evidence.category)
 
     def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:
         """Return live bytes at the peak by some name of their lines."""
-        return _summed((name(row), row.bytes, row.count) for row in self.sites)
+        held: dict[str, Held] = {}
+        for row in self.sites:
+            held[name(row)] = held.get(name(row), Held()).plus(Held(row.bytes, row.count))
+        return held
 
     def by_size(self) -> dict[str, Held]:
-        """Return live bytes at the peak by size of block, in powers of two."""
-        sizes: list[int] = self.timeline.lifetimes.size[self.timeline.live_at(self.event)].tolist()
-        return _summed((size_class(size), size, 1) for size in sizes)
+        """Return live bytes at the peak by the allocator's classes of sizes."""
+        return {row.label: Held(row.bytes, row.count) for row in by_size(self.recorded, self.event)}
 
     def phase_peaks(self) -> dict[str, int]:
         """Return the peak of live bytes in each phase that is known, in the order of their first events."""
-        number, names = self._phases
         peaks: dict[str, int] = {}
-        for phase in dict.fromkeys(number.tolist()):
-            if name := names[phase]:
-                peaks[name] = max(peaks.get(name, 0), int(self.timeline.live[number == phase].max()))
+        for row in self.timeline.phase_peaks():
+            if row.phase:
+                peaks[row.phase] = max(peaks.get(row.phase, 0), row.live_bytes)
         return peaks
-
-    @cached_property
-    def _phases(self) -> tuple[NDArray[np.integer], Sequence[str]]:
-        """Return for each event the number of its phase, and the names."""
-        trace = self.timeline.trace
-        if any(moment.phase for moment in trace.moments):
-            return trace.moment_id, [moment.phase for moment in trace.moments]
-        doing = activity_of(self.timeline, self.snapshot.annotations).at
-        return doing, ["" if each is Doing.UNKNOWN else each.name.lower() for each in Doing]
 
     def facts(self) -> Facts:
         """Return what is said of the peak beside its tables."""
         timeline, trace, event = self.timeline, self.timeline.trace, self.event
         inside = event >= 0
-        number, names = self._phases
         moment = trace.moments[trace.moment_id[event] if inside else 0]
         stack = trace.stacks[(trace.forward_stack_id[event] or trace.stack_id[event]) if inside else 0]
         held = sum(segment.total_size for segment in timeline.segments or ())
@@ -138,7 +135,7 @@ class Side:
             blocks=sum(row.count for row in self.sites),
             reserved_bytes=int(timeline.reserved[event]) if inside else held,
             peak_reserved_bytes=int(timeline.reserved.max()) if inside else held,
-            phase=names[number[event]] if inside else "",
+            phase=moment.phase,
             iteration=moment.iteration,
             microbatch=moment.microbatch,
             site=site_of(stack, trace.modules[trace.module_id[event]] if inside else ""),
@@ -148,19 +145,6 @@ class Side:
         )
 
 
-def size_class(size: int) -> str:
-    """Return the power of two, from 512 B on, that a block of ``size`` bytes does not exceed: ``up to 2 MiB``."""
-    return f"up to {format_size(max(SMALLEST_CLASS, 1 << max(0, size - 1).bit_length()), digits=0)}"
-
-
 def _over_layers(stack: Stack, module: str) -> Site | None:
     """Return the line of a stack, with one name for the equal modules of a list: ``layers.*.mlp``."""
     return site_of(stack, ".".join("*" if part.isdigit() else part for part in module.split(".")))
-
-
-def _summed(rows: Iterable[tuple[str, int, int]]) -> dict[str, Held]:
-    """Add up bytes and blocks by name."""
-    held: dict[str, Held] = {}
-    for name, size, blocks in rows:
-        held[name] = held.get(name, Held()).plus(Held(size, blocks))
-    return held

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from oomscope.errors import InputError
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.diff import DeviceDifference, Named, diff
-from oomscope.snapshot.side import size_class
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
-from oomscope.units import KiB, MiB
 
 from .strategies import recordings
 
@@ -214,20 +212,6 @@ def test_facts_tell_what_failed_and_whether_categories_are_inferred():
     device = compare(recorded((1, 1, ""), category=Category.ACTIVATION), failed)
     assert (device.before.failed_bytes, device.after.failed_bytes) == (None, 700)
     assert (device.before.inferred, device.after.inferred) == (False, True)
-
-
-@given(st.integers(0, 2**40))
-def test_size_classes_are_powers_of_two(size):
-    names = [size_class(each) for each in (size, size + 1)]
-    assert names[0] == names[1] or size & (size - 1) == 0
-
-
-@pytest.mark.parametrize(
-    ("size", "name"),
-    [(0, "512 B"), (512, "512 B"), (513, "1 KiB"), (MiB, "1 MiB"), (3 * MiB, "4 MiB"), (100 * KiB, "128 KiB")],
-)
-def test_size_classes_have_names(size, name):
-    assert size_class(size) == f"up to {name}"
 
 
 def iterations(lengths: list[int], peak: int) -> Snapshot:

@@ -1,0 +1,54 @@
+"""The source of a recorded program, looked up in a checkout that the user names.
+
+A recorded path is of another machine: what counts is its longest end that exists in the checkout. Nothing outside the
+checkout is read, whatever path a snapshot holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from oomscope.units import MiB
+
+LARGEST_FILE: Final = 4 * MiB
+LONGEST_END: Final = 32
+"""Components of a recorded path that are tried at most."""
+
+
+@dataclass(frozen=True)
+class SourceTree:
+    """A checkout.
+
+    Args:
+        root: its folder.
+    """
+
+    root: Path
+
+    def __call__(self, file: str) -> list[str] | None:
+        """Return the lines of a recorded file; None where the checkout does not have it, or it is no text."""
+        found = self._find(file)
+        if found is None:
+            return None
+        try:
+            return found.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _find(self, file: str) -> Path | None:
+        """Return the file of the checkout at the longest end of the recorded path."""
+        parts = [part for part in file.replace("\\", "/").split("/") if part][-LONGEST_END:]
+        if not parts or any(part in {".", ".."} or "\0" in part for part in parts):
+            return None
+        root = self.root.resolve()
+        ends = (root.joinpath(*parts[start:]) for start in range(len(parts)))
+        return next((path for path in ends if _is_source(path, root)), None)
+
+
+def _is_source(path: Path, root: Path) -> bool:
+    try:
+        return path.is_file() and path.resolve().is_relative_to(root) and path.stat().st_size <= LARGEST_FILE
+    except OSError:
+        return False

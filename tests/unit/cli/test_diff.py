@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run
+from oomscope.snapshot.write import write_snapshot
+from tests.unit.report.differences import AFTER, BEFORE, snapshot
+
+A = "/src/tinytrain/model.py"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two snapshots: before, after."""
+    return [
+        str(write_snapshot(snapshot(blocks), tmp_path / name))
+        for blocks, name in ((BEFORE, "a.pickle"), (AFTER, "b.pickle"))
+    ]
+
+
+def test_the_report_goes_to_standard_output(files: list[str], capsys) -> None:
+    assert run(["diff", *files]) == 0
+    said = capsys.readouterr()
+    assert "THE PEAK GREW by 134.00 MiB" in said.out
+    assert said.err == ""
+
+
+def test_the_document_sums(files: list[str], capsys) -> None:
+    assert run(["diff", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert (document["before_file"], document["after_file"]) == tuple(files)
+    (device,) = document["devices"]
+    for table in ("lines", "categories", "modules", "sizes"):
+        assert sum(row["delta_bytes"] for row in device[table]) == device["delta_bytes"]
+    moved = [row for row in device["lines"] if row["moved"]]
+    assert {(row["was"]["line"], row["site"]["line"]) for row in moved} == {(10, 13), (22, 25)}
+
+
+def test_a_file_does_not_differ_from_itself(files: list[str], capsys) -> None:
+    assert run(["diff", files[0], files[0]]) == 0
+    assert "THE PEAK IS EQUAL: 770.00 MiB live, and of the same lines" in capsys.readouterr().out
+
+
+def test_pages_and_tables_are_written_beside_the_report(files: list[str], tmp_path: Path, capsys) -> None:
+    page, folder = tmp_path / "d.html", tmp_path / "tables"
+    assert run(["diff", *files, "--html", str(page), "--csv", str(folder)]) == 0
+    assert "a.pickle against b.pickle" in page.read_text(encoding="utf-8")
+    assert capsys.readouterr().err.splitlines() == [
+        f"Wrote {place}" for place in (page, folder / "changed_lines.csv", folder / "changed_totals.csv")
+    ]
+    with (folder / "changed_lines.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert sum(int(row["delta_bytes"]) for row in lines) == 134 * 2**20
+    assert {(row["presence"], row["before_line"], row["line"]) for row in lines if row["function"] == "forward"} == {
+        ("both", "10", "13"),
+        ("both", "22", "25"),
+    }
+    with (folder / "changed_totals.csv").open(encoding="utf-8", newline="") as file:
+        totals = list(csv.DictReader(file))
+    for by in ("category", "module", "size"):
+        assert sum(int(row["delta_bytes"]) for row in totals if row["by"] == by) == 134 * 2**20
+    assert run(["diff", *files, "--html", str(page)]) == 2
+    assert "file exists" in capsys.readouterr().err
+
+
+def test_texts_of_two_checkouts_decide_which_line_is_which(tmp_path: Path, files: list[str], capsys) -> None:
+    """By what they hold line 10 is line 13; by text it is line 25, for 15 lines were put above it."""
+    old = [f"x{number} = f(x)" for number in range(100)]
+    texts = {"old": old, "new": [*(f"y{number} = g(y)" for number in range(15)), *old]}
+    for name, lines in texts.items():
+        (tmp_path / name / "tinytrain").mkdir(parents=True)
+        (tmp_path / name / "tinytrain" / "model.py").write_text("\n".join(lines))
+    checkouts = ["--source-a", str(tmp_path / "old"), "--source-b", str(tmp_path / "new")]
+    assert run(["diff", *files, "--json", *checkouts]) == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (10, 25) in {(row["was"]["line"], row["site"]["line"]) for row in device["lines"] if row["was"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "3"], "it holds nothing of device 3; it has device 0"),
+        (["--phase", "step"], "device 0 has no phase step; it has forward, optimizer"),
+        (["--by", "colour"], "'colour' is not one of"),
+        (["--source-a", "nowhere"], "nowhere: is no folder"),
+        (["--html", "a.pickle"], "name one file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments, message, files, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["diff", *files, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_no_snapshot_is_said_in_one_line(files: list[str], tmp_path: Path, capsys) -> None:
+    broken = tmp_path / "broken.pickle"
+    broken.write_bytes(b"\x80\x04N")
+    assert run(["diff", files[0], str(broken)]) == 2
+    assert str(broken) in capsys.readouterr().err
