@@ -1,20 +1,34 @@
-"""Turn one device's list of event dicts into columns, some thousand events at a time.
+"""Turn one device's list of event dicts into columns, a thousand events at a time.
 
-Reading a column with one comprehension over events that are still in the cache, and checking it as a whole, keeps the
-cost below that of unpickling; the place of a wrong value is looked for only once there is one.
+Reading whole columns of events that are still in the cache, and checking each as a whole, costs about as much as
+unpickling them; the place of a wrong value is looked for only once there is one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from array import array
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from oomscope.snapshot.reader import Reader
 from oomscope.snapshot.tables import EVENTS, Column
 
-BATCH: Final = 4096
+BATCH: Final = 1024
 """Events at a time."""
 DEFAULT_POOL: Final = (0, 0)
+ABSENT: Final[dict[str, Any]] = {
+    "action": None,
+    "addr": None,
+    "size": 0,
+    "stream": 0,
+    "time_us": -1,
+    "frames": None,
+    "pool_id": None,
+    "user_metadata": "",
+}
+"""Keys of an event that are read, and what stands for one that an event lacks."""
 
 
 def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[str, Column], list[tuple[int, int]]]:
@@ -44,25 +58,42 @@ def _batch(
     def where(index: int) -> str:
         return place % (start + index)
 
-    events = reader.mappings(batch, where)
-    said = [event.get("user_metadata", "") for event in events]
+    values = _values(reader.mappings(batch, where))
+    said = values["user_metadata"]
     if set(map(type, said)) != {str}:  # somebody else's; ours is text
         said = [text if type(text) is str else "" for text in said]
-    addresses = [event["addr"] if "addr" in event else event.get("device_free", 0) for event in events]
     return {
-        "action": reader.text_numbers([event.get("action") for event in events], where, "action"),
-        "address": reader.integers(addresses, "Q", where, "addr"),
-        "size": reader.sizes([event.get("size", 0) for event in events], where, "size"),
-        "stream": reader.integers([event.get("stream", 0) for event in events], "q", where, "stream"),
-        "time_us": reader.integers([event.get("time_us", -1) for event in events], "q", where, "time_us"),
-        "stack": reader.stack_numbers([event.get("frames") for event in events], where),
-        "pool": _pool_numbers(reader, [event.get("pool_id") for event in events], pools, place, start),
+        "action": reader.text_numbers(values["action"], where, "action"),
+        "address": reader.integers(values["addr"], "Q", where, "addr"),
+        "size": reader.sizes(values["size"], where, "size"),
+        "stream": reader.integers(values["stream"], "q", where, "stream"),
+        "time_us": reader.integers(values["time_us"], "q", where, "time_us"),
+        "stack": reader.stack_numbers(values["frames"], where),
+        "pool": _pool_numbers(reader, values["pool_id"], pools, place, start),
         "user_metadata": reader.text_numbers(said, where, "user_metadata"),
     }
 
 
+def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Return the values under each of :data:`ABSENT`'s keys, event by event.
+
+    What the first event has, all of them usually have, and are asked for at once.
+    """
+    usual = [key for key in ABSENT if key in events[0]]
+    columns: dict[str, Sequence[Any]] = {}
+    if len(usual) > 1:
+        with contextlib.suppress(KeyError):
+            columns = dict(zip(usual, zip(*map(itemgetter(*usual), events), strict=True), strict=True))
+    for key, absent in ABSENT.items():
+        if key not in columns:
+            columns[key] = [event.get(key, absent) for event in events]
+    if None in columns["addr"]:
+        columns["addr"] = [event["addr"] if "addr" in event else event.get("device_free", 0) for event in events]
+    return columns
+
+
 def _pool_numbers(
-    reader: Reader, values: list[Any], pools: dict[tuple[int, int], int], place: str, start: int
+    reader: Reader, values: Sequence[Any], pools: dict[tuple[int, int], int], place: str, start: int
 ) -> Column:
     """Return the numbers of pool ids; events of torch before 2026 name none."""
     if values.count(None) == len(values):
