@@ -84,7 +84,8 @@ class Bad:
         if self.name == "reserved":
             return self._judge_reserved(result)
         if result.outcome == "fits":
-            return Judgement(answer=Answer.GOOD, reason=f"fits, {format_size(result.margin_bytes or 0)} left")
+            how = "fits by emptying its cache" if result.num_alloc_retries else "fits"
+            return Judgement(answer=Answer.GOOD, reason=f"{how}, {format_size(result.margin_bytes or 0)} left")
         if self.name == "any-oom":
             return _bad(_kind(result))
         return self._judge_capacity(result) if self.name == "capacity" else _judge_fragmentation(result)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
@@ -43,12 +44,13 @@ def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) 
     return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
 
 
-def search(repo: Repo, tmp_path: Path, good: str) -> BisectResult:
+def search(repo: Repo, tmp_path: Path, good: str, bad: str = "main", paths: tuple[str, ...] = ()) -> BisectResult:
     harness = tmp_path / "harness.py"
     harness.touch()
     request = CommitRequest(
         repo=repo.path,
-        range=RevisionRange(good=good, bad="main"),
+        range=RevisionRange(good=good, bad=bad),
+        paths=paths,
         subject=HarnessFile(path=harness, settings=load_preset("gpt-tiny", ["probe.backend=sim"]).config),
         places=Places(tmp_path / "state"),
     )
@@ -79,6 +81,62 @@ def test_two_hundred_commits_with_a_tenth_that_do_not_import(tmp_path: Path, see
         assert result.outcome == "suspects"
         assert [suspect.commit for suspect in result.suspects] == hashes[good + 1 : bad + 1]
     assert len(result.probes) <= HALVINGS + 2 + len(result.untestable)
+
+
+LAST = 29
+
+
+class History:
+    """A random history with merges, octopuses, untestable commits and two files that do not matter."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.parents: list[tuple[int, ...]] = [()]
+        self.sizes: list[int | None] = [500]
+        files = [{"size.txt": "500"}]
+        for number in range(1, LAST + 1):
+            recent = range(max(0, number - 6), number)
+            first = rng.choice([number - 1, rng.choice(recent)])
+            others = rng.sample(recent, rng.choice([0, 0, 0, 0, 1, 1, 2]) % len(recent))
+            self.parents.append((first, *(other for other in others if other != first)))
+            size = max(self.sizes[parent] or 500 for parent in self.parents[-1])
+            size += rng.choice([0, 0, 0, 0, 50, 100, 300, -200]) + (1000 if number == LAST else 0)
+            untestable = rng.random() < 0.1 and number != LAST
+            self.sizes.append(None if untestable else size)
+            own = {"size.txt": f"does not import ({number})" if untestable else str(size)}
+            files.append(own | {name: str(number) for name in ("x", "y") if rng.random() < 0.3})
+        self.commits = list(zip(self.parents, files, strict=True))
+        self.bad = rng.choice([number for number in range(LAST // 2, LAST + 1) if self.is_bad(number)])
+        self.paths = tuple(rng.sample(["x", "y"], rng.randint(0, 1)))
+
+    def is_good(self, number: int) -> bool:
+        return (self.sizes[number] or AVAILABLE + 1) <= AVAILABLE
+
+    def is_bad(self, number: int) -> bool:
+        return (self.sizes[number] or 0) > AVAILABLE
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_in_any_history_the_culprit_is_bad_and_its_parent_good(tmp_path: Path, seed: int) -> None:
+    history = History(seed)
+    repo = Repo(tmp_path / "repo")
+    hashes = repo.import_graph(history.commits)
+    result = search(repo, tmp_path, hashes[0], hashes[history.bad], history.paths)
+    numbers = {name: number for number, name in enumerate(hashes)}
+    if isinstance(result.culprit, CommitCulprit):
+        named = [numbers[result.culprit.commit]]
+    else:
+        assert result.outcome == "suspects"
+        named = [numbers[suspect.commit] for suspect in result.suspects if suspect.commit]
+        assert all(history.sizes[number] is None for number in named[:-1])
+        assert len(named) > 1
+    assert history.is_good(history.parents[named[0]][0])
+    assert history.is_bad(named[-1])
+    ends = [record.bytes for record in result.probes if record.role in {"good end", "bad end"}]
+    assert ends[0] is not None
+    assert ends[1] is not None
+    assert sum((step.delta for step in result.steps), start=Bytes()) == ends[1] - ends[0]
+    assert len({step.commit for step in result.steps}) == len(result.steps)
 
 
 @pytest.fixture

@@ -96,3 +96,8 @@ def test_an_out_of_memory_of_unknown_kind_is_only_any_oom() -> None:
     unknown = replace(oom(), verdict=None)
     answers = [Bad.parse(text).judge(unknown).answer for text in ("any-oom", "capacity", "fragmentation")]
     assert answers == [BAD, UNTESTABLE, UNTESTABLE]
+
+
+def test_a_run_that_fits_only_by_emptying_its_cache_says_so() -> None:
+    assert Bad.parse("any-oom").judge(fits(900)).reason == "fits, 100 B left"
+    assert Bad.parse("any-oom").judge(fits(900, num_alloc_retries=2)).reason == "fits by emptying its cache, 100 B left"
