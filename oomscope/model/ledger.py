@@ -182,11 +182,14 @@ def head_ledger(config: Config) -> Ledger:
     }
 
 
-def loss_peak_bytes(config: Config) -> int:
-    """Return logits and their fp32 copy together, 6·n·V/t in 16 bits (in fp32 the copy is the logits themselves)."""
+def logits_bytes(config: Config) -> int:
+    """Return the output layer's logits, E·n·V/t.
+
+    They are gone when the loss is known, but in 16 bits they live beside their fp32 copy, ``vocabulary_softmax`` of
+    :func:`head_ledger`: six bytes a logit at the loss's peak. In fp32 the copy is the logits themselves.
+    """
     size = _sizes(config)
-    element = 0 if size.element == 4 else size.element
-    return (element + 4) * size.n * config.padded_vocab_size // size.t
+    return size.element * size.n * config.padded_vocab_size // size.t
 
 
 def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool) -> int:

@@ -227,28 +227,26 @@ def row_parallel_linear(
     return _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
 
 
-class ColumnParallelLinear(nn.Module):
-    """A linear layer whose output features are split over the ranks."""
+class _ParallelLinear(nn.Module):
+    """A linear layer of which each rank holds a part: how it is split is for the subclass to say."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
         super().__init__()
         self.weight = weight
         self.bias = bias
         self._tp = tp
+
+
+class ColumnParallelLinear(_ParallelLinear):
+    """A linear layer whose output features are split over the ranks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [s, b, out/t] from [s/σ, b, in]."""
         return column_parallel_linear(x, self.weight, self.bias, self._tp)
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(_ParallelLinear):
     """A linear layer whose input features are split over the ranks."""
-
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
-        super().__init__()
-        self.weight = weight
-        self.bias = bias
-        self._tp = tp
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, out] from [s, b, in/t]."""

@@ -26,7 +26,7 @@ def ledger_sum(config) -> int:
     states = parameters * (6 + 12 / parallel.data_parallel_size)
     in_flight = min(stages, config.num_microbatches)
     activations = in_flight * ledger.stage_bytes(config, layers, pre_process=True, post_process=last)
-    logits = ledger.loss_peak_bytes(config) // 3 if last else 0
+    logits = ledger.logits_bytes(config) if last else 0
     return int(states) + activations + logits + CUBLAS_WORKSPACES
 
 
