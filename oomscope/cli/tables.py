@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
     from oomscope.snapshot.diff import Difference
+    from oomscope.snapshot.explanation import Explanation
+    from oomscope.snapshot.rank_set import RankSet
 
 PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
+EXPLAIN_TABLES = ("categories", "sites", "modules", "fixes", "pins", "timeline", "ranks")
 DIFF_TABLES = ("changed_lines", "changed_totals")
 """Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
 
@@ -90,6 +93,17 @@ def write_bisect_tables(directory: Path, result: BisectResult) -> None:
         "grown_sites": frames.grown_sites(result),
     }
     _write(directory, tables, BISECT_TABLES)
+
+
+def write_explain_tables(directory: Path, found: Explanation | RankSet) -> None:
+    """Write the tables of an explained snapshot, or of a folder of them.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report.explain_frames import tables_of
+
+    _write(directory, tables_of(found), EXPLAIN_TABLES)
 
 
 def write_diff_tables(directory: Path, difference: Difference) -> None:

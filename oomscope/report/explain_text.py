@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,6 +18,7 @@ from oomscope.report.words import count, percent
 from oomscope.snapshot.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.pins import PinnedSegment, PinningLine
+from oomscope.snapshot.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.suspects import Suspect
 from oomscope.snapshot.verdict_types import FixTried
@@ -28,19 +30,60 @@ FEW = 5
 """Rows of what is only a second look at the same bytes."""
 
 
-def explain_report(explanation: Explanation, *, top: int = SHOWN) -> RenderableType:
-    """Return the whole report.
+def report(found: Explanation | RankSet, *, top: int = SHOWN) -> RenderableType:
+    """Return the whole report: of one file, or of a folder's ranks side by side and then of the worst.
 
     Args:
-        explanation: what was found.
-        top: lines of code and modules to show; the rest is one row.
+        found: what was found.
+        top: lines of code to show; the rest is one row.
     """
-    return Group(*(part for device in explanation.devices for part in _parts(explanation, device, top)))
+    if isinstance(found, Explanation):
+        return Group(*_file_parts(found, top))
+    return Group(*_rank_parts(found), *_file_parts(found.worst, top))
+
+
+def _file_parts(explanation: Explanation, top: int) -> Iterator[RenderableType]:
+    for device in explanation.devices:
+        if device is not explanation.devices[0]:
+            yield Text()
+        yield from _parts(explanation, device, top)
+
+
+def _rank_parts(found: RankSet) -> Iterator[RenderableType]:
+    worst = found.rows[0]
+    yield Text(f"{found.directory} · {count(len(found.rows), 'rank')}", style="dim")
+    failed = sum(row.failed_bytes is not None for row in found.rows)
+    yield Text(words.ranks_status_text(found), style="bold red" if failed else "bold green")
+    yield section("Ranks, the worst first", rank_table(found.rows))
+    for straggler in found.stragglers:
+        yield Text(f"rank {straggler.rank} {straggler.text}", style="yellow")
+    differing = words.differing_categories(found.rows)
+    if differing:
+        yield section("Where ranks differ, by category, each at its own peak", difference_table(found.rows, differing))
+    yield Text()
+    yield Text(f"The worst rank, {worst.rank}:", style="bold")
+
+
+def rank_table(ranks: tuple[RankRow, ...]) -> Table:
+    """Return one row a rank."""
+    rows = table(">Rank", "Failed asking for", ">Live", ">Reserved", ">Overhead", ">Iterations", ">Events", "File")
+    for row in ranks:
+        failed = "-" if row.failed_bytes is None else format_size(row.failed_bytes)
+        sizes = (format_size(size) for size in (row.live_bytes, row.reserved_bytes, row.overhead_bytes))
+        iterations = f"{row.iterations:,}" if row.iterations else "-"
+        rows.add_row(str(row.rank), failed, *sizes, iterations, f"{row.events:,}", PurePath(row.file).name)
+    return rows
+
+
+def difference_table(ranks: tuple[RankRow, ...], categories: list[str]) -> Table:
+    """Return the live bytes of some categories at each rank's own peak."""
+    rows = table(">Rank", *(f">{words.category_text(name).capitalize()}" for name in categories))
+    for row in ranks:
+        rows.add_row(str(row.rank), *(format_size(row.categories.get(name, 0)) for name in categories))
+    return rows
 
 
 def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Iterator[RenderableType]:
-    if device is not explanation.devices[0]:
-        yield Text()
     yield Text(words.heading_text(explanation, device), style="dim")
     yield Text(words.status_text(device), style="bold green" if device.verdict.kind == "headroom" else "bold red")
     yield from verdict_parts(device.verdict)
@@ -76,6 +119,8 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, RenderableType]]:
     if device.composition.bytes:
         yield "Sizes", words.sizes_text(device.failure or device.composition)
     yield "Available", words.available_text(device)
+    if replayed := words.replay_text(device):
+        yield "Replay", replayed
     if iterations := words.iterations_text(device):
         yield "Iterations", iterations
     if device.curves.live:

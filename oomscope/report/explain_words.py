@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oomscope.report.words import count, moment_text, percent, short_path
 from oomscope.snapshot.composition import Composition
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 
@@ -79,6 +82,13 @@ def available_text(device: DeviceExplanation) -> str:
     return f"{format_size(device.available_bytes)}, by {device.available_source}"
 
 
+def replay_text(device: DeviceExplanation) -> str | None:
+    """Return how faithfully the emulated allocator repeats the recording; None where there is nothing to repeat."""
+    if device.fidelity is None:
+        return None
+    return f"repeats {device.fidelity:.1%} of the recorded segment events, by the rules of torch {device.torch_version}"
+
+
 def iterations_text(device: DeviceExplanation) -> str | None:
     """Return how many iterations the recording shows and what tells so; None where it shows none."""
     found = device.iterations
@@ -113,3 +123,24 @@ def advice_text(device: DeviceExplanation) -> str | None:
     if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes:
         return None
     return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"
+
+
+def ranks_status_text(found: RankSet) -> str:
+    """Return which ranks failed, or that none did and how far they are apart."""
+    failed = sorted(row.rank for row in found.rows if row.failed_bytes is not None)
+    if failed:
+        listed = ", ".join(map(str, failed))
+        return f"OUT OF MEMORY on {count(len(failed), 'rank')} of {len(found.rows)}: {listed}"
+    most, least = (choose(row.reserved_bytes for row in found.rows) for choose in (max, min))
+    return f"NO FAILED ALLOCATION on any rank; reserved at most {format_size(most)}, at least {format_size(least)}"
+
+
+def differing_categories(rows: Sequence[RankRow]) -> list[str]:
+    """Return the categories in which ranks are apart by more than 1 % of the largest peak, widest apart first."""
+    names = {name for row in rows for name in row.categories}
+    spread = {}
+    for name in names:
+        sizes = [row.categories.get(name, 0) for row in rows]
+        spread[name] = max(sizes) - min(sizes)
+    least = max(row.live_bytes for row in rows) // 100
+    return sorted((name for name in names if spread[name] > least), key=lambda name: (-spread[name], name))

@@ -134,23 +134,23 @@ def sites(result: ProbeResult) -> pd.DataFrame:
     ``bytes`` sums to ``result.peak.requested_bytes``; ``count`` is in blocks. No rows where nothing was measured.
     """
     rows = result.peak.sites if result.peak else ()
-    return _table(SITES, ({**vars(row), **vars(row.site)} for row in rows))
+    return table(SITES, ({**vars(row), **vars(row.site)} for row in rows))
 
 
 def categories(result: ProbeResult) -> pd.DataFrame:
     """Return live requested bytes at the peak by category; ``bytes`` sums to ``result.peak.requested_bytes``."""
     rows = result.peak.categories.items() if result.peak else ()
-    return _table(CATEGORIES, ({"category": category, "bytes": size} for category, size in rows))
+    return table(CATEGORIES, ({"category": category, "bytes": size} for category, size in rows))
 
 
 def phases(result: ProbeResult) -> pd.DataFrame:
     """Return the peak inside each phase of each iteration, in order; the largest is the peak of ``result``."""
-    return _table(PHASES, (vars(row) for row in result.phases))
+    return table(PHASES, (vars(row) for row in result.phases))
 
 
 def fixes(result: ProbeResult) -> pd.DataFrame:
     """Return each allocator setting that was replayed on the same allocations; no rows where none was tried."""
-    return _table(FIXES, (vars(row) for row in (result.verdict.fixes if result.verdict else ())))
+    return table(FIXES, (vars(row) for row in (result.verdict.fixes if result.verdict else ())))
 
 
 def steps(result: BisectResult) -> pd.DataFrame:
@@ -159,12 +159,12 @@ def steps(result: BisectResult) -> pd.DataFrame:
     ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``merge`` is the one that
     brought a commit in, where that was looked into; ``keys`` are separated by commas.
     """
-    return _table(STEPS, (_step(row) for row in result.steps))
+    return table(STEPS, (_step(row) for row in result.steps))
 
 
 def probes(result: BisectResult) -> pd.DataFrame:
     """Return every question that a search asked, in order; its bytes are missing where nothing was measured."""
-    return _table(PROBES, (_probe(row) for row in result.probes))
+    return table(PROBES, (_probe(row) for row in result.probes))
 
 
 def grown_sites(result: BisectResult) -> pd.DataFrame:
@@ -175,7 +175,7 @@ def grown_sites(result: BisectResult) -> pd.DataFrame:
     """
     nowhere = Site(file="", line=0, function="")
     rows = ({**vars(row), **vars(row.site or nowhere), "delta_bytes": row.delta_bytes} for row in result.sites)
-    return _table(GROWN_SITES, rows)
+    return table(GROWN_SITES, rows)
 
 
 def changed_lines(difference: Difference) -> pd.DataFrame:
@@ -185,7 +185,7 @@ def changed_lines(difference: Difference) -> pd.DataFrame:
     the line stood, and are missing where it is new. Of each device, named as the second snapshot does, ``delta_bytes``
     sums to the difference of the peaks.
     """
-    return _table(
+    return table(
         CHANGED_LINES,
         (
             {"device": device.after.device, **_changed_line(row)}
@@ -206,7 +206,7 @@ def changed_totals(difference: Difference) -> pd.DataFrame:
 
     Of each device and ``by``, ``delta_bytes`` sums to the difference of the peaks.
     """
-    return _table(
+    return table(
         CHANGED_TOTALS,
         (
             {"device": device.after.device, "by": by, **row.to_json()}
@@ -230,8 +230,8 @@ def _listed(keys: tuple[str, ...] | None) -> str | None:
     return None if keys is None else ", ".join(keys)
 
 
-def _table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the named fields of ``rows``."""
+def table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the named fields of ``rows``, in the types that ``columns`` gives them."""
     kept = list(rows)
     return pd.DataFrame({name: pd.Series([row[name] for row in kept], dtype=kind) for name, kind in columns.items()})
 

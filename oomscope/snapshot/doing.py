@@ -87,8 +87,8 @@ def _clue(mark: Mark, path: str, function: str) -> Clue:
     return Clue(mark, re.compile(path), re.compile(function))
 
 
-OPTIMIZER_FILE: Final = r"(optim|adam|muon|deepspeed/runtime)[^/]*(/[^/]*)?\.py$"
-"""The file or its folder is an optimizer's."""
+OPTIMIZER_FILE: Final = r"(^|/)([^/]*(optim|adam|muon)[^/]*\.py|optim(s|izers?)?/[^/]*\.py|deepspeed/runtime/.*\.py)$"
+"""The file, or the folder that it lies in, is named after optimizers."""
 PYTHON_CLUES: Final = (
     _clue(Mark.ZERO_GRAD, "", r"^zero_grad$"),
     _clue(Mark.NOTHING, r"/lr_scheduler\.py$", ""),

@@ -12,7 +12,6 @@ from functools import cached_property
 
 import numpy as np
 
-from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.errors import UsageError
 from oomscope.snapshot.budget import Budget, budget_of
 from oomscope.snapshot.composition import Describer, composition_at
@@ -28,12 +27,11 @@ from oomscope.snapshot.explanation import (
     Place,
     PoolBytes,
 )
-from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.headroom import headroom_without_card
 from oomscope.snapshot.inferred import with_moments
 from oomscope.snapshot.iterations import Iterations, iterations_of
 from oomscope.snapshot.pins import pins_of
-from oomscope.snapshot.recorded_conf import recorded_conf
+from oomscope.snapshot.recording import Recording, recording_of
 from oomscope.snapshot.segment_map import SegmentMap, segments_after
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.suspects import suspects_of
@@ -60,7 +58,7 @@ def explain(
         device: index of the one device to explain; None: all that have events or memory.
         limit: bytes of a card in all; None: what the file tells.
         non_torch: bytes of that card that the process held outside PyTorch.
-        torch_version: whose allocator's rules count; None: what the file tells, else the newest known.
+        torch_version: whose allocator's rules count; None: what the file tells, else those that repeat the trace best.
 
     Raises:
         UsageError: the file knows no such device.
@@ -70,10 +68,8 @@ def explain(
     if device is not None and device not in known:
         listed = ", ".join(map(str, known)) or "none"
         raise UsageError(f"{file} has nothing on device {device}", remedy=f"it knows these devices: {listed}")
-    told = snapshot.provenance.torch_version if snapshot.provenance else ""
-    version = ".".join((torch_version or told or DEFAULT_TORCH_VERSION).split(".")[:2])
     devices = tuple(
-        _Device(snapshot, trace, version, limit, non_torch).explained()
+        _Device(snapshot, trace, torch_version, limit, non_torch).explained()
         for trace in snapshot.traces
         if device is None or trace.device == device
     )
@@ -87,7 +83,7 @@ class _Device:
 
     snapshot: Snapshot
     recorded: Trace
-    torch_version: str
+    torch_version: str | None
     limit: int | None
     non_torch: int
 
@@ -114,13 +110,15 @@ class _Device:
         return categorise(self.bare, self.snapshot.annotations)
 
     @cached_property
-    def rules(self) -> Rules:
-        return Rules(conf=recorded_conf(self.snapshot, self.recorded.device), torch_version=self.torch_version)
+    def recording(self) -> Recording:
+        return recording_of(self.snapshot, self.bare, self.torch_version)
 
     @cached_property
     def budget(self) -> Budget:
-        settings = self.rules.settings()
-        return budget_of(self.snapshot, self.timeline, settings, limit=self.limit, non_torch=self.non_torch)
+        if self.limit is None:
+            return self.recording.budget
+        settings = self.recording.rules.settings()
+        return budget_of(self.snapshot, self.bare, settings, limit=self.limit, non_torch=self.non_torch)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -128,7 +126,7 @@ class _Device:
         verdict = judge(
             timeline.trace,
             self.budget.device,
-            rules=self.rules,
+            rules=self.recording.rules,
             segments=timeline.segments,
             failure=failure_of(timeline.trace),
         )
@@ -153,8 +151,10 @@ class _Device:
             index=trace.device,
             events=len(trace),
             truncated="start" in trace.missing,
-            torch_version=self.torch_version,
-            conf=self.rules.conf,
+            torch_version=self.recording.rules.torch_version,
+            version_source=self.recording.version_source,
+            conf=self.recording.rules.conf,
+            fidelity=self.recording.fidelity.share if self.recording.fidelity.recorded else None,
             available_bytes=self.budget.available_bytes,
             available_source=self.budget.source,
             peak=_instant(timeline, at_peak),
@@ -178,7 +178,7 @@ class _Device:
         )
 
     def _segments_after(self, event: int) -> SegmentMap:
-        return segments_after(self.timeline, event, self.rules.settings())
+        return segments_after(self.timeline, event, self.recording.rules.settings())
 
     @cached_property
     def failure_event(self) -> int | None:

@@ -101,9 +101,14 @@ class DeviceExplanation:
     truncated: bool
     """Blocks were alive before the first event: the recording began later, or its ring wrapped."""
     torch_version: str
-    """Whose allocator's rules count."""
+    """Whose allocator's rules count; where they were found, one that stands for all that share them."""
+    version_source: str
+    """``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
     conf: str
     """The allocator configuration in force."""
+    fidelity: float | None
+    """Share of the recorded segment events that a replay under that configuration repeats; None where there are
+    none."""
     available_bytes: int | None
     """D: what the process could hold; None where neither the file nor the user tells."""
     available_source: str
@@ -148,7 +153,9 @@ class DeviceExplanation:
             "truncated": self.truncated,
             "missing": list(self.missing),
             "torch_version": self.torch_version,
+            "version_source": self.version_source,
             "conf": self.conf,
+            "fidelity": self.fidelity,
             "available_bytes": self.available_bytes,
             "available_source": self.available_source,
             "peak": asdict(self.peak) | {"place": asdict(self.place)},

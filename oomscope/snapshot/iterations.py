@@ -85,9 +85,17 @@ def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices
 
 
 def _after_steps(activity: Activity) -> Indices:
-    """Return the last events of the runs that are an optimizer step, as far as something follows them."""
-    stepping = activity.at == Doing.OPTIMIZER
-    return np.flatnonzero(stepping[:-1] & ~stepping[1:])
+    """Return the last events of the runs that are an optimizer step.
+
+    A step in which the recording ends has ended where it is as long as the shortest one before it.
+    """
+    stepping = np.concatenate([[False], activity.at == Doing.OPTIMIZER, [False]])
+    starts = np.flatnonzero(~stepping[:-1] & stepping[1:])
+    ends = np.flatnonzero(stepping[:-1] & ~stepping[1:]) - 1
+    if not len(ends) or ends[-1] < len(activity.at) - 1:
+        return ends
+    length = ends - starts + 1
+    return ends if len(ends) > 1 and length[-1] >= length[:-1].min() else ends[:-1]
 
 
 def _rhythm(timeline: Timeline) -> Indices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replay import Device, segments_of
-from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Trace
+from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Stack, Trace
 from oomscope.snapshot.verdict import FailedRequest
 
 ACTIONS = {action.name.lower(): action for action in Action}
@@ -18,13 +18,18 @@ class Machine:
     request was served only after a wait for other streams, which a trace does not tell from blocks freed in time.
     """
 
-    def __init__(self, total: int, conf: str = "", *, non_torch: int = 0, others: int = 0, fraction=None) -> None:
+    def __init__(
+        self, total: int, conf: str = "", *, non_torch: int = 0, others: int = 0, fraction=None, torch_version="2.13"
+    ) -> None:
         self.device = Device(
             total_bytes=total, non_torch_bytes=non_torch, other_process_bytes=others, fraction=fraction
         )
         self.conf = conf
         self.allocator = CachingAllocator(
-            AllocatorSettings.parse(conf), Driver(total, non_torch + others), fraction=fraction, event_lag=None
+            AllocatorSettings.parse(conf, torch_version=torch_version),
+            Driver(total, non_torch + others),
+            fraction=fraction,
+            event_lag=None,
         )
         self.builder = TraceBuilder()
         self.failure: FailedRequest | None = None
@@ -34,20 +39,27 @@ class Machine:
         self._clock = 0
 
     def alloc(
-        self, size: int, stream: int = 0, *, line: int = 1, category: Category = Category.ACTIVATION
+        self,
+        size: int,
+        stream: int = 0,
+        *,
+        line: int = 1,
+        category: Category = Category.ACTIVATION,
+        stack: Stack | None = None,
     ) -> int | None:
         """Return the address, or None where it failed."""
-        stack = (Frame("/user/train.py", line, "step"),)
+        if stack is None:
+            stack = (Frame("/user/train.py", line, "step"),)
         pending, retries = self.allocator.active_bytes > self.allocator.allocated_bytes, self.retries
         try:
             address = self.allocator.malloc(size, stream).address
         except DeviceOutOfMemory as error:
-            self._drain()
+            self._drain(stack)
             event = self._event(Action.OOM, error.device_free, size, stream, stack)
             self.failure = self.failure or FailedRequest(requested_bytes=size, event=event, segments=self.segments())
             return None
         self.waited |= pending and self.retries > retries
-        self._drain()
+        self._drain(stack)
         self._event(Action.ALLOC, address, size, stream, stack, category)
         self._size[address] = (size, stream)
         return address
@@ -75,18 +87,23 @@ class Machine:
     def synchronize(self) -> None:
         self.allocator.synchronize()
 
+    def empty_cache(self) -> None:
+        """Called from a line of its own, as the stack tells."""
+        self.allocator.empty_cache()
+        self._drain((Frame("/x/site-packages/torch/cuda/memory.py", 1, "empty_cache"),))
+
     def segments(self) -> tuple[Segment, ...]:
         return segments_of(self.allocator.segments())
 
     def trace(self) -> Trace:
         return self.builder.build()
 
-    def _drain(self) -> None:
+    def _drain(self, stack=()) -> None:
         for event in self.allocator.drain_events():
             if event.action == "oom":
                 continue
             size = self._size[event.address][0] if event.action == "free_completed" else event.size
-            self._event(ACTIONS[event.action], event.address, size, event.stream)
+            self._event(ACTIONS[event.action], event.address, size, event.stream, stack)
 
     def _event(self, action, address, size, stream, stack=(), category=Category.UNKNOWN) -> int:
         self._clock += 1

@@ -1,0 +1,64 @@
+"""One snapshot file a rank, in a folder: which file is which rank.
+
+What a recording says of its rank counts; else the number after "rank" in the file's name; else the number in which the
+names differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from oomscope.errors import SnapshotError
+
+SUFFIXES: Final = (".pickle", ".pkl", ".json")
+COMPRESSED: Final = (".gz", ".zst")
+_AFTER_RANK: Final = re.compile(r"rank[^0-9a-z]?(\d+)", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"\d+")
+
+
+def snapshot_files(directory: Path) -> list[Path]:
+    """Return the snapshot files of a folder, by name.
+
+    Raises:
+        SnapshotError: it holds none, or cannot be read.
+    """
+    try:
+        entries = sorted(path for path in directory.iterdir() if path.is_file())
+    except OSError as error:
+        raise SnapshotError(f"cannot read: {error.strerror}", where=str(directory), remedy="name a folder") from error
+    found = [path for path in entries if _is_snapshot(path.name)]
+    if not found:
+        endings = ", ".join(SUFFIXES)
+        raise SnapshotError("no snapshot files in it", where=str(directory), remedy=f"name files with one of {endings}")
+    return found
+
+
+def _is_snapshot(name: str) -> bool:
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    return name.endswith(SUFFIXES)
+
+
+def rank_numbers(names: Sequence[str]) -> list[int]:
+    """Return the rank that each of some file names stands for; their order where the names do not tell."""
+    for numbers in (_after_rank(names), _differing(names)):
+        if numbers and len(set(numbers)) == len(names):
+            return numbers
+    return list(range(len(names)))
+
+
+def _after_rank(names: Sequence[str]) -> list[int]:
+    matches = [_AFTER_RANK.search(name) for name in names]
+    return [int(match[1]) for match in matches if match] if all(matches) else []
+
+
+def _differing(names: Sequence[str]) -> list[int]:
+    """Return the numbers at the last place at which no two names have the same one."""
+    rows = [[int(number) for number in _NUMBER.findall(name)] for name in names]
+    if len({len(row) for row in rows}) != 1:
+        return []
+    columns = [list(column) for column in zip(*rows, strict=True) if len(set(column)) == len(names)]
+    return columns[-1] if columns else []

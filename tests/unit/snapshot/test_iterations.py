@@ -1,0 +1,140 @@
+"""Iterations by each source, and what piles up over them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.snapshot.doing import activity_of
+from oomscope.snapshot.inferred import with_moments
+from oomscope.snapshot.iterations import MIN_PERIOD, iterations_of, period_of
+from oomscope.snapshot.leaks import find_leak
+from oomscope.snapshot.suspects import suspects_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Annotation, Category, Moment
+from oomscope.units import MiB
+
+from .foreign import BACKWARD, STEP, Training
+from .machine import Machine
+
+
+def trained(steps: int, **step) -> Timeline:
+    job = Training()
+    job.build()
+    for _ in range(steps):
+        job.step(**step)
+    return job.timeline()
+
+
+def found(timeline: Timeline, annotations=()):
+    return iterations_of(timeline, activity_of(timeline, annotations), annotations)
+
+
+def test_optimizer_steps_end_iterations():
+    iterations = found(trained(4))
+    assert iterations.source == "optimizer steps"
+    assert len(iterations) == 4
+
+
+def test_a_step_that_the_recording_cuts_short_ends_nothing():
+    job = Training()
+    job.build()
+    for _ in range(3):
+        job.step()
+    job.make(MiB, BACKWARD, Category.GRADIENT)
+    job.make(MiB, STEP, Category.TEMPORARY)
+    assert len(found(job.timeline())) == 3
+
+
+def test_annotated_steps_count_before_stacks():
+    timeline = trained(3)
+    times = timeline.trace.time_us
+    spans = [(times[10], times[20]), (times[30], times[39])]
+    marks = [
+        Annotation(name=f"ProfilerStep#{number}", stage=stage, device=0, time_us=int(time))
+        for number, span in enumerate(spans)
+        for stage, time in zip(("START", "END"), span, strict=True)
+    ]
+    iterations = found(timeline, marks)
+    assert iterations.source == "annotations"
+    assert iterations.ends.tolist() == [20, 39]
+
+
+def test_recorded_numbers_count_first():
+    machine = Machine(1 << 30)
+    for number in range(3):
+        machine.moment = Moment("forward", number, 0)
+        machine.free(machine.alloc(MiB))
+    timeline = Timeline.of(machine.trace(), machine.segments())
+    iterations = found(timeline)
+    assert iterations.source == "recorded"
+    assert [timeline.trace.moments[timeline.trace.moment_id[end]].iteration for end in iterations.ends] == [0, 1]
+
+
+def test_without_stacks_rhythm_tells():
+    machine = Machine(1 << 30)
+    machine.moment = Moment("", -1, -1)
+    kept = []
+    for _ in range(6):
+        held = [machine.alloc(size * MiB, stack=(), category=Category.UNKNOWN) for size in range(1, 13)]
+        kept.append(held.pop())
+        for address in held:
+            machine.free(address)
+    iterations = found(Timeline.of(machine.trace(), machine.segments()))
+    assert iterations.source == "rhythm"
+    assert len(set(np.diff(iterations.ends).tolist()) - set(np.diff(iterations.ends)[1:].tolist())) <= 1
+    assert len(iterations) >= 4
+
+
+@given(st.lists(st.integers(0, 30), min_size=MIN_PERIOD, max_size=40), st.integers(2, 6), st.integers(0, 7))
+def test_the_period_of_a_repeated_sequence_divides_it(once, times, offset):
+    sequence = np.array(once * times)[offset % len(once) :]
+    if len(sequence) < 2 * len(once):
+        return
+    period = period_of(sequence)
+    assert period is not None
+    assert period <= len(once)
+    assert np.mean(sequence[:-period] == sequence[period:]) >= 0.95
+
+
+@given(st.integers(0, 1000))
+def test_a_sequence_without_repetition_has_no_period(seed):
+    assert period_of(np.random.default_rng(seed).permutation(200)) is None
+
+
+def test_a_leak_is_found_with_its_line():
+    timeline = trained(5, leak=2 * MiB)
+    iterations = found(timeline)
+    [suspect] = suspects_of(timeline, iterations)
+    assert suspect.site is not None
+    assert (suspect.site.file, suspect.site.line) == ("/home/me/metrics.py", 33)
+    assert suspect.bytes_per_iteration == 2 * MiB
+    assert suspect.count == suspect.iterations
+    activity = activity_of(timeline)
+    told = Timeline(with_moments(timeline.trace, activity, iterations), timeline.segments)
+    leak = find_leak(told)
+    assert leak is not None
+    assert leak.bytes_per_iteration == 2 * MiB
+
+
+def test_gradients_made_anew_are_no_suspects():
+    timeline = trained(5)
+    assert suspects_of(timeline, found(timeline)) == ()
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_too_few_iterations_show_no_trend(steps):
+    timeline = trained(steps, leak=2 * MiB)
+    assert suspects_of(timeline, found(timeline)) == ()
+
+
+def test_moments_are_told_once_and_kept_where_the_recording_has_them():
+    timeline = trained(3)
+    activity, iterations = activity_of(timeline), found(timeline)
+    told = with_moments(timeline.trace, activity, iterations)
+    phases = {moment.phase for moment in told.moments}
+    assert phases == {"", "forward", "backward", "optimizer"}
+    assert {moment.iteration for moment in told.moments} == {-1, 0, 1, 2}
+    assert with_moments(told, activity, iterations) is told
