@@ -101,7 +101,7 @@ def _scores(before: Sequence[Line], after: Sequence[Line], same_line: Mapping[in
     same_number: Truth = np.equal.outer(old_numbers, new_numbers)
     above, below = _same_distances(old_numbers, new_numbers)
     score = _where(_related(old, new) | same_number, RELATED, NEVER)
-    score += _where(_equal(old, new, _use), SAME_USE) + _where(_equal(old, new, _blocks), SAME_BLOCKS)
+    score += _where(_equal(old, new, _use), SAME_USE) + _where(_equal(old, new, blocks), SAME_BLOCKS)
     score += _where(above, SAME_DISTANCE) + _where(below, SAME_DISTANCE) + _where(same_number, SAME_NUMBER)
     score += _like_size(old, new)
     return score if same_line is None else _heed_text(score, old_numbers, new_numbers, same_line)
@@ -111,7 +111,8 @@ def _use(profile: Profile) -> Hashable:
     return profile
 
 
-def _blocks(profile: Profile) -> Hashable:
+def blocks(profile: Profile) -> Hashable:
+    """Return how many blocks of each category a line holds."""
     return tuple((use.category, use.blocks) for use in profile)
 
 

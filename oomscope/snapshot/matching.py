@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from oomscope.snapshot.alignment import Line, Profile, align, same_lines
+from oomscope.snapshot.alignment import Line, Profile, align, blocks, same_lines
 
 
 class Place(NamedTuple):
@@ -105,7 +105,8 @@ def _pairs(old: _Side, new: _Side) -> list[Pair]:
                 same_line,
             )
             pairs += [(left[row], right[column]) for row, column in aligned]
-    pairs += _strays(old.without(before for before, _ in pairs), new.without(after for _, after in pairs))
+    for find in (_strays, _moved_functions):
+        pairs += find(old.without(before for before, _ in pairs), new.without(after for _, after in pairs))
     pairs += [(place, None) for place in old.without(before for before, _ in pairs).lines]
     pairs += [(None, place) for place in new.without(after for _, after in pairs).lines]
     return pairs
@@ -188,3 +189,22 @@ def _strays(old: _Side, new: _Side) -> list[Pair]:
         waiting[place.function, new.lines[place]].append(place)
     strays = ((place, waiting[place.function, old.lines[place]]) for place in sorted(old.lines))
     return [(place, found.pop()) for place, found in strays if found]
+
+
+def _moved_functions(old: _Side, new: _Side) -> list[Pair]:
+    """Return lines of functions that went to another file and hold more or less than they did.
+
+    Two lines at least must go the same way, each the only one whose function has its name and that holds as many
+    blocks of each category.
+    """
+    lines_before, lines_after = _only_ones(old), _only_ones(new)
+    pairs = [(place, lines_after[key]) for key, place in lines_before.items() if key in lines_after]
+    together = Counter((before.file, after.file, before.function) for before, after in pairs)
+    return [pair for pair in pairs if together[pair[0].file, pair[1].file, pair[0].function] > 1]
+
+
+def _only_ones(side: _Side) -> dict[Hashable, Place]:
+    """Return by function and blocks the lines that no other is like."""
+    keys = {place: (place.function, blocks(profile)) for place, profile in sorted(side.lines.items())}
+    number = Counter(keys.values())
+    return {key: place for place, key in keys.items() if number[key] == 1}

@@ -127,6 +127,15 @@ def test_what_holds_other_things_elsewhere_is_another_line():
     assert moves(before, after) == {(10, None), (None, 90)}
 
 
+def test_a_function_that_went_to_another_file_and_grew_is_found_by_two_of_its_lines():
+    before = {Place("/r/model.py", "forward", line): act(10 * line, line) for line in (3, 5, 9)}
+    kept = {Place("/r/model.py", "forward", 4): act(90, 9)}
+    gone = {Place("/r/attention.py", "forward", line + 10): act(17 * line, line) for line in (3, 5)}
+    assert moves(before, {**kept, **gone}) == {(3, 13), (5, 15), (9, 4)}
+    alone = {Place("/r/attention.py", "forward", 13): act(51, 3)}
+    assert moves(before, {**kept, **alone}) == {(3, None), (None, 13), (5, None), (9, 4)}
+
+
 OLD = ["def forward(x):", "    y = a(x)", "    z = b(y)", "    return z"]
 NEW = [
     "import os",
