@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.category_rules import Confidence
 from oomscope.snapshot.doing import Activity, Doing
-from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Annotation
 
@@ -52,7 +52,7 @@ def iterations_of(timeline: Timeline, activity: Activity, annotations: Sequence[
     sources: tuple[tuple[str, Confidence, Callable[[], Indices]], ...] = (
         ("recorded", Confidence.CERTAIN, lambda: _recorded(timeline)),
         ("annotations", Confidence.HIGH, lambda: _annotated(timeline, annotations)),
-        ("optimizer steps", Confidence.HIGH, lambda: _after_steps(activity)),
+        ("optimizer steps", Confidence.HIGH, lambda: _after_steps(timeline, activity)),
         ("rhythm", Confidence.LOW, lambda: _rhythm(timeline) if not activity.at.any() else NO_ENDS),
     )
     for source, confidence, find in sources:
@@ -84,18 +84,18 @@ def _annotated(timeline: Timeline, annotations: Sequence[Annotation]) -> Indices
     return NO_ENDS
 
 
-def _after_steps(activity: Activity) -> Indices:
+def _after_steps(timeline: Timeline, activity: Activity) -> Indices:
     """Return the last events of the runs that are an optimizer step.
 
-    A step in which the recording ends has ended where it is as long as the shortest one before it.
+    A step in which the recording ends has ended where it allocates as often as the one before it that did so least.
     """
-    stepping = np.concatenate([[False], activity.at == Doing.OPTIMIZER, [False]])
-    starts = np.flatnonzero(~stepping[:-1] & stepping[1:])
-    ends = np.flatnonzero(stepping[:-1] & ~stepping[1:]) - 1
+    stepping = np.append(activity.at == Doing.OPTIMIZER, False)
+    ends = np.flatnonzero(stepping[:-1] & ~stepping[1:])
     if not len(ends) or ends[-1] < len(activity.at) - 1:
         return ends
-    length = ends - starts + 1
-    return ends if len(ends) > 1 and length[-1] >= length[:-1].min() else ends[:-1]
+    born = timeline.lifetimes.born[activity.own == Doing.OPTIMIZER]
+    allocations = np.bincount(np.searchsorted(ends, born[born != BEFORE]), minlength=len(ends))
+    return ends if len(ends) > 1 and allocations[-1] >= allocations[:-1].min() else ends[:-1]
 
 
 def _rhythm(timeline: Timeline) -> Indices:
