@@ -26,7 +26,7 @@ class PathsAfterDashes(click.Command):
         return super().parse_args(ctx, args[:cut])
 
 
-@click.command(cls=PathsAfterDashes)
+@click.command(cls=PathsAfterDashes, short_help="Find the commit or the configuration keys at fault.")
 @click.argument("ends", metavar="GOOD..BAD")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository (default: .); it is only read.")

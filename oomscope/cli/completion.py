@@ -12,16 +12,16 @@ from oomscope.errors import ExitCode, UsageError
 SCHEMA_VERSION = 1
 
 
-@click.command()
+@click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def completion(shell: str, as_json: bool) -> ExitCode:
     """Print the completion script of SHELL.
 
     \b
-    bash:  oomscope completion bash > ~/.local/share/bash-completion/completions/oomscope
-    zsh:   oomscope completion zsh > "${fpath[1]}/_oomscope"
-    fish:  oomscope completion fish > ~/.config/fish/completions/oomscope.fish
+    bash:  eval "$(oomscope completion bash)"        in ~/.bashrc
+    zsh:   eval "$(oomscope completion zsh)"         in ~/.zshrc
+    fish:  oomscope completion fish | source         in ~/.config/fish/config.fish
     """
     complete = get_completion_class(shell)
     if complete is None:

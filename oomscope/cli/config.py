@@ -29,7 +29,7 @@ def config(ctx: click.Context) -> ExitCode:
     return ExitCode.USAGE
 
 
-@config.command()
+@config.command(short_help="Print the whole configuration, defaults included.")
 @arguments
 @preset_option
 @json_option
@@ -51,7 +51,7 @@ def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-@config.command()
+@config.command(short_help="Check a configuration against the rules.")
 @arguments
 @preset_option
 @json_option
@@ -73,7 +73,7 @@ def check(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode
     return ExitCode.USAGE if broken else ExitCode.OK
 
 
-@config.command()
+@config.command(short_help="Print the JSON Schema of configuration files.")
 @json_option
 def schema(as_json: bool) -> ExitCode:
     """Print the JSON Schema of configuration files, for editors (it is JSON with and without --json)."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oomscope.snapshot.limits import Limits
 
 
-@click.command()
+@click.command(short_help="Say what grew from one snapshot to another.")
 @click.argument("before", type=FILE, metavar="A")
 @click.argument("after", type=FILE, metavar="B")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Compare this device (default: all).")
@@ -55,7 +55,7 @@ def diff(
 
     \b
     oomscope diff before.pickle after.pickle
-    oomscope diff before.pickle after.pickle --phase backward --html difference.html
+    oomscope diff before.pickle after.pickle --phase backward --html diff.html
     """
     read = [("what is read", before), ("what is read", after)]
     refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oomscope.snapshot.rank_set import RankSet
 
 
-@click.command()
+@click.command(short_help="Say what kind of OOM a snapshot shows, and what cures it.")
 @click.argument("file", type=FILE, metavar="FILE|DIR")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Explain this device only (default: all).")
 @card_options

@@ -62,13 +62,14 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     """Find which change made a training run go out of GPU memory, and whether it is fragmentation or capacity.
 
     \b
-    oomscope probe --preset llama3-8b --limit 80GiB     measure one configuration
-    oomscope bisect v1.2..main --config train.yaml      find the commit at fault
-    oomscope bisect good.yaml..bad.yaml                 find the configuration keys at fault
-    oomscope record -- torchrun train.py                keep snapshots of your own job
+    oomscope probe --preset llama3-8b --limit 80GiB   measure one configuration
+    oomscope bisect v1.2..main --config train.yaml    find the commit at fault
+    oomscope bisect good.yaml..bad.yaml               find the keys at fault
+    oomscope record -- torchrun train.py              keep snapshots of your job
+    oomscope explain snapshot.pickle                  say why a job ran out
 
-    Exit codes: 0 answered, 2 usage or input, 3 out of memory, 5 machine unfit, 6 the target failed,
-    7 no answer, 70 internal, 130 interrupted (docs/exit-codes.md).
+    Exit codes: 0 answered, 2 usage or input, 3 out of memory, 5 machine unfit, 6 the target failed, 7 no answer, 70
+    internal, 74 output lost, 130 interrupted; all of them are explained in docs/exit-codes.md.
     """
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK

@@ -29,9 +29,14 @@ if TYPE_CHECKING:
     from oomscope.probe.result import ProbeResult
 
 
-@click.command()
+PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
+
+
+@click.command(short_help="Measure one configuration, or your own code.")
 @click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
-@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file.")
+@click.option(
+    "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
+)
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
 @click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
 @measurement_options
@@ -59,8 +64,14 @@ def probe(
 ) -> int:
     """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
 
-    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys, such as
-    recompute.recompute_granularity=full.
+    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys. With --harness it is your
+    own code that is measured (docs/harness.md).
+
+    \b
+    oomscope probe --preset llama3-8b --gpu h100-80gb
+    oomscope probe cfg.yaml data.micro_batch_size=2 --limit 80GiB
+    oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
+    git bisect run oomscope probe cfg.yaml --git-bisect
     """
     source = config_source(words, preset, settings_overrides(settings))
     read = [("the configuration", source.path), ("--harness", harness)]

@@ -19,7 +19,9 @@ from oomscope.errors import ExitCode, UsageError
 SCHEMA_VERSION = 1
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    short_help="Run a training job and keep its snapshots.", context_settings={"allow_interspersed_args": False}
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--out", default="snap-{rank}.pickle", metavar="FILE", show_default=True, help="Name of each snapshot.")
 @click.option(

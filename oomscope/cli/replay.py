@@ -16,7 +16,7 @@ LONG = 100_000
 """Events from which a replay takes long enough to say how far it is."""
 
 
-@click.command()
+@click.command(short_help="Try allocator settings on a snapshot's allocations.")
 @click.argument("file", type=FILE, metavar="FILE")
 @click.option(
     "--conf",

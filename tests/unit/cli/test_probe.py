@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.cli.probe import PRESETS
+from oomscope.config.presets import preset_names
 from oomscope.probe.job import BundledTarget, HarnessTarget, Progress
 from oomscope.units import GiB
 from tests.unit.report import results
@@ -263,3 +265,7 @@ def test_what_a_broken_target_said_is_kept(probed, tmp_path: Path, monkeypatch, 
     captured = capsys.readouterr()
     assert str(file) in captured.err
     assert "Traceback" not in captured.err + captured.out
+
+
+def test_the_help_names_every_preset() -> None:
+    assert set(PRESETS.replace(" or", ",").split(", ")) == set(preset_names())

@@ -40,6 +40,17 @@ def test_every_command_and_option_is_documented(context: click.Context) -> None:
             assert all(option in page for option in parameter.opts)
 
 
+@pytest.mark.parametrize("context", EVERY, ids=lambda context: context.command_path)
+def test_help_fits_a_narrow_terminal(context: click.Context, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = click.Context(context.command, info_name=context.info_name, parent=context.parent, terminal_width=78)
+    text = context.command.get_help(narrow)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "..." not in text.partition("Commands:")[2], "a summary is cut off"
+    words = {word for line in str(context.command.help).splitlines() for word in line.split()}
+    assert {word for word in words if "-" in word and word not in text} == set(), "a word is broken"
+
+
 @pytest.mark.parametrize("context", EVERY[1:], ids=lambda context: context.command_path)
 def test_every_command_answers_in_json(context: click.Context) -> None:
     if not isinstance(context.command, click.Group):
