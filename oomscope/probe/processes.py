@@ -19,7 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-MARK = "OOMSCOPE_PROBE"
+from oomscope.capture.owner import PROBE_MARK
+
+MARK = PROBE_MARK
 """The environment variable whose value tells one probe's processes from all others."""
 
 _POLL_S = 0.02
