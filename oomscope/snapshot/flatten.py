@@ -100,8 +100,10 @@ def _segments(reader: Reader, root: dict[str, Any], key: str, columns: dict[str,
         "pool_first": array("q", [pool[0] for pool in pools]),
         "pool_second": array("q", [pool[1] for pool in pools]),
         "stack": reader.stack_numbers([row.get("frames") for row in rows], place),
+        "counter": reader.integers([row.get("requested_size", -1) for row in rows], "q", place, "requested_size"),
         "block_count": array("q", map(len, blocks_of)),
     }
+    reader.ends(table["address"], table["total_size"], place)
     columns.update((f"{key}.{name}", table[name]) for name in SEGMENTS)
     blocks = {name: array(typecode) for name, typecode in BLOCKS.items()}
     for index, (address, row) in enumerate(zip(table["address"], blocks_of, strict=True)):
@@ -137,13 +139,15 @@ def _blocks(reader: Reader, values: list[Any], address: int, key: str) -> dict[s
     frames = [
         row["frames"] if "frames" in row else tenant.get("frames") for row, tenant in zip(rows, tenants, strict=True)
     ]
-    return {
+    table = {
         "address": reader.integers(addresses, "Q", place, "address"),
         "size": sizes,
         "requested_size": reader.sizes(requested, place, "requested_size"),
         "state": _states(reader, [row.get("state") for row in rows], place),
         "stack": reader.stack_numbers(frames, place),
     }
+    reader.ends(table["address"], sizes, place)
+    return table
 
 
 def _states(reader: Reader, values: list[Any], place: Place) -> Column:

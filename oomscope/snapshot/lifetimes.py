@@ -8,7 +8,7 @@ recovered and requested bytes are exact at every event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -42,6 +42,8 @@ class Lifetimes:
     """For a block that the final segments hold: its position in :func:`active_blocks`; else -1."""
     inconsistent_events: Indices
     """Events that contradict the others: a free of what is not allocated, an alloc of what is."""
+    later: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Positions in :func:`active_blocks` of final blocks that came after the trace; no row stands for them."""
 
     def __len__(self) -> int:
         return len(self.born)
@@ -95,7 +97,7 @@ def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
     tenancies = _tenancies(trace)
     blocks = active_blocks(segments)
     position = _match_final_blocks(tenancies, blocks)
-    older = np.setdiff1d(np.arange(len(blocks)), position)
+    older, later = _before_or_after(trace, blocks, np.setdiff1d(np.arange(len(blocks)), position))
     pending = np.array([blocks[index].pending for index in older], dtype=bool)
     return Lifetimes(
         end=end,
@@ -111,7 +113,53 @@ def pair(trace: Trace, segments: Sequence[Segment] = ()) -> Lifetimes:
         stream=np.concatenate([tenancies.stream, np.array([blocks[index].stream for index in older], dtype=np.int64)]),
         segment_block=np.concatenate([position, older]),
         inconsistent_events=tenancies.inconsistent_events,
+        later=later,
     )
+
+
+_OF_MEMORY: Final = (
+    Action.ALLOC,
+    Action.FREE_REQUESTED,
+    Action.FREE_COMPLETED,
+    Action.SEGMENT_ALLOC,
+    Action.SEGMENT_FREE,
+    Action.SEGMENT_MAP,
+    Action.SEGMENT_UNMAP,
+)
+"""Events whose address and size name device memory."""
+
+
+def last_use(trace: Trace, address: NDArray[np.uint64], size: NDArray[np.int64]) -> Indices:
+    """Return for each block the last event that names any byte of it, or -1.
+
+    Args:
+        trace: one device's events.
+        address: where the blocks begin; they do not overlap.
+        size: their bytes.
+    """
+    events = np.flatnonzero(np.isin(trace.action, _OF_MEMORY))
+    order = np.argsort(address)
+    starts, ends = address[order], address[order] + size[order].astype(np.uint64)
+    first = np.searchsorted(ends, trace.address[events], side="right")
+    behind = np.searchsorted(starts, trace.address[events] + trace.size[events].astype(np.uint64), side="left")
+    last = np.full(len(order), -1, dtype=np.int64)
+    for index in np.flatnonzero(first < behind).tolist():
+        last[first[index] : behind[index]] = events[index]
+    result = np.empty_like(last)
+    result[order] = last
+    return result
+
+
+def _before_or_after(trace: Trace, blocks: Sequence[ActiveBlock], positions: Indices) -> tuple[Indices, Indices]:
+    """Tell the final blocks that no event allocates: those there before the trace, and those that came after it.
+
+    A block that was there all the time keeps others away, so one whose place the trace names is no such block: its
+    segments were taken later than the trace, or its allocation was not recorded.
+    """
+    address = np.array([blocks[position].address for position in positions], dtype=np.uint64)
+    size = np.array([max(1, blocks[position].requested_size) for position in positions], dtype=np.int64)
+    unnamed = last_use(trace, address, size) < 0
+    return positions[unnamed], positions[~unnamed]
 
 
 def _match_final_blocks(tenancies: Lifetimes, blocks: Sequence[ActiveBlock]) -> Indices:

@@ -101,11 +101,9 @@ class _File:
     def segments(self, key: str) -> Iterator[Segment]:
         """Yield the segments of a table with their blocks."""
         blocks = self._blocks(f"{key}.blocks")
-        columns = self._rows(
-            key,
-            "device address total_size stream segment_type is_expandable pool_first pool_second stack block_count",
-        )
-        for device, address, size, stream, kind, expandable, first, second, stack, count in columns:
+        names = "device address total_size stream segment_type is_expandable pool_first pool_second"
+        columns = self._rows(key, f"{names} stack counter block_count")
+        for device, address, size, stream, kind, expandable, first, second, stack, counter, count in columns:
             yield Segment(
                 device=device,
                 address=address,
@@ -116,6 +114,7 @@ class _File:
                 blocks=tuple(islice(blocks, count)),
                 pool_id=(first, second),
                 stack=self._stacks[stack],
+                requested_counter=counter,
             )
 
     def annotations(self) -> Iterator[Annotation]:

@@ -25,9 +25,13 @@ SEGMENTS: Final = {
     "pool_first": "q",
     "pool_second": "q",
     "stack": "i",
+    "counter": "q",
     "block_count": "q",
 }
-"""Columns of a table of segments; texts and stacks are numbers into their tables."""
+"""Columns of a table of segments; texts and stacks are numbers into their tables.
+
+``counter`` is the ``requested_size`` that the file states, -1 where it states none.
+"""
 BLOCKS: Final = {"address": "Q", "size": "q", "requested_size": "q", "state": "i", "stack": "i"}
 """Columns of the blocks of all segments, in the segments' order."""
 EVENTS: Final = {

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.discrepancies import Discrepancy, discrepancies
 from oomscope.snapshot.lifetimes import Indices, Lifetimes, pair
 from oomscope.snapshot.trace import Action, Moment, Segment, Trace
 
@@ -54,6 +55,8 @@ class Reconciliation(NamedTuple):
     """The same by the segments."""
     inconsistent_events: int
     """Events that contradict others, such as a free of what is not allocated."""
+    reasons: tuple[Discrepancy, ...] = ()
+    """Why they differ; the parts sum to the difference. Empty where the file is of one piece."""
 
     @property
     def difference_bytes(self) -> int:
@@ -164,6 +167,7 @@ class Timeline:
             walked_bytes=walked,
             segment_bytes=sum(segment.requested_size for segment in self.segments or ()),
             inconsistent_events=len(self.lifetimes.inconsistent_events),
+            reasons=discrepancies(self.trace, self.lifetimes, self.segments or ()),
         )
 
     def _curve(self, leaves: Indices) -> Curve:

@@ -141,6 +141,8 @@ class Segment:
     blocks: tuple[Block, ...]
     pool_id: tuple[int, int] = (0, 0)
     stack: Stack = ()
+    requested_counter: int = field(default=-1, compare=False)
+    """The allocator's own count of ``requested_size``, as the file states it; -1 where it states none."""
 
     @property
     def allocated_size(self) -> int:
