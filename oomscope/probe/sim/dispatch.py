@@ -20,14 +20,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomscope.probe.sim import parity, standins
 from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
-from oomscope.probe.sim.backend import DEVICE_TYPE, module
+from oomscope.probe.sim.backend import DEVICE_TYPE
 from oomscope.probe.sim.host import HostMemory
 from oomscope.probe.sim.inplace import IN_PLACE_TWINS, can_accumulate, only_owner
 from oomscope.probe.sim.memory import SimMemory
+from oomscope.probe.sim.origins import Origins
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.probe.sim.refusals import refuse_cuda, unsupported
-from oomscope.probe.sim.replace import replaced
 from oomscope.probe.sim.temporaries import BY_OP, GEMMS, Card, cublas_workspace_bytes
+from oomscope.probe.sim.unseen import seen
 from oomscope.snapshot.trace import Category
 
 aten = torch.ops.aten
@@ -102,7 +103,7 @@ class SimMode(TorchDispatchMode):
         self._card = card
         self._op_temporaries = op_temporaries
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self._forward_of: dict[int, Origin] = {}
+        self._origins = Origins(position, guard)
         self._workspaces: set[tuple[bool, int]] = set()
         self._overflow_flags: set[int] = set()
         self.reads: dict[int, int] = {}
@@ -147,7 +148,7 @@ class SimMode(TorchDispatchMode):
 
     def forget_graph(self) -> None:
         """Drop what is known of autograd nodes; called between iterations."""
-        self._forward_of.clear()
+        self._origins.forget()
 
     # One operation ----------------------------------------------------------------------------------------------
 
@@ -163,29 +164,9 @@ class SimMode(TorchDispatchMode):
     def _run(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: FrameType, *, from_engine: bool
     ) -> Any:
-        origin, forward = self._locate(frame, from_engine=from_engine)
+        origin, forward = self._origins.locate(frame, from_engine=from_engine)
         call = Call(func, args, kwargs, origin, forward, from_engine)
         return self._special.get(func, self._compute)(call)
-
-    def _locate(self, frame: FrameType, *, from_engine: bool) -> tuple[Origin, int]:
-        """Return the operation's origin and, in backward, the stack of the forward operation behind it.
-
-        An autograd node is numbered just before its operation is dispatched, so the latest number names the
-        operation at hand in forward, and ``_current_autograd_node`` gives it back in backward. The engine runs a node
-        on the stream of its forward, unless code inside the node chose another.
-        """
-        origin = self._position.origin(frame, module.current_stream().stream_id)
-        forward = 0
-        if self._guard.active:
-            node = torch._C._current_autograd_node()
-            cause = self._forward_of.get(node._sequence_nr()) if node is not None else None
-            if cause is not None:
-                forward = cause.stack
-                stream = cause.stream if origin.stream == self._guard.stream else origin.stream
-                origin = Origin(origin.stack, cause.module or origin.module, stream)
-        if not from_engine:
-            self._forward_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
-        return origin, forward
 
     def _compute(self, call: Call, category: Category | None = None) -> Any:
         func, args, kwargs = call.func, call.args, call.kwargs
@@ -359,61 +340,9 @@ class SimMode(TorchDispatchMode):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Push the mode, and see what a dispatch mode cannot: storages that are resized, host memory that is pinned."""
-        resize = torch.UntypedStorage.resize_
-
-        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
-            result = resize(storage, size)
-            tenant = self._memory.tenant_of(storage)
-            if tenant is not None:
-                origin = self._position.origin(sys._getframe(1), module.current_stream().stream_id)
-                self._memory.resized(storage, origin, tenant.category)
-            return result
-
-        def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-            pinned: torch.Tensor = aten._pin_memory(tensor)
-            return pinned
-
-        def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
-            return isinstance(tensor, FakeTensor) and self._host.is_pinned(tensor.untyped_storage())
-
-        swap: Callable[..., None] = torch.utils.swap_tensors
-
-        def swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
-            self._forget_conversions()
-            swap(first, second)
-
-        with (
-            replaced(torch.UntypedStorage, resize_=resize_),
-            replaced(torch.Tensor, pin_memory=pin_memory, is_pinned=is_pinned),
-            replaced(torch.utils, swap_tensors=swap_tensors),
-            _literals_built_on_host(),
-            self,
-        ):
+        """Push the mode, and have what a dispatch mode does not see reach the memory as well."""
+        with seen(self._memory, self._host, self._position, self._fake), self:
             yield
-
-    def _forget_conversions(self) -> None:
-        """Drop the fake mode's weak references to tensors it has met: a tensor that has any cannot be swapped.
-
-        ``torch.nn.Module.to`` swaps parameters, and would otherwise fail at the second conversion.
-        """
-        converter = self._fake.fake_tensor_converter.meta_converter
-        converter.tensor_memo.clear()
-        converter.storage_memo.clear()
-
-
-@contextmanager
-def _literals_built_on_host() -> Iterator[None]:
-    """Have ``torch.tensor(values, device=…)`` build on the host and copy, as it does under fake tensors.
-
-    Otherwise it copies with all modes switched off, and the device has no kernel to copy with.
-    """
-    before = torch._C._only_lift_cpu_tensors()
-    torch._C._set_only_lift_cpu_tensors(True)
-    try:
-        yield
-    finally:
-        torch._C._set_only_lift_cpu_tensors(before)
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
