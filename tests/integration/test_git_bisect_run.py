@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from tests.integration.program import OOMSCOPE, commit, git, new_repo
@@ -29,3 +30,10 @@ def test_git_finds_the_commit(tmp_path: Path) -> None:
     log = git(repo, "bisect", "run", str(OOMSCOPE), "probe", "cfg.yaml", "--git-bisect", "--quiet")
     assert f"{culprit} is the first bad commit" in log
     assert f"git bisect skip {broken}" in git(repo, "bisect", "log")
+
+
+def test_a_reader_that_goes_away_never_passes_for_a_bad_commit() -> None:
+    probe = f"{OOMSCOPE} probe --preset gpt-tiny --backend sim --git-bisect"
+    line = f"{probe} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (141, "gpt-tiny: import\n", "")
