@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.allocator.constants import SMALL_SEGMENT, SMALL_SIZE
+from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT, SMALL_SIZE
 from oomscope.snapshot.address_ranges import AddressRanges
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
@@ -40,12 +40,15 @@ class InitialMemory:
         self.mapped: dict[Owner, AddressRanges] = {}
         """Pages of expandable segments."""
         self.bases: dict[Owner, int] = {}
-        """Where each owner's reservation begins, as far as is known: the lowest address ever seen mapped."""
+        """Where the reservations of these pages begin, as far as is known: the lowest address seen mapped in each."""
+        self.reserved: list[tuple[int, Owner]] = []
+        """Where those begin that were made during the trace, in order: one is given back once nothing in it is mapped."""
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
-        self.first_mapped: list[Owner] = []
-        """Whose pages the events map, in the order in which they first do."""
         self._trace = timeline.trace
+        order = np.argsort(timeline.lifetimes.address, kind="stable")
+        self._blocks_at = timeline.lifetimes.address[order]
+        self._block_sizes = timeline.lifetimes.size[order]
         for segment in timeline.segments or ():
             owner = Owner(segment.stream, segment.segment_type, segment.is_expandable)
             if segment.is_expandable:
@@ -67,9 +70,10 @@ class InitialMemory:
                 owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False)
                 self.segments[start] = end - start, owner
             elif action == Action.SEGMENT_MAP:
-                self.contradictions += not self.mapped[owners[event]].remove(start, end)
+                self.contradictions += not self._unmap(owners[event], start, end)
             else:
                 self.contradictions += not self._map(owners[event], start, end)
+        self.reserved.reverse()
 
     def _range(self, event: int) -> tuple[int, int]:
         start = int(self._trace.address[event])
@@ -80,31 +84,42 @@ class InitialMemory:
         self.bases[owner] = min(start, self.bases.get(owner, start))
         return self.mapped.setdefault(owner, AddressRanges()).add(start, end)
 
+    def _unmap(self, owner: Owner, start: int, end: int) -> bool:
+        """Return whether all of the range was there."""
+        ranges = self.mapped.setdefault(owner, AddressRanges())
+        was_there = ranges.remove(start, end)
+        if was_there and not any(ranges):
+            self.reserved.append((self.bases.pop(owner), owner))
+        return was_there
+
     def _owners_of_pages(self) -> dict[int, Owner]:
-        """Return whose pages each event maps (those of the request that it serves) or unmaps (those nearest by)."""
+        """Return whose pages each event maps or unmaps."""
         trace = self._trace
         known = [(*ends, owner) for owner, ranges in self.mapped.items() for ends in ranges]
         requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
         owners: dict[int, Owner] = {}
         for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
             place = int(np.searchsorted(requests, event))
-            is_small = place < len(requests) and int(trace.size[requests[place]]) <= SMALL_SIZE
-            owner = Owner(int(trace.stream[event]), "small" if is_small else "large", is_expandable=True)
-            start, end = self._range(event)
-            known.append((start, end, owner))
-            self.bases[owner] = min(start, self.bases.get(owner, start))
-            self.mapped.setdefault(owner, AddressRanges())
-            if owner not in self.first_mapped:
-                self.first_mapped.append(owner)
+            served = int(trace.size[requests[place]]) if place < len(requests) else 0
+            owner = _expandable(int(trace.stream[event]), is_small=served <= SMALL_SIZE)
+            known.append((*self._range(event), owner))
             owners[event] = owner
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
-            owners[event] = _nearest(known, self._range(event)[0], int(trace.stream[event]))
+            owners[event] = self._owner_of_unmapped(event, known)
         return owners
 
+    def _owner_of_unmapped(self, event: int, known: list[tuple[int, int, Owner]]) -> Owner:
+        """Return whose pages were unmapped: those of blocks that lay in them, of pages that touch, or of that size."""
+        stream = int(self._trace.stream[event])
+        start, end = self._range(event)
+        first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
+        if first < beyond:
+            return _expandable(stream, is_small=int(self._block_sizes[first]) <= SMALL_SIZE)
+        touching = [owner for low, high, owner in known if owner.stream == stream and low <= end and start <= high]
+        if touching:
+            return touching[0]
+        return _expandable(stream, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
 
-def _nearest(known: list[tuple[int, int, Owner]], address: int, stream: int) -> Owner:
-    """Return the owner of the pages of ``stream`` that are nearest to ``address``."""
-    own = [row for row in known if row[2].stream == stream]
-    if not own:
-        return Owner(stream, "large", is_expandable=True)
-    return min(own, key=lambda row: max(row[0] - address, address - row[1], 0))[2]
+
+def _expandable(stream: int, *, is_small: bool) -> Owner:
+    return Owner(stream, "small" if is_small else "large", is_expandable=True)

@@ -40,7 +40,7 @@ class InitialState:
     doubts: tuple[str, ...] = ()
     """What is assumed in it, or why it is unknown, for people."""
     reservations: tuple[Reservation, ...] = ()
-    """Address ranges of expandable segments that were first mapped during the trace, in that order."""
+    """Address ranges of expandable segments that were reserved during the trace, in order."""
 
 
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
@@ -64,12 +64,8 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
         return _unknown("segments from before the recording overlap")
     if layout.astray:
         return _unknown(f"{layout.astray} blocks from before the recording lie in no known segment")
-    reservations = [
-        Reservation(memory.bases[owner], owner.segment_type)
-        for owner in memory.first_mapped
-        if not any(memory.mapped[owner])
-    ]
-    return InitialState(held=layout.held(), doubts=tuple(layout.doubts()), reservations=tuple(reservations))
+    reservations = tuple(Reservation(base, owner.segment_type) for base, owner in memory.reserved)
+    return InitialState(held=layout.held(), doubts=tuple(layout.doubts()), reservations=reservations)
 
 
 def _unknown(reason: str) -> InitialState:
