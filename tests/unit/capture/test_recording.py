@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.provenance import Card, Refused
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB
+
+LAZY_CALL, IS_INITIALIZED = torch.cuda._lazy_call, torch.cuda.is_initialized
 
 
 def files() -> list[str]:
@@ -336,3 +339,27 @@ def test_a_fork_writes_nothing(allocator, monkeypatch) -> None:
 def test_wrong_arguments_are_refused_at_once(wrong) -> None:
     with pytest.raises(InputError):
         oomscope.record(**wrong)
+
+
+def test_torch_s_own_initialisation_starts_it_without_waiting_for_its_lock(allocator, monkeypatch) -> None:
+    for name, value in {
+        "is_initialized": IS_INITIALIZED,
+        "_lazy_call": LAZY_CALL,
+        "_queued_calls": [],
+        "_initialized": False,
+        "_is_compiled": lambda: True,
+        "_cudart": object(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    for name in ("_cuda_init", "_cuda_getDeviceCount"):
+        monkeypatch.setattr(torch._C, name, lambda: None, raising=False)
+    with oomscope.record() as recording:
+        assert not recording.is_active
+        starting = threading.Thread(target=torch.cuda.init, daemon=True)
+        starting.start()
+        starting.join(timeout=20)
+        assert not starting.is_alive(), "it waits for the lock under which torch calls"
+        assert recording.is_active
+    assert files() == ["snap-0.pickle"]
+    with oomscope.record():
+        assert allocator.log[-1].startswith("record all"), "CUDA is in use already"
