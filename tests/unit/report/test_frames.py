@@ -18,7 +18,7 @@ from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
-from tests.unit.report import results, searches
+from tests.unit.report import differences, results, searches
 from tests.unit.snapshot.strategies import recordings
 
 OF_A_PROBE = (frames.sites, frames.categories, frames.phases, frames.fixes)
@@ -225,3 +225,15 @@ def test_the_worked_example_of_the_documentation(tmp_path: Path, monkeypatch, ca
     live = names["by_phase"].stack().dropna()
     assert live[live > 0].to_dict() == {("parameter", "init"): 2 * GiB, ("temporary", "loss"): 4 * GiB}
     assert "activation    5.0" in capsys.readouterr().out
+
+
+def test_both_tables_of_a_comparison_sum_to_the_difference_of_the_peaks() -> None:
+    lines, totals = frames.changed_lines(differences.TWO_DEVICES), frames.changed_totals(differences.TWO_DEVICES)
+    grown = {row.after.device: row.delta_bytes for row in differences.TWO_DEVICES.devices}
+    assert lines.groupby("device")["delta_bytes"].sum().to_dict() == grown
+    for _, rows in totals.groupby("by"):
+        assert rows.groupby("device")["delta_bytes"].sum().to_dict() == grown
+    new = lines[lines["presence"] == "new"]
+    assert new["before_line"].isna().all()
+    assert new["function"].tolist() == ["loss"]
+    assert str(lines["before_line"].dtype) == "Int64"
