@@ -164,6 +164,8 @@ def advice_text(verdict: Verdict) -> str | None:
 
 
 def _failure_advice(verdict: Verdict) -> str | None:
+    if "foreign" in verdict.tags:
+        return "end the other processes on the card or take another one: alone on it the same allocations pass"
     if verdict.kind == "fragmentation" and verdict.cured_by and "later: capacity" in verdict.tags:
         return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.kind == "fragmentation" and verdict.cured_by:

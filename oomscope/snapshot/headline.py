@@ -93,8 +93,11 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
 def _where_the_rest_is(verdict: Verdict) -> str:
     """Return the clause on what was not live and yet served nobody, with the two largest parts of it."""
     rest = verdict.available_bytes - verdict.live_requested_bytes
-    parts = "; ".join(f"{format_size(gap.bytes)} {gap.text}" for gap in verdict.gaps[:2])
-    return f"the other {format_size(rest)} did not serve it ({parts})"
+    clause = f"the other {format_size(rest)} did not serve it"
+    if len(verdict.gaps) == 1:
+        return f"{clause}: {verdict.gaps[0].text}"
+    parts = ", and ".join(f"{format_size(gap.bytes)} {gap.text}" for gap in verdict.gaps[:2])
+    return f"{clause}: {parts}"
 
 
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:

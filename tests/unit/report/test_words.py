@@ -87,6 +87,8 @@ def test_advice_names_what_was_tried() -> None:
     assert "gets past this failure, but" in words.advice_text(later)
     assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
+    foreign = words.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
+    assert foreign.startswith("end the other processes on the card")
     assert words.advice_text(results.FITS.verdict) is None
 
 

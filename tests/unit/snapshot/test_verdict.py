@@ -1,4 +1,4 @@
-"""A constructed run of each kind of failure, on an emulated card, and what is said about it."""
+"""What is said of a constructed run of each kind, see ``cases``, and of runs at random."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.sites import Site
@@ -16,20 +15,15 @@ from oomscope.snapshot.verdict import FailedElsewhere, failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, KiB, MiB
 
+from . import cases
+from .cases import beside_others, ended_by, fragmented, freed_by_the_last_wait, granularity_band, leaking, too_much
 from .machine import Machine
 from .test_replay import STEPS, run
 from .test_timeline import REAL_FILES
 
 
 def verdict_on(machine: Machine, **facts) -> Verdict:
-    verdict = judge(
-        machine.trace(),
-        machine.device,
-        rules=Rules(conf=machine.conf),
-        segments=machine.segments(),
-        failure=machine.failure,
-        **facts,
-    )
+    verdict = cases.verdict_on(machine, **facts)
     assert Verdict.from_json(verdict.to_json()) == verdict
     assert "\n" not in verdict.headline
     return verdict
@@ -40,26 +34,8 @@ def gaps(verdict: Verdict) -> dict[str, int]:
     return {gap.reason: gap.bytes for gap in verdict.gaps}
 
 
-def fragmented(conf: str = "", *, total: int = GiB, **card) -> Machine:
-    """Three segments of 200 MiB, each with a 30 MiB block left in its middle, and then a request for 300 MiB."""
-    machine = Machine(total, conf, **card)
-    large = [machine.alloc(200 * MiB) for _ in range(4)]
-    for address in large:
-        machine.free(address)
-    small = [machine.alloc(30 * MiB) for _ in range(24)]
-    for index, address in enumerate(small):
-        if index % 6 != 2:
-            machine.free(address)
-    machine.alloc(300 * MiB)
-    return machine
-
-
 def test_capacity():
-    machine = Machine(GiB)
-    for _ in range(10):
-        machine.alloc(100 * MiB, category=Category.PARAMETER)
-    machine.alloc(100 * MiB)
-    verdict = verdict_on(machine)
+    verdict = verdict_on(too_much())
     assert verdict.kind == "capacity"
     assert not verdict.tags
     assert not verdict.cured_by
@@ -86,8 +62,8 @@ def test_fragmentation_that_expandable_segments_cure():
     assert cure.survives
     assert 0 <= cure.margin_bytes == GiB - cure.peak_reserved_bytes
     assert "pass under expandable_segments:True" in verdict.headline
-    assert "the other 904.00 MiB did not serve it (680.00 MiB free pieces between live blocks" in verdict.headline
-    assert "224.00 MiB free on the device)" in verdict.headline
+    assert "the other 904.00 MiB did not serve it: 680.00 MiB free pieces between live blocks" in verdict.headline
+    assert "each too small, and 224.00 MiB free on the device; " in verdict.headline
 
 
 def test_the_cure_holds_when_the_program_runs_under_it():
@@ -95,12 +71,7 @@ def test_the_cure_holds_when_the_program_runs_under_it():
 
 
 def test_fragmentation_that_nothing_cures():
-    """The granularity band: 2 MiB are asked for, 19 MiB are free, and the allocator takes 20 MiB at a time."""
-    machine = Machine(59 * MiB)
-    machine.alloc(20 * MiB)
-    machine.alloc(20 * MiB)
-    machine.alloc(2 * MiB)
-    verdict = verdict_on(machine)
+    verdict = verdict_on(granularity_band())
     assert verdict.kind == "fragmentation"
     assert verdict.uncured
     assert verdict.cured_by == ()
@@ -154,15 +125,7 @@ def test_blocks_pending_on_a_stream():
 
 def test_spurious_the_identical_request_passes_when_repeated():
     """What the last wait frees inside a live segment serves nobody: the pool is not searched again."""
-    machine = Machine(220 * MiB)
-    whole = machine.alloc(200 * MiB)
-    machine.free(whole)
-    machine.alloc(20 * MiB)
-    block = machine.alloc(150 * MiB)
-    machine.use_on(block, 7)
-    machine.free(block)
-    assert machine.alloc(150 * MiB) is None
-    verdict = verdict_on(machine)
+    verdict = verdict_on(freed_by_the_last_wait())
     assert verdict.kind == "fragmentation"
     assert "spurious" in verdict.tags
     assert gaps(verdict)["cached_usable"] == 180 * MiB
@@ -170,10 +133,7 @@ def test_spurious_the_identical_request_passes_when_repeated():
 
 
 def test_foreign_it_would_have_fitted_alone():
-    machine = Machine(GiB, others=500 * MiB)
-    machine.alloc(400 * MiB)
-    machine.alloc(200 * MiB)
-    verdict = verdict_on(machine)
+    verdict = verdict_on(beside_others())
     assert verdict.kind == "capacity"
     assert verdict.tags == ("foreign",)
     assert verdict.available_bytes == 524 * MiB
@@ -186,22 +146,8 @@ def test_not_foreign_where_it_fails_alone_too():
     assert verdict_on(machine).tags == ()
 
 
-def leaking(machine: Machine, *, per_iteration: int, iterations: int) -> None:
-    for iteration in range(iterations):
-        machine.moment = Moment("forward", iteration, 0)
-        if machine.alloc(per_iteration, line=42) is None:
-            return
-        machine.moment = Moment("backward", iteration, 0)
-        scratch = machine.alloc(50 * MiB, line=7)
-        if scratch is None:
-            return
-        machine.free(scratch)
-
-
 def test_leak_with_the_line_that_grows():
-    machine = Machine(GiB)
-    leaking(machine, per_iteration=100 * MiB, iterations=100)
-    verdict = verdict_on(machine)
+    verdict = verdict_on(leaking())
     assert verdict.kind == "capacity"
     assert verdict.tags == ("leak",)
     assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
@@ -223,9 +169,7 @@ def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_itera
 
 
 def test_the_caller_chooses_the_line_that_is_named():
-    machine = Machine(GiB)
-    leaking(machine, per_iteration=100 * MiB, iterations=100)
-    verdict = verdict_on(machine, choose=lambda stack, module: Site(file="short.py", line=1, function="f"))
+    verdict = verdict_on(leaking(), choose=lambda stack, module: Site(file="short.py", line=1, function="f"))
     assert "most of it from short.py:1 f" in verdict.headline
 
 
@@ -238,9 +182,7 @@ def test_private_pools_are_said_to_be_replayed_as_the_default_one():
 
 @pytest.mark.parametrize(("per_iteration", "iterations"), [(100 * MiB, 3), (1000, 20)])
 def test_no_leak_without_three_whole_iterations_or_a_mebibyte_each(per_iteration, iterations):
-    machine = Machine(GiB)
-    leaking(machine, per_iteration=per_iteration, iterations=iterations)
-    assert verdict_on(machine).tags == ()
+    assert verdict_on(leaking(per_iteration=per_iteration, iterations=iterations)).tags == ()
 
 
 def test_no_leak_where_the_first_iteration_makes_the_optimizer_states():
@@ -292,10 +234,7 @@ def test_headroom_of_nothing():
 
 @pytest.mark.parametrize(("failed_in", "kind"), [("outside", "outside"), ("host", "host"), ("program", "outside")])
 def test_failures_elsewhere_are_not_replayed(failed_in, kind):
-    machine = Machine(GiB)
-    machine.alloc(100 * MiB)
-    machine.failure = FailedElsewhere(failed_in=failed_in, message="the error's own words")
-    verdict = verdict_on(machine)
+    verdict = verdict_on(ended_by(FailedElsewhere(failed_in=failed_in, message="the error's own words")))
     assert verdict.kind == kind
     assert verdict.live_requested_bytes == verdict.wanted_bytes == 100 * MiB
     assert verdict.requested_bytes is verdict.event is None
@@ -304,8 +243,7 @@ def test_failures_elsewhere_are_not_replayed(failed_in, kind):
 
 
 def test_of_a_long_message_the_beginning_is_quoted():
-    machine = Machine(GiB)
-    machine.failure = FailedElsewhere(failed_in="outside", message="NCCL " * 100)
+    machine = ended_by(FailedElsewhere(failed_in="outside", message="NCCL " * 100))
     assert len(verdict_on(machine).headline) < 350
 
 
