@@ -97,7 +97,8 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
         yield section(f"Live {when}, by category", category_table(parts.categories))
         yield section(f"Live {when}, by line", site_table(parts.sites, top))
         kind = "file" if parts.modules_are_files else "module"
-        yield section(f"Live {when}, by {kind}", module_table(parts.modules, kind, min(top, FEW)))
+        if len(parts.modules) > 1:
+            yield section(f"Live {when}, by {kind}", module_table(parts.modules, kind, min(top, FEW)))
     yield from _pins(device)
     if device.pending:
         yield section("Given up, but waiting for a stream at the peak", pending_table(device))
@@ -123,7 +124,7 @@ def _facts(device: DeviceExplanation) -> Iterator[tuple[str, RenderableType]]:
         yield "Replay", replayed
     if iterations := words.iterations_text(device):
         yield "Iterations", iterations
-    if device.curves.live:
+    if len(device.curves.live) > 1:
         yield "Timeline", Sparkline(device.curves.live, "cyan")
 
 

@@ -46,7 +46,7 @@ def status_text(device: DeviceExplanation) -> str:
         text = f"OUT OF MEMORY asking for {format_size(verdict.requested_bytes)}"
         place = device.failed_at
         return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
-    if not device.events:
+    if device.shows_end_only:
         return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
     return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} live at most"
 
@@ -55,15 +55,18 @@ def when_text(device: DeviceExplanation) -> str:
     """Return the moment that the tables are of."""
     if device.failure is not None:
         return "at the failed allocation"
-    return "at the peak" if device.events else "at the end"
+    return "at the end" if device.shows_end_only else "at the peak"
 
 
 def peak_text(device: DeviceExplanation) -> str:
     """Return how much was live at the peak, when, and by which line and for what the last block was made."""
     place = device.place
     text = f"{format_size(device.peak.requested_bytes)} live"
-    if device.events:
-        text += f" in {moment_text(place.iteration, place.phase)}, event {device.peak.event:,}"
+    if device.shows_end_only:
+        return f"{text} when the snapshot was written"
+    if place.phase:
+        text += f" in {moment_text(place.iteration, place.phase)}"
+    text += f" at event {device.peak.event:,}"
     return f"{text}{_at(place.site)}" + (f" ({category_text(place.category)})" if place.category else "")
 
 
@@ -72,7 +75,9 @@ def reserved_text(device: DeviceExplanation) -> str:
     held, overhead = format_size(device.peak.reserved_bytes), device.overhead_at_peak_bytes
     if overhead < 0:
         return f"{held} at the peak, less than what is live: the events contradict the segments"
-    return f"{held} at the peak, {format_size(overhead)} ({percent(overhead, device.peak.reserved_bytes)}) overhead"
+    share = percent(overhead, device.peak.reserved_bytes)
+    when = "at the end" if device.shows_end_only else "at the peak"
+    return f"{held} {when}, {format_size(overhead)} ({share}) overhead"
 
 
 def available_text(device: DeviceExplanation) -> str:

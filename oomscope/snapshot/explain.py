@@ -133,10 +133,13 @@ class _Device:
         last = timeline.peak_event() if verdict.event is None else verdict.event
         categories = composition_at(timeline, last, self.evidence).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
-        if not (timeline.trace.action == Action.ALLOC).any():
+        shows_end_only = not (timeline.trace.action == Action.ALLOC).any()
+        if shows_end_only:
             verdict = replace(verdict, fixes=())
         if self.budget.available_bytes is None:
-            verdict = replace(verdict, headline=headroom_without_card(verdict, timeline.reserved_peak()))
+            when = "at the end" if shows_end_only else "at the peak"
+            headline = headroom_without_card(verdict, timeline.reserved_peak(), when=when)
+            verdict = replace(verdict, headline=headline)
         return verdict
 
     def explained(self) -> DeviceExplanation:
@@ -162,7 +165,7 @@ class _Device:
             end=_instant(timeline, self._segments_after(len(trace) - 1)),
             verdict=self.verdict,
             composition=composition_at(timeline, event, self.evidence),
-            pins=pins_of(timeline, at_failure or at_peak, describe) if (at_failure or at_peak).segments else None,
+            pins=pins_of(timeline, at_failure or at_peak, describe) if (at_failure or at_peak).is_known else None,
             failure=failure,
             failed_at=None if self.failure_event is None else _place(timeline, self.failure_event, describe),
             pending=tuple(_pending(timeline, event, describe)),
@@ -188,15 +191,15 @@ class _Device:
     def _caveats(self, at_peak: SegmentMap) -> Iterator[str]:
         """Yield what the file cannot tell, and what follows from that."""
         trace, reconciliation = self.timeline.trace, self.timeline.reconcile()
-        if not len(trace):
-            yield "the file has no trace: it shows the end only, and peak and end are the same"
+        if not (trace.action == Action.ALLOC).any():
+            yield "the file records no allocation: it shows the end only, and nothing can be replayed"
         elif "start" in trace.missing:
             yield "the recording began after memory had been allocated: what was alive then has no allocation event"
-        if len(trace) and "frames" in trace.missing:
-            yield "the recording has no stacks: lines are unknown, and categories rest on lifetimes alone"
+        if (trace.action == Action.ALLOC).any() and "frames" in trace.missing:
+            yield "the events have no stacks: their lines are unknown, and categories rest on lifetimes alone"
         if trace.unknown_actions:
             yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
-        if not at_peak.segments and len(trace):
+        if not at_peak.is_known:
             yield f"the segments at the peak are unknown: {'; '.join(at_peak.doubts)}"
         if reconciliation.difference_bytes:
             yield f"{abs(reconciliation.difference_bytes):,} bytes do not reconcile between events and segments"
@@ -205,13 +208,12 @@ class _Device:
 
 
 def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
-    known = bool(here.segments)
     reserved = int(timeline.reserved[here.event]) if here.event >= 0 else here.reserved_bytes
     return Instant(
         event=here.event,
         requested_bytes=timeline.live_bytes_at(here.event),
-        allocated_bytes=here.allocated_bytes if known else None,
-        active_bytes=here.active_bytes if known else None,
+        allocated_bytes=here.allocated_bytes if here.is_known else None,
+        active_bytes=here.active_bytes if here.is_known else None,
         reserved_bytes=reserved,
         is_exact=here.is_exact,
     )

@@ -135,6 +135,11 @@ class DeviceExplanation:
     caveats: tuple[str, ...]
 
     @property
+    def shows_end_only(self) -> bool:
+        """No allocation was recorded, so that the peak is what the snapshot found."""
+        return self.peak.is_exact and not self.verdict.fixes and self.failure is None
+
+    @property
     def overhead_at_peak_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
         return self.peak.reserved_bytes - self.peak.requested_bytes

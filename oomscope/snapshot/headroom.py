@@ -7,17 +7,18 @@ from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import format_size
 
 
-def headroom_without_card(verdict: Verdict, highest: ReservedPeak) -> str:
+def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:
     """Return ``5.88 GiB of 56.91 GiB reserved are overhead at the peak, with expandable_segments:True 0.66 GiB; …``.
 
     Args:
         verdict: the verdict, at the peak of live bytes; its fixes were replayed on a card that never refuses.
         highest: where the allocator held most.
+        when: the moment that the verdict is of, for people.
     """
     live, reserved = verdict.live_requested_bytes, verdict.reserved_bytes
     if live > reserved:
         return f"the file contradicts itself: {format_size(live)} live in {format_size(reserved)} of segments"
-    at_peak = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead at the peak"
+    at_peak = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead {when}"
     better = [
         f"with {fix.name} {format_size(fix.peak_reserved_bytes - live)}"
         for fix in verdict.fixes[1:]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ class InitialState:
     """Address ranges of expandable segments that were reserved during the trace, in order."""
 
 
+HIGHEST_ADDRESS: Final = 1 << 62
+"""What the emulator can count to; devices have far fewer bits of virtual addresses (Pascal 49, by its white paper)."""
+
+
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
     """Return what the allocator held before the first event of ``timeline``.
 
@@ -62,6 +66,8 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
     ends = sorted((segment.address, segment.address + segment.total_size) for segment in layout.segments)
     if any(end > start for (_, end), (start, _) in pairwise(ends)):
         return _unknown("segments from before the recording overlap")
+    if ends and ends[-1][1] > HIGHEST_ADDRESS:
+        return _unknown("segments lie at addresses that no device has")
     if layout.astray:
         return _unknown(f"{layout.astray} blocks from before the recording lie in no known segment")
     reservations = tuple(Reservation(base, owner.segment_type) for base, owner in memory.reserved)

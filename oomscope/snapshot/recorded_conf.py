@@ -35,7 +35,9 @@ def _settings(snapshot: Snapshot, device: int) -> Iterator[tuple[str, str]]:
         yield "garbage_collection_threshold", f"{threshold:g}"
     divisions = reported.get("roundup_power2_divisions")
     if isinstance(divisions, Mapping) and any(divisions.values()):
-        yield "roundup_power2_divisions", f"[{','.join(f'{size}:{count}' for size, count in divisions.items())}]"
+        same = set(divisions.values())
+        listed = ",".join(f"{size}:{count}" for size, count in divisions.items())
+        yield "roundup_power2_divisions", str(*same) if len(same) == 1 else f"[{listed}]"
     yield from _of_text(reported)
 
 

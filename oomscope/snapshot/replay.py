@@ -14,6 +14,7 @@ from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, Repl
 from oomscope.allocator import replay as run
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
+from oomscope.snapshot.initial_state import HIGHEST_ADDRESS
 from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
@@ -160,10 +161,8 @@ def _addresses(requests: Requests, settings: AllocatorSettings, device: Device) 
     """Return the recorded addresses with their sizes: of segments, and of reservations on this device."""
     pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
     reservations = requests.initial.reservations if requests.initial else ()
-    return (
-        *requests.addresses,
-        *((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations),
-    )
+    ranges = ((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations)
+    return tuple(each for each in (*requests.addresses, *ranges) if sum(each) <= HIGHEST_ADDRESS)
 
 
 def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:

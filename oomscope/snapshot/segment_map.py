@@ -28,9 +28,11 @@ class SegmentMap:
 
     event: int
     segments: tuple[Segment, ...]
-    """Empty where they cannot be known; ``doubts`` then says why."""
+    """Empty where they cannot be known."""
     row_at: dict[int, int]
     """The row of the lifetimes behind each active block, by its address."""
+    is_known: bool
+    """Else ``doubts`` says why not."""
     is_exact: bool
     """The file has these very segments; else block sizes are recovered."""
     doubts: tuple[str, ...] = ()
@@ -64,11 +66,11 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
     active = np.flatnonzero((table.born <= event) & (table.completed > event))
     row_at = dict(zip(table.address[active].tolist(), active.tolist(), strict=True))
     if timeline.segments is not None and np.isin(timeline.trace.action[event + 1 :], UNTOUCHED).all():
-        return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_exact=True)
+        return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_known=True, is_exact=True)
     rest = Timeline(_after(timeline.trace, event), timeline.segments)
     state = recover(rest, settings)
     if state.held is None:
-        return SegmentMap(event=event, segments=(), row_at=row_at, is_exact=False, doubts=state.doubts)
+        return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=state.doubts)
     pending = set(table.pending_at(event).tolist())
     stacks = stacks_of(timeline, active)
     known = {address: (row in pending, stacks[row]) for address, row in row_at.items()}
@@ -76,7 +78,7 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
         replace(segment, blocks=tuple(_with_tenant(block, known) for block in segment.blocks))
         for segment in segments_of(list(state.held.segments), timeline.trace.device)
     )
-    return SegmentMap(event=event, segments=segments, row_at=row_at, is_exact=False, doubts=state.doubts)
+    return SegmentMap(event=event, segments=segments, row_at=row_at, is_known=True, is_exact=False, doubts=state.doubts)
 
 
 def stacks_of(timeline: Timeline, rows: Indices) -> dict[int, Stack]:

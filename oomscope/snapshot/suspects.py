@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from oomscope.snapshot.iterations import Iterations
+from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.segment_map import stacks_of
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
@@ -32,19 +33,17 @@ class Suspect:
     iterations: int
     """Different iterations that these blocks are from."""
     bytes_per_iteration: int
+    """What the last of these left; the first one may leave more, since it also creates what stays."""
 
 
 def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ...]:
-    """Return the suspects, largest first.
-
-    What the first iteration left is not among them: it may have begun before the recording, and creates what stays.
-    """
+    """Return the suspects, largest first; it takes three iterations to see any."""
     ends = iterations.ends
     if len(ends) < 3:
         return ()
     table, trace = timeline.lifetimes, timeline.trace
     rows = table.live_at(int(ends[-1]))
-    rows = rows[(table.born[rows] > ends[0]) & (table.born[rows] <= ends[-2])]
+    rows = rows[(table.born[rows] != BEFORE) & (table.born[rows] <= ends[-2])]
     stacks = stacks_of(timeline, rows)
     iteration = np.searchsorted(ends, table.born[rows])
     found: dict[Site | None, list[tuple[int, int]]] = {}
@@ -57,12 +56,11 @@ def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ..
 
 
 def _suspect(site: Site | None, blocks: list[tuple[int, int]]) -> Suspect:
-    numbers = {number for number, _ in blocks}
-    total = sum(size for _, size in blocks)
+    last = max(number for number, _ in blocks)
     return Suspect(
         site=site,
-        bytes=total,
+        bytes=sum(size for _, size in blocks),
         count=len(blocks),
-        iterations=len(numbers),
-        bytes_per_iteration=total // len(numbers),
+        iterations=len({number for number, _ in blocks}),
+        bytes_per_iteration=sum(size for number, size in blocks if number == last),
     )

@@ -80,7 +80,8 @@ class Training(Machine):
         self.free(between)
         if not self.states:
             self.states = [self.make(size, STATES, Category.OPTIMIZER_STATE) for size in PARAMETERS * 2]
-        self.free(self.make(24 * MiB, STEP, Category.TEMPORARY))
+        for size in PARAMETERS:
+            self.free(self.make(size, STEP, Category.TEMPORARY))
         if leak:
             self.make(leak, LEAK, Category.INPUT)
         self.free(batch)

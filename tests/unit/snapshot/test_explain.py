@@ -1,0 +1,233 @@
+"""What is said of whole snapshots: the answer, the sums, and what the file cannot tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomscope.errors import UsageError
+from oomscope.snapshot.explain import explain
+from oomscope.snapshot.explanation import DeviceExplanation
+from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.provenance import Card, Provenance
+from oomscope.snapshot.trace import Snapshot, Trace
+from oomscope.units import GiB, MiB
+
+from .foreign import Training
+from .machine import Machine
+from .strategies import recordings
+from .test_replay import CONFS, STEPS, run
+from .test_timeline import REAL_FILES
+from .test_verdict import fragmented
+
+
+def snapshot_of(machine: Machine, **facts) -> Snapshot:
+    described = machine.allocator.settings.describe()
+    facts = {"allocator_settings": described} | facts
+    return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
+
+
+def explained(machine: Machine, **asked) -> DeviceExplanation:
+    [device] = explain(snapshot_of(machine), file="snap.pickle", **asked).devices
+    sums_hold(device)
+    return device
+
+
+def sums_hold(device: DeviceExplanation) -> None:
+    for parts in filter(None, (device.composition, device.failure)):
+        for rows in (parts.categories, parts.sites, parts.modules, parts.sizes):
+            assert sum(row.bytes for row in rows) == parts.bytes
+        for row in parts.categories:
+            assert sum(row.rules.values()) == row.bytes
+    assert device.composition.bytes == device.peak.requested_bytes
+    assert device.overhead_at_peak_bytes == device.peak.reserved_bytes - device.peak.requested_bytes
+    for index, live in enumerate(device.curves.live):
+        assert sum(curve[index] for curve in device.curves.categories.values()) == live
+    assert max(device.curves.live, default=device.peak.requested_bytes) == device.peak.requested_bytes
+    json.dumps(device.to_json(), allow_nan=False)
+
+
+def test_an_oom_without_a_limit_takes_the_card_from_the_failure():
+    machine = fragmented()
+    device = explained(machine)
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.cured_by[0] == "expandable_segments:True"
+    assert device.available_bytes == GiB
+    assert "held and 224.00 MiB free then" in device.available_source
+    assert device.failure is not None
+    assert device.failure.bytes == device.verdict.live_requested_bytes
+    assert device.verdict.categories == {row.category: row.bytes for row in device.failure.categories}
+    assert device.pins is not None
+    assert device.pins.event == device.verdict.event
+    assert device.pins.pinned_bytes == 680 * MiB
+    assert {segment.unused_bytes for segment in device.pins.segments} == {170 * MiB}
+    assert device.fidelity == 1
+
+
+def test_a_failure_with_enough_free_shows_a_memory_fraction():
+    machine = Machine(4 * GiB, fraction=0.25)
+    for _ in range(11):
+        machine.alloc(100 * MiB)
+    device = explained(machine)
+    assert device.verdict.kind == "capacity"
+    assert device.available_bytes is not None
+    assert GiB <= device.available_bytes < GiB + 100 * MiB
+    assert "a memory fraction was in force" in device.available_source
+
+
+def test_the_limit_that_the_user_gives_counts_before_the_file():
+    device = explained(fragmented(), limit=2 * GiB, non_torch=GiB // 2)
+    assert device.available_bytes == 2 * GiB - GiB // 2
+    assert "512.00 MiB of it outside PyTorch" in device.available_source
+
+
+def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
+    job = Training()
+    job.build()
+    for _ in range(3):
+        job.step()
+    device = explained(job)
+    document = device.to_json()
+    assert device.verdict.kind == "headroom"
+    assert document["available_bytes"] is None
+    assert document["verdict"]["available_bytes"] is None
+    assert {fix["margin_bytes"] for fix in document["fixes"]} == {None}
+    assert "reserved are overhead at the peak" in device.verdict.headline
+    assert device.place.phase == "backward"
+    assert device.iterations.count == 3
+    assert device.reconciled
+
+
+def test_a_recording_of_ours_tells_its_card_and_its_torch():
+    machine = Machine(GiB)
+    machine.alloc(100 * MiB)
+    held = sum(segment.total_size for segment in machine.segments())
+    card = Card(index=0, name="NVIDIA H100", total_bytes=2 * GiB, free_bytes=2 * GiB - held - 300 * MiB)
+    told = Provenance(rank=3, torch_version="2.12.1+cu130", cards=(card,))
+    found = explain(snapshot_of(machine, provenance=told), file="snap.pickle")
+    [device] = found.devices
+    assert found.rank == 3
+    assert device.version_source == "recorded"
+    assert device.available_bytes == 2 * GiB - 300 * MiB
+    assert "NVIDIA H100" in device.available_source
+    assert "to spare" in device.verdict.headline
+
+
+def test_a_leak_is_a_tag_of_a_foreign_snapshot_too():
+    job = Training()
+    job.build()
+    for _ in range(5):
+        job.step(leak=2 * MiB)
+    device = explained(job)
+    assert device.verdict.tags == ("leak",)
+    assert "live memory grows 2.00 MiB an iteration, most of it from /home/me/metrics.py:33" in device.verdict.headline
+    assert [suspect.bytes_per_iteration for suspect in device.suspects] == [2 * MiB]
+
+
+def test_a_file_without_a_trace_shows_the_end_only():
+    machine = Machine(GiB)
+    machine.alloc(30 * MiB)
+    bare = Training().trace()
+    snapshot = Snapshot(segments=machine.segments(), traces=(replace(bare, missing=("trace",)),))
+    [device] = explain(snapshot, file="snap.pickle").devices
+    sums_hold(device)
+    assert device.shows_end_only
+    assert device.peak == device.end
+    assert device.peak.requested_bytes == 30 * MiB
+    assert device.verdict.fixes == ()
+    assert "overhead at the end" in device.verdict.headline
+    assert device.fidelity is None
+
+
+def test_a_device_that_the_file_does_not_know_is_refused():
+    with pytest.raises(UsageError, match=r"nothing on device 3; it knows these devices: 0"):
+        explain(snapshot_of(fragmented()), file="snap.pickle", device=3)
+
+
+def test_blocks_that_wait_for_a_stream_are_named():
+    machine = Machine(GiB)
+    kept = machine.alloc(40 * MiB)
+    machine.use_on(kept, 7)
+    machine.free(kept)
+    machine.alloc(100 * MiB)
+    device = explained(machine)
+    [row] = device.pending
+    assert (row.bytes, row.count) == (40 * MiB, 1)
+    assert device.peak.active_bytes - device.peak.allocated_bytes == 40 * MiB
+
+
+def test_the_document_has_the_keys_that_scripts_rely_on():
+    document = explain(snapshot_of(fragmented()), file="snap.pickle").to_json()
+    assert {"schema_version", "file", "devices"} <= set(document)
+    [device] = document["devices"]
+    wanted = [
+        "index",
+        "events",
+        "truncated",
+        "peak",
+        "end",
+        "overhead_at_peak_bytes",
+        "verdict",
+        "fixes",
+        "categories",
+        "sites",
+        "reconciled",
+    ]
+    assert set(wanted) <= set(device)
+    sizes = {"active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes", "event"}
+    assert sizes <= set(device["peak"])
+    assert sizes <= set(device["end"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(STEPS, st.sampled_from(CONFS))
+def test_a_random_program_is_explained_with_exact_sums(steps, conf):
+    machine = Machine(GiB, conf)
+    run(machine, steps)
+    device = explained(machine)
+    assert device.conf == conf or not conf
+    assert device.reconciled
+    peak, timeline = device.peak, device.composition
+    assert peak.allocated_bytes is not None
+    assert peak.active_bytes is not None
+    assert timeline.bytes <= peak.allocated_bytes <= peak.active_bytes <= peak.reserved_bytes
+    if device.pins is not None and device.failure is None:
+        unused = device.pins.pinned_bytes + device.pins.idle_bytes + device.pins.rounding_bytes
+        assert unused == device.overhead_at_peak_bytes - sum(row.bytes for row in device.pending)
+
+
+@settings(max_examples=12, deadline=None)
+@given(recordings())
+def test_random_recordings_are_explained_or_said_to_be_contradictory(recording):
+    trace, segments, _ = recording
+    for device in explain(Snapshot(segments=segments, traces=(trace,)), file="snap.pickle").devices:
+        sums_hold(device)
+
+
+@pytest.mark.parametrize("path", REAL_FILES, ids=lambda path: path.name)
+def test_live_bytes_of_every_recorded_file_reconcile(path):
+    for device in explain(load_snapshot(path), file=str(path)).devices:
+        sums_hold(device)
+        assert device.reconciled
+        held = sum(1 for row in device.composition.categories if row.category == "unknown" and row.bytes)
+        assert held <= 1
+
+
+def test_there_is_a_recorded_file(ground_truth):
+    assert REAL_FILES
+
+
+def test_columns_stay_those_of_the_recording():
+    job = Training()
+    job.build()
+    job.step()
+    snapshot = snapshot_of(job)
+    before: Trace = snapshot.traces[0]
+    copy = before.moment_id.copy()
+    explain(snapshot, file="snap.pickle")
+    assert np.array_equal(before.moment_id, copy)
