@@ -123,8 +123,8 @@ def advice_text(device: DeviceExplanation) -> str | None:
     if device.verdict.kind != "headroom" or not device.verdict.fixes:
         return None
     recorded, *others = device.verdict.fixes
-    best = min(others, key=lambda fix: fix.peak_reserved_bytes, default=recorded)
-    saved = recorded.peak_reserved_bytes - best.peak_reserved_bytes
+    best = max(others, key=lambda fix: fix.saved_bytes, default=recorded)
+    saved = best.saved_bytes
     if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes:
         return None
     return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"

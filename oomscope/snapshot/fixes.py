@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
@@ -116,9 +116,8 @@ def try_settings(
     recorded = rules.settings()
     if announce and not baseline:
         announce(AS_RECORDED)
-    outcomes = [baseline or replay(requests, recorded, device, at_recorded_addresses=True)]
-    begun = [fitting(requests, device)]
-    rows = [_row(AS_RECORDED, rules.conf, outcomes[0], begun[0])]
+    baseline = baseline or replay(requests, recorded, device, at_recorded_addresses=True)
+    tries = [_Try(AS_RECORDED, rules.conf, fitting(requests, device), baseline)]
     for addition in candidates:
         conf = merged(rules.conf, addition)
         settings = _settings_if_known(conf, rules.torch_version)
@@ -127,16 +126,28 @@ def try_settings(
         if announce:
             announce(addition)
         keeps_segments = settings.expandable_segments == recorded.expandable_segments
-        begun.append(begun[0] if keeps_segments else requests.begun_afresh)
-        outcomes.append(replay(begun[-1], settings, device))
-        rows.append(_row(addition, conf, outcomes[-1], begun[-1]))
-    afresh = tuple(each is not requests and bool(requests.held.segments) for each in begun)
+        begun = tries[0].requests if keeps_segments else requests.begun_afresh
+        tries.append(_Try(addition, conf, begun, replay(begun, settings, device)))
+    afresh = tuple(each.requests is not requests and bool(requests.held.segments) for each in tries)
+    control = replay(requests.begun_afresh, recorded, device) if any(afresh) else None
     return Tried(
-        rows=tuple(rows),
-        outcomes=tuple(outcomes),
+        rows=tuple(
+            _row(each, control if is_afresh and control else baseline)
+            for each, is_afresh in zip(tries, afresh, strict=True)
+        ),
+        outcomes=tuple(each.outcome for each in tries),
         afresh=afresh,
-        control=replay(requests.begun_afresh, recorded, device) if any(afresh) else None,
+        control=control,
     )
+
+
+class _Try(NamedTuple):
+    """A setting, the requests that were replayed under it, and how they went."""
+
+    name: str
+    conf: str
+    requests: Requests
+    outcome: Replay
 
 
 def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:
@@ -166,14 +177,16 @@ def _settings(conf: str) -> list[tuple[str, str]]:
     return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
 
 
-def _row(name: str, conf: str, outcome: Replay, requests: Requests) -> FixTried:
+def _row(tried: _Try, reference: Replay) -> FixTried:
+    outcome = tried.outcome
     return FixTried(
-        name=name,
-        conf=conf,
+        name=tried.name,
+        conf=tried.conf,
         survives=outcome.survives,
         peak_reserved_bytes=outcome.peak_reserved_bytes,
         margin_bytes=outcome.margin_bytes,
         retries=outcome.retries,
         failed_event=outcome.failed_event,
-        note="; ".join(requests.caveats),
+        saved_bytes=reference.peak_reserved_bytes - outcome.peak_reserved_bytes,
+        note="; ".join(tried.requests.caveats),
     )

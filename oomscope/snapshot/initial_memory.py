@@ -42,7 +42,7 @@ class InitialMemory:
         self.bases: dict[Owner, int] = {}
         """Where the reservations of these pages begin, as far as is known: the lowest address seen mapped in each."""
         self.reserved: list[tuple[int, Owner]] = []
-        """Where those begin that were made during the trace, in order: one is given back once nothing in it is mapped."""
+        """Where those made during the trace begin, in order; one is given back once nothing in it is mapped."""
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
         self._trace = timeline.trace

@@ -30,6 +30,9 @@ class FixTried:
     retries: int = 0
     failed_event: int | None = None
     """Index of the first event that failed."""
+    saved_bytes: int = 0
+    """By how much less than under the recorded settings is reserved at most, both begun the same way: with what was
+    held when the recording began, or with the blocks of then packed afresh."""
     note: str = ""
 
 

@@ -135,10 +135,24 @@ def test_a_cure_that_packing_alone_gives_is_not_claimed():
     assert tried.control.survives
     assert tried.is_undecided
     assert tried.cures == ()
+    assert tried.rows[1].saved_bytes == tried.control.peak_reserved_bytes - tried.rows[1].peak_reserved_bytes
     verdict = judge(trace, machine.device, rules=rules, segments=machine.segments(), failure=failure)
     assert (verdict.kind, verdict.uncured, verdict.cured_by) == ("fragmentation", False, ())
     assert verdict.tags == ("undecided",)
     assert "whatever the setting" in verdict.headline
+
+
+def test_what_was_cached_before_is_not_called_saved():
+    machine = Machine(4 * GiB, torch_version="2.11")
+    machine.free(machine.alloc(500 * MiB))
+    start = len(machine.builder)
+    machine.empty_cache()
+    machine.alloc(20 * MiB)
+    timeline = Timeline.of(tail(machine.trace(), start), machine.segments())
+    requests = requests_of(timeline, initial=recover(timeline, Rules().settings()))
+    tried = try_settings(requests, Rules(), machine.device, candidates=["expandable_segments:True"])
+    assert [row.peak_reserved_bytes for row in tried.rows] == [500 * MiB, 20 * MiB]
+    assert [row.saved_bytes for row in tried.rows] == [0, 0]
 
 
 def test_a_device_too_small_for_what_was_held_begins_afresh():
