@@ -40,7 +40,7 @@ Where several apply the gravest is returned, in this order: {order}.
 
 `oomscope probe --git-bisect` speaks the language of `git bisect run` instead: 0 it fits (good), 1 out of memory (bad),
 125 the commit cannot be tested, 128 or more for everything that says nothing about the commit: such an error ends the
-bisection, and adds 128 to its code above. [Whose fault is what](design/command-line.md#whose-fault) says which is which.
+bisection, and adds 128 to its code above. Which is which: [whose fault](design/command-line.md#whose-fault).
 
 A command that is ended by a signal returns 128 and the signal's number: 143 for SIGTERM, 129 for SIGHUP.
 

@@ -121,7 +121,7 @@ def test_the_workspace_configuration_is_summed(config, expected):
 def test_an_unreadable_workspace_configuration_is_named():
     from oomscope.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="cublas_workspace_config: cannot read 'lots'; give it as :4096:8"):
+    with pytest.raises(ConfigError, match="CUBLAS_WORKSPACE_CONFIG: cannot read 'lots'; give it as :4096:8"):
         cublas_workspace_bytes(Card(compute_capability=(9, 0), cublas_workspace_config="lots"))
 
 
