@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.options import FILE, json_option, snapshot_limits_options
+from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
 from oomscope.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from oomscope.report.diff_text import By
+    from oomscope.report.redact import Level
     from oomscope.snapshot.diff import Named
     from oomscope.snapshot.limits import Limits
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@redact_option
 @snapshot_limits_options
 @json_option
 def diff(
@@ -45,6 +47,7 @@ def diff(
     html: Path | None,
     tables: Path | None,
     force: bool,
+    redact: Level | None,
     limits: Limits,
     as_json: bool,
 ) -> ExitCode:
@@ -64,6 +67,10 @@ def diff(
     from oomscope.snapshot.diff import diff as compare
 
     found = compare(_named(before, source_a, limits), _named(after, source_b, limits), device=device, phase=phase)
+    if redact is not None:
+        from oomscope.report.redact import redacted
+
+        found = redacted(found, redact)
     if as_json:
         print_json(found.to_json())
     else:
@@ -73,7 +80,9 @@ def diff(
     if html is not None:
         from oomscope.report.diff_html import diff_page
 
-        write_file(html, diff_page(found, title=f"{before.name} against {after.name}"))
+        write_file(
+            html, diff_page(found, title=f"{Path(found.before_file).name} against {Path(found.after_file).name}")
+        )
     if tables is not None:
         write_diff_tables(tables, found)
     return ExitCode.OK

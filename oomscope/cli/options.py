@@ -47,6 +47,11 @@ class Size(click.ParamType):  # type: ignore[type-arg] # generic only since clic
 
 FILE = click.Path(path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+redact_option = click.option(
+    "--redact",
+    type=click.Choice(["paths", "source", "all"]),
+    help="Hide folders; files, functions and lines as well; or modules and annotations, too.",
+)
 
 
 def measurement_options(command: Command) -> Command:

@@ -81,6 +81,18 @@ def test_texts_of_two_checkouts_decide_which_line_is_which(tmp_path: Path, files
     assert (10, 25) in {(row["was"]["line"], row["site"]["line"]) for row in device["lines"] if row["was"]}
 
 
+@pytest.mark.parametrize("printed", [[], ["--json"]])
+def test_what_is_hidden_is_nowhere(files: list[str], tmp_path: Path, printed: list[str], capsys) -> None:
+    page, folder = tmp_path / "d.html", tmp_path / "tables"
+    outputs = ["--html", str(page), "--csv", str(folder), *printed]
+    assert run(["diff", *files, "--redact", "source", *outputs]) == 0
+    text = capsys.readouterr().out + page.read_text(encoding="utf-8")
+    text += "".join(file.read_text(encoding="utf-8") for file in folder.iterdir())
+    assert "file1.py" in text
+    for hidden in ("model.py", "tinytrain", "mask", str(tmp_path)):
+        assert hidden not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
