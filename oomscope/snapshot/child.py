@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import resource
 import signal
 import sys
+import time
 from typing import BinaryIO, Final
 
 from oomscope.errors import SnapshotError
@@ -73,6 +75,7 @@ class _Budget:
     def __init__(self, limits: dict[str, int]) -> None:
         self._limits = limits
         self._own_memory = _address_space()
+        self._own_seconds = math.ceil(time.process_time())
         self._earned = -1
         self.memory = 0
         """Bytes that the file may take now."""
@@ -88,7 +91,7 @@ class _Budget:
         seconds = min(limits["seconds"], limits["seconds_to_start"] + total * limits["seconds_per_mib"] // MiB)
         if self._own_memory:
             _set_soft(resource.RLIMIT_AS, self._own_memory + self.memory)
-        _set_soft(resource.RLIMIT_CPU, seconds)
+        _set_soft(resource.RLIMIT_CPU, self._own_seconds + seconds)
 
     @staticmethod
     def release() -> None:

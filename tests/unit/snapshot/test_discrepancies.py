@@ -1,0 +1,157 @@
+"""Where the events and the segments of a file are not of one piece, every byte of the difference has a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.discrepancies import Cause
+from oomscope.snapshot.lifetimes import last_use
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Block, Segment, Trace
+
+from .strategies import recordings
+
+
+def trace_of(*events: tuple[Action, int, int]) -> Trace:
+    builder = TraceBuilder()
+    for action, address, size in events:
+        builder.event(action, address, size)
+    return builder.build()
+
+
+def segment(*blocks: tuple[int, int, str], address: int = 0, counter: int = -1) -> Segment:
+    return Segment(
+        device=0,
+        address=address,
+        total_size=4096,
+        stream=0,
+        segment_type="small",
+        is_expandable=False,
+        blocks=tuple(
+            Block(address=address + offset, size=1024, requested_size=size, state=state)
+            for offset, size, state in blocks
+        ),
+        requested_counter=counter,
+    )
+
+
+LIVE = "active_allocated"
+ALLOC, FREE, DONE = Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "cause", "blocks", "size", "difference", "event"),
+    [
+        pytest.param(
+            [(ALLOC, 1024, 700)],
+            segment((1024, 700, "inactive")),
+            *(Cause.FREE_NOT_RECORDED, 1, 700, 700, 0),
+            id="freed after the last event",
+        ),
+        pytest.param(
+            [(ALLOC, 0, 10), (ALLOC, 1 << 20, 700)],
+            segment((0, 10, LIVE)),
+            *(Cause.SEGMENT_NOT_IN_FILE, 1, 700, 700, 1),
+            id="a segment that is not there",
+        ),
+        pytest.param(
+            [(ALLOC, 0, 700), (FREE, 0, 700), (DONE, 0, 700)],
+            segment((0, 900, LIVE)),
+            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900, 2),
+            id="allocated after the last event",
+        ),
+        pytest.param(
+            [(Action.SEGMENT_ALLOC, 0, 4096)],
+            segment((1024, 900, LIVE)),
+            *(Cause.ALLOC_NOT_RECORDED, 1, 900, -900, 0),
+            id="in a segment that is younger than the recording",
+        ),
+        pytest.param(
+            [(ALLOC, 0, 700)],
+            segment((0, 1000, LIVE)),
+            *(Cause.SIZES_DIFFER, 1, 300, -300, 0),
+            id="two sizes of one block",
+        ),
+        pytest.param(
+            [(ALLOC, 0, 700), (ALLOC, 0, 800)],
+            segment((0, 800, LIVE)),
+            *(Cause.EVENTS_CONTRADICT, 1, 800, 0, 1),
+            id="allocated twice",
+        ),
+        pytest.param(
+            [(ALLOC, 0, 700)],
+            segment((0, 700, LIVE), counter=900),
+            *(Cause.COUNTERS_DIFFER, 1, 200, 0, -1),
+            id="counters that were made up",
+        ),
+    ],
+)
+def test_each_cause_is_told_with_its_bytes_and_event(events, held, cause, blocks, size, difference, event):
+    found = Timeline.of(trace_of(*events), (held,)).reconcile()
+    (reason,) = found.reasons
+    assert (reason.cause, reason.blocks, reason.bytes, reason.event) == (cause, blocks, size, event)
+    assert reason.difference_bytes == found.difference_bytes == difference
+    assert reason.to_json()["cause"] == str(cause)
+    assert "\n" not in str(reason)
+    assert ("event" in str(reason)) == (event >= 0 or cause is Cause.EVENTS_CONTRADICT)
+
+
+def test_a_block_that_came_after_the_trace_is_in_no_curve():
+    trace = trace_of((ALLOC, 0, 700), (FREE, 0, 700), (DONE, 0, 700))
+    timeline = Timeline.of(trace, (segment((0, 900, LIVE), (2048, 50, LIVE)),))
+    assert timeline.live.tolist() == [750, 50, 50]
+    assert timeline.lifetimes.later.tolist() == [0]
+
+
+@given(recordings())
+def test_what_one_allocator_recorded_has_no_discrepancies(recording):
+    trace, segments, _ = recording
+    assert Timeline.of(trace, segments).reconcile().reasons == ()
+
+
+@given(recordings(), recordings(), st.integers(0, 3))
+def test_the_reasons_sum_to_the_difference_whatever_was_put_together(one, other, kept):
+    found = Timeline.of(one[0], one[1][:kept] + other[1][kept:]).reconcile()
+    assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
+    assert bool(found.reasons) or found.difference_bytes == 0
+
+
+@given(recordings(clean_start=True), st.data())
+def test_a_trace_that_ended_before_its_segments_says_so(recording, data):
+    trace, segments, _ = recording
+    end = data.draw(st.integers(0, len(trace)))
+    columns = {name: value[:end] for name, value in vars(trace).items() if isinstance(value, np.ndarray)}
+    shorter = Timeline.of(replace(trace, **columns), segments)
+    found = shorter.reconcile()
+    assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
+    later = {Cause.ALLOC_NOT_RECORDED, Cause.FREE_NOT_RECORDED, Cause.SIZES_DIFFER}
+    assert {reason.cause for reason in found.reasons} <= later
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(list(Action)), st.integers(0, 300), st.integers(0, 60)), max_size=20),
+    st.sets(st.integers(0, 9)),
+)
+def test_the_last_use_of_a_place_is_the_last_event_that_overlaps_it(events, slots):
+    trace = trace_of(*events)
+    places = [(slot * 32, 1 + slot) for slot in sorted(slots, key=lambda slot: slot % 4)]
+    memory = (*Action,)[: Action.OOM]
+    expected = [
+        max(
+            (
+                index
+                for index, (action, address, size) in enumerate(events)
+                if action in memory and address < start + length and start < address + size
+            ),
+            default=-1,
+        )
+        for start, length in places
+    ]
+    starts = np.array([start for start, _ in places], dtype=np.uint64)
+    assert last_use(trace, starts, np.array([length for _, length in places], dtype=np.int64)).tolist() == expected

@@ -1,0 +1,214 @@
+"""Files that want to run something, or all of the memory, or for ever, are refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import struct
+import sys
+import threading
+
+import pytest
+import zstandard
+
+from oomscope.errors import OomscopeError, SnapshotError
+from oomscope.snapshot import load
+from oomscope.snapshot.child import answer
+from oomscope.snapshot.decode import printable
+from oomscope.snapshot.limits import Limits
+from oomscope.snapshot.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.tables import Tables
+
+PROTO = b"\x80\x04"
+EVENT = {"action": "alloc", "addr": 1, "size": 1}
+FRAME = {"filename": "a.py", "line": 1, "name": "f"}
+
+
+class Calls:
+    def __reduce__(self):
+        return (os.system, ("touch pwned",))
+
+
+def snapshot(**parts: object) -> bytes:
+    return pickle.dumps({"segments": [], **parts}, protocol=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(pickle.dumps({"segments": [Calls()]}), r"asks for \w+\.system", id="a call"),
+        pytest.param(b"cos\nsystem\n(S'true'\ntR.", r"asks for os\.system", id="a call of protocol 0"),
+        pytest.param(PROTO + b"\x82\x01.", "unregistered extension", id="an extension"),
+        pytest.param(PROTO + b"]]\x81.", "no readable pickle", id="a new object"),
+        pytest.param(PROTO + b"]\x8c\x01ab.", "no readable pickle", id="a state"),
+        pytest.param(PROTO + b"]r\xff\xff\xff\x7f.", "more memory than", id="nine bytes: LONG_BINPUT"),
+        pytest.param(PROTO + b"j\xff\xff\xff\xff.", "no readable pickle", id="LONG_BINGET"),
+        pytest.param(PROTO + b"\x8e" + struct.pack("<Q", 2**40) + b".", "more memory than", id="BINBYTES8"),
+        pytest.param(PROTO + b"\x8e" + b"\xff" * 8 + b".", "no readable pickle", id="BINBYTES8 beyond the signed"),
+        pytest.param(PROTO + b"\x8d" + struct.pack("<Q", 2**33) + b".", "more memory than", id="BINUNICODE8"),
+        pytest.param(PROTO + b"\x95" + struct.pack("<Q", 2**60) + b".", "more memory than", id="FRAME"),
+        pytest.param(b"\x80\x05\x96" + struct.pack("<Q", 2**36) + b".", "more memory than", id="BYTEARRAY8"),
+        pytest.param(PROTO + b"\x8b\xff\xff\xff\x7f.", "more memory than", id="LONG4"),
+        pytest.param(b"L" + b"9" * 100_000 + b"L\n.", "no readable pickle", id="a number of 100,000 digits"),
+        pytest.param(b'{"segments": [], "x": ' + b"9" * 100_000 + b"}", "no readable", id="the same in JSON"),
+        pytest.param(PROTO + b"}" + b")" + b"\x85" * 1_000_000 + b"Ns.", "ended the reader", id="a deep key"),
+        pytest.param(PROTO + b"]" * 300_000 + b"a" * 299_999 + b".", "is no mapping", id="a deep list"),
+        pytest.param(PROTO + b")" + b"\x85" * 1_000_000 + b".", "has no segments", id="a deep tuple"),
+        pytest.param(b"[" * 100_000, "recursion", id="deep JSON"),
+        pytest.param(PROTO + b"}q\x00\x8c\x08segmentsh\x00s.", "is no list", id="a cycle"),
+        pytest.param(PROTO + b"]q\x00h\x00a.", "is no mapping", id="a list in itself"),
+        pytest.param(PROTO + b"]" * 8_000_000 + b".", "more memory than", id="a list a byte"),
+        pytest.param(gzip.compress(PROTO + b"]" * 50_000_000, 1), "more memory than", id="a gzip bomb"),
+        pytest.param(zstandard.compress(PROTO + b"]" * 200_000_000), "more memory than", id="a zstd bomb"),
+        pytest.param(gzip.compress(snapshot())[:-8] + bytes(8), "damaged gzip", id="a wrong checksum"),
+        pytest.param(zstandard.compress(snapshot())[:-4], "no readable pickle", id="half a zstd frame"),
+        pytest.param(b"\x28\xb5\x2f\xfd" + b"\xff" * 20, "damaged gzip or zstd", id="no zstd frame"),
+    ],
+)
+def test_hostile_files_are_refused_in_one_line(tmp_path, monkeypatch, content, message):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "evil.pickle"
+    path.write_bytes(content)
+    with pytest.raises(SnapshotError, match=message) as refusal:
+        load_snapshot(path)
+    assert str(refusal.value).startswith(str(path))
+    assert str(refusal.value).isprintable()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_one_event_referred_to_a_trillion_times_runs_out_of_memory_not_of_patience():
+    many = [EVENT] * 100_000
+    with pytest.raises(SnapshotError, match="more memory than the 64"):
+        parse_snapshot(snapshot(device_traces=[many] * 100_000), where="x", limits=Limits(memory=64 << 20))
+
+
+def test_one_long_stack_in_many_events_is_read_once():
+    event = EVENT | {"frames": [FRAME] * 300_000}
+    trace = parse_snapshot(snapshot(device_traces=[[event] * 50_000]), where="x").traces[0]
+    assert len(trace) == 50_000
+    assert len(trace.stacks) == 2
+
+
+def test_processor_time_is_bounded():
+    keys = b"".join(b"\x8a\x0d" + (n * (2**61 - 1)).to_bytes(13, "little") + b"N" for n in range(1, 100_000))
+    with pytest.raises(SnapshotError, match="longer than allowed"):  # keys of one hash: quadratic
+        parse_snapshot(PROTO + b"}(" + keys + b"u.", where="x", limits=Limits(seconds=1))
+
+
+@pytest.mark.parametrize("depth", [3, 40])
+def test_free_form_values_are_bounded_in_depth(depth):
+    nested: object = {}
+    for _ in range(depth):
+        nested = {"a": nested}
+    content = snapshot(allocator_settings=nested)
+    if depth <= 32:
+        assert parse_snapshot(content, where="x").allocator_settings == nested
+    else:
+        with pytest.raises(SnapshotError, match="32 levels"):
+            parse_snapshot(content, where="x")
+        assert parse_snapshot(content, where="x", limits=Limits(depth=depth)).allocator_settings == nested
+
+
+@pytest.mark.parametrize("value", [b"x", {1: 2}, 2**70, {"a": [b""]}])
+def test_settings_that_json_cannot_say_are_refused(value):
+    with pytest.raises(SnapshotError, match=r"allocator_settings.* is no plain value"):
+        parse_snapshot(snapshot(allocator_settings={"a": value}), where="x")
+
+
+def test_settings_shared_a_million_times_over_are_refused():
+    nested: list[object] = []
+    for _ in range(25):
+        nested = [nested, nested]
+    with pytest.raises(SnapshotError, match="more than 10000 values"):
+        parse_snapshot(snapshot(allocator_settings={"a": nested}), where="x")
+
+
+def test_what_the_schema_does_not_name_is_dropped_however_deep():
+    nested: object = {}
+    for _ in range(200):
+        nested = [nested]
+    event = EVENT | {"extra": nested, "compile_context": nested}
+    assert len(parse_snapshot(snapshot(device_traces=[[event]], more=nested), where="x").traces[0]) == 1
+
+
+def test_nothing_but_files_is_read(tmp_path):
+    with pytest.raises(SnapshotError, match="is no file"):
+        load_snapshot("/dev/zero")
+    with pytest.raises(SnapshotError, match="cannot read: Is a directory"):
+        load_snapshot(tmp_path)
+
+
+def test_a_pipe_is_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(snapshot(device_traces=[[EVENT]]),))
+    writer.start()
+    assert len(load_snapshot(pipe).traces[0]) == 1
+    writer.join()
+
+
+def test_a_name_in_a_message_cannot_drive_the_terminal():
+    content = b"c\x1b]0;pwned\x07\n" + b"x" * 500 + b"\n."
+    with pytest.raises(SnapshotError, match=r"asks for \?\]0;pwned\?\.x{80}…") as refusal:
+        parse_snapshot(content, where="x")
+    assert "\x1b" not in str(refusal.value)
+    assert printable("a\nb") == "a?b"
+
+
+def test_files_are_read_side_by_side_while_threads_run(tmp_path):
+    path = tmp_path / "s.pickle"
+    path.write_bytes(snapshot(device_traces=[[EVENT] * 100]))
+    lengths: list[int] = []
+    threads = [threading.Thread(target=lambda: lengths.append(len(load_snapshot(path).traces[0]))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lengths == [100] * 4
+
+
+def test_a_reader_that_breaks_is_a_defect_and_says_so(monkeypatch):
+    monkeypatch.setattr(load, "_PROGRAM", "raise KeyError('why')")
+    with pytest.raises(OomscopeError, match=r"the reader of snapshots failed \(KeyError: 'why'\)") as failure:
+        parse_snapshot(snapshot(), where="x")
+    assert not isinstance(failure.value, SnapshotError)
+
+
+def test_a_reader_that_ends_half_way_gives_no_snapshot(monkeypatch):
+    monkeypatch.setattr(
+        load, "_PROGRAM", "import sys; sys.stdout.write('oomscope-tables1' + chr(9) + 7 * chr(0)); sys.exit(3)"
+    )
+    with pytest.raises(OomscopeError, match="exit status 3"):
+        parse_snapshot(snapshot(), where="x")
+
+
+def test_an_interrupt_ends_the_reader(monkeypatch):
+    def interrupted(_file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tables, "read", interrupted)
+    monkeypatch.setattr(load, "_PROGRAM", "import time; time.sleep(600)")
+    with pytest.raises(KeyboardInterrupt):
+        parse_snapshot(snapshot(), where="x")
+
+
+def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):
+    program = "import sys; sys.path += sys.argv[2:]; import oomscope.snapshot.child; sys.exit(str(sorted(sys.modules)))"
+    monkeypatch.setattr(load, "_PROGRAM", program)
+    with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.child") as failure:
+        parse_snapshot(snapshot(), where="x")
+    for heavy in ("'numpy'", "'torch'", "'pydantic'", "'click'"):
+        assert heavy not in str(failure.value)
+    assert "numpy" in sys.modules
+
+
+def test_the_answer_is_the_same_without_a_process():
+    out = io.BytesIO()
+    limits = {"file": 1 << 20, "unpacked": 1 << 20, "unpacked_per_byte": 9, "depth": 9}
+    machine = {"memory": 1 << 33, "memory_per_byte": 32, "memory_to_start": 1 << 28}
+    time = {"seconds": 999, "seconds_per_mib": 1, "seconds_to_start": 99}
+    answer(io.BytesIO(snapshot(device_traces=[[EVENT]])), out, {**limits, **machine, **time})
+    out.seek(0)
+    assert list(Tables.read(out).columns["device_traces[0].address"]) == [1]
