@@ -203,13 +203,16 @@ class SimObserver:
 def _collected_at_known_times() -> Iterator[None]:
     """Keep Python's collector from freeing tensors in reference cycles at times that depend on the process.
 
-    Cycles are collected when an iteration begins, so that two runs give the same trace.
+    Cycles are collected when an iteration begins, so that two runs give the same trace. What was there before, which is
+    torch's modules more than anything, is left out of that: looking through it takes longer than some iterations.
     """
     enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
