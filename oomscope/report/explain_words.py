@@ -125,9 +125,15 @@ def advice_text(device: DeviceExplanation) -> str | None:
     recorded, *others = device.verdict.fixes
     best = max(others, key=lambda fix: fix.saved_bytes, default=recorded)
     saved = best.saved_bytes
-    if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes:
+    if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
         return None
     return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"
+
+
+def _has_room(device: DeviceExplanation) -> bool:
+    """Whether a tenth of what the process may hold was never taken, so that no setting is needed."""
+    recorded = device.verdict.fixes[0].peak_reserved_bytes
+    return device.available_bytes is not None and 10 * recorded < 9 * device.available_bytes
 
 
 def ranks_status_text(found: RankSet) -> str:

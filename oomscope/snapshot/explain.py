@@ -52,9 +52,39 @@ def explain(
 ) -> Explanation:
     """Return what a snapshot tells.
 
+    Args and errors are those of :func:`analyse`; it is ``file`` that the report names.
+    """
+    found = analyse(
+        snapshot,
+        file=file,
+        device=device,
+        limit=limit,
+        non_torch=non_torch,
+        torch_version=torch_version,
+    )
+    return explanation_of(snapshot, found, file=file)
+
+
+def explanation_of(snapshot: Snapshot, found: tuple[Analysis, ...], *, file: str) -> Explanation:
+    """Return what the analyses of a snapshot's devices tell."""
+    rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
+    return Explanation(file=file, devices=tuple(each.explained() for each in found), rank=rank)
+
+
+def analyse(
+    snapshot: Snapshot,
+    *,
+    file: str,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+) -> tuple[Analysis, ...]:
+    """Return an analysis of each device, which derives what it is asked for.
+
     Args:
         snapshot: the file, read.
-        file: its name, for the report.
+        file: its name, for errors.
         device: index of the one device to explain; None: all that have events or memory.
         limit: bytes of a card in all; None: what the file tells.
         non_torch: bytes of that card that the process held outside PyTorch.
@@ -68,17 +98,15 @@ def explain(
     if device is not None and device not in known:
         listed = ", ".join(map(str, known)) or "none"
         raise UsageError(f"{file} has nothing on device {device}", remedy=f"it knows these devices: {listed}")
-    devices = tuple(
-        _Device(snapshot, trace, torch_version, limit, non_torch).explained()
+    return tuple(
+        Analysis(snapshot, trace, torch_version, limit, non_torch)
         for trace in snapshot.traces
         if device is None or trace.device == device
     )
-    rank = snapshot.provenance.rank if snapshot.provenance and snapshot.provenance.rank >= 0 else None
-    return Explanation(file=file, devices=devices, rank=rank)
 
 
 @dataclass(frozen=True)
-class _Device:
+class Analysis:
     """One device of the snapshot, and what is derived of it."""
 
     snapshot: Snapshot
@@ -146,9 +174,8 @@ class _Device:
         """Return all that is known of the device."""
         timeline, trace = self.timeline, self.timeline.trace
         event = timeline.peak_event()
-        describe = Describer(timeline, self.evidence)
-        at_peak = self._segments_after(event)
-        at_failure = None if self.failure_event is None else self._segments_after(self.failure_event)
+        describe = self.describe
+        at_peak, at_failure = self.at_peak, self.at_failure
         failure = None if self.failure_event is None else composition_at(timeline, self.failure_event, self.evidence)
         return DeviceExplanation(
             index=trace.device,
@@ -179,6 +206,21 @@ class _Device:
             reconciliation=timeline.reconcile(),
             caveats=tuple(self._caveats(at_peak)),
         )
+
+    @cached_property
+    def describe(self) -> Describer:
+        """Says by which line a block was made and what it is for."""
+        return Describer(self.timeline, self.evidence)
+
+    @cached_property
+    def at_peak(self) -> SegmentMap:
+        """Segments and blocks at the peak of live bytes."""
+        return self._segments_after(self.timeline.peak_event())
+
+    @cached_property
+    def at_failure(self) -> SegmentMap | None:
+        """Segments and blocks at the failed allocation; None where none failed."""
+        return None if self.failure_event is None else self._segments_after(self.failure_event)
 
     def _segments_after(self, event: int) -> SegmentMap:
         return segments_after(self.timeline, event, self.recording.rules.settings())

@@ -6,7 +6,7 @@ or whose last event is much older, is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -166,20 +166,26 @@ def _row(snapshot: Snapshot, trace: Trace, file: str, rank: int) -> RankRow:
     )
 
 
-def stragglers_of(rows: Sequence[RankRow]) -> Iterable[Straggler]:
-    """Yield each rank that differs from the middle one, once for each thing in which it does."""
+def stragglers_of(rows: Sequence[RankRow]) -> Iterator[Straggler]:
+    """Yield each rank that differs from the middle one, once for each thing in which it does.
+
+    Peaks are compared only where most ranks agree: the stages of a pipeline do not.
+    """
     if len(rows) < 3:
         return
+    ordered = sorted(rows, key=lambda row: row.rank)
     live = median(row.live_bytes for row in rows)
+    apart = [row for row in ordered if abs(row.live_bytes - live) > APART * live]
+    for row in apart if 2 * len(apart) < len(rows) else ():
+        more = "more" if row.live_bytes > live else "less"
+        share = abs(row.live_bytes - live) / live
+        yield Straggler(rank=row.rank, text=f"needs {share:.0%} {more} at its peak than the middle rank")
     iterations = median(row.iterations for row in rows)
-    times = [row.last_time_us for row in rows if row.last_time_us is not None]
-    for row in sorted(rows, key=lambda row: row.rank):
-        if abs(row.live_bytes - live) > APART * live:
-            more = "more" if row.live_bytes > live else "less"
-            share = abs(row.live_bytes - live) / live
-            yield Straggler(rank=row.rank, text=f"needs {share:.0%} {more} at its peak than the middle rank")
+    for row in ordered:
         if row.iterations < iterations:
             yield Straggler(rank=row.rank, text=f"shows {row.iterations} iterations, the middle rank {iterations:g}")
-        if row.last_time_us is not None and median(times) - row.last_time_us > LATE_US:
-            late = (median(times) - row.last_time_us) / 1e6
-            yield Straggler(rank=row.rank, text=f"recorded its last event {late:.1f} s before the middle rank")
+    times = {row.rank: row.last_time_us for row in ordered if row.last_time_us is not None}
+    for rank, last in times.items():
+        late = median(times.values()) - last
+        if late > LATE_US:
+            yield Straggler(rank=rank, text=f"recorded its last event {late / 1e6:.1f} s before the middle rank")

@@ -1,0 +1,96 @@
+"""The report on a snapshot: the answer first, every number explained, nothing broken at any width."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oomscope.report.console import show
+from oomscope.report.explain_frames import tables_of
+from oomscope.report.explain_text import report
+from oomscope.snapshot.explain import explain
+from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.rank_set import explain_ranks
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"
+OOM = FIXTURES / "torch-2.13-oom.pickle.zst"
+FILES = sorted(path for path in FIXTURES.iterdir() if path.suffix in {".pickle", ".gz", ".zst", ".json"})
+
+
+def rendered(found, width: int = 120, **how) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=width, highlight=False, markup=False), report(found, **how))
+    return file.getvalue()
+
+
+def explained(path: Path, **asked):
+    return explain(load_snapshot(path), file=path.name, **asked)
+
+
+def test_the_answer_comes_first():
+    lines = rendered(explained(OOM)).splitlines()
+    assert lines[0] == "torch-2.13-oom.pickle.zst · device 0 · 98 events · default allocator settings"
+    assert lines[1] == "OUT OF MEMORY asking for 9.00 MiB in forward, at …/user/project/train.py:32 forward"
+    assert lines[2].startswith("Verdict: fragmentation")
+
+
+def test_without_a_failure_the_first_line_says_so():
+    lines = rendered(explained(FIXTURES / "torch-2.0.pickle")).splitlines()
+    assert lines[1] == "NO FAILED ALLOCATION, 7.25 MiB live at most"
+    assert lines[2] == "768.00 KiB of 8.00 MiB reserved are overhead at the peak"
+
+
+def test_a_file_of_segments_only_claims_no_peak():
+    text = rendered(explained(FIXTURES / "torch-2.0-segments-only.pickle"))
+    assert "IN USE when the snapshot was written: 4.50 MiB" in text
+    assert "peak" not in text.replace("peak and end", "")
+    assert "note: the file records no allocation" in text
+
+
+def test_all_devices_of_a_file_are_shown_unless_one_is_asked_for():
+    path = FIXTURES / "torch-2.1-two-devices.pickle"
+    assert rendered(explained(path)).count("· device ") == 2
+    assert rendered(explained(path, device=1)).count("· device ") == 1
+
+
+def test_cut_tables_still_sum():
+    [device] = explained(OOM).devices
+    text = re.sub(r"  +", " ", rendered(explained(OOM), top=1))
+    assert f"{len({(row.site, row.category) for row in device.failure.sites}) - 1} further lines" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_line_is_wider_than_the_terminal(path, width):
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    show(console, report(explained(path)))
+    assert max(len(line) for line in file.getvalue().splitlines()) <= width
+
+
+def test_a_folder_shows_its_ranks_and_explains_the_worst():
+    text = rendered(explain_ranks(FIXTURES / "ranks"))
+    assert "OUT OF MEMORY on 1 rank of 4: 3" in text
+    assert "Where ranks differ, by category, each at its own peak" in text
+    assert "The worst rank, 3:" in text
+    assert text.count("· device ") == 1
+
+
+def test_tables_have_the_sums_of_the_report():
+    found = explained(FIXTURES / "torch-2.1-two-devices.pickle")
+    tables = tables_of(found)
+    for device in found.devices:
+        for name in ("categories", "sites", "modules"):
+            table = tables[name]
+            assert table.loc[table.device == device.index, "bytes"].sum() == device.peak.requested_bytes
+    assert tables["fixes"].margin_bytes.isna().all(), "the card is unknown"
+
+
+def test_tables_of_a_folder_have_a_row_a_rank():
+    tables = tables_of(explain_ranks(FIXTURES / "ranks"))
+    assert tables["ranks"]["rank"].tolist() == [3, 0, 1, 2]
+    assert tables["ranks"].failed_bytes.notna().tolist() == [True, False, False, False]

@@ -1,0 +1,119 @@
+"""A folder of snapshots, one a rank: which file is which, who is worst, and who is not like the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import SnapshotError
+from oomscope.snapshot.provenance import Provenance
+from oomscope.snapshot.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.rank_set import RankRow, explain_ranks, stragglers_of
+from oomscope.snapshot.write import write_snapshot
+from oomscope.units import GiB, MiB
+
+from .machine import Machine
+from .test_explain import snapshot_of
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["snap-0.pickle", "snap-1.pickle", "snap-10.pickle"], [0, 1, 10]),
+        (["rank3_snapshot_0.pickle", "rank7_snapshot_0.pickle"], [3, 7]),
+        (["h100-a-2026-rank_1.pkl.gz", "h100-b-2026-rank_0.pkl.gz"], [1, 0]),
+        (["snapshot_2_of_8.pickle", "snapshot_3_of_8.pickle"], [2, 3]),
+        (["a.pickle", "b.pickle"], [0, 1]),
+        (["rank1-a.pickle", "rank1-b.pickle"], [0, 1]),
+    ],
+)
+def test_names_tell_ranks(names, ranks):
+    assert rank_numbers(names) == ranks
+
+
+def test_other_files_are_left_alone(tmp_path: Path):
+    for name in ("a.pickle", "b.pkl.gz", "c.json.zst", "notes.txt", "train.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.pickle").mkdir()
+    assert [path.name for path in snapshot_files(tmp_path)] == ["a.pickle", "b.pkl.gz", "c.json.zst"]
+
+
+def test_a_folder_without_snapshots_is_refused(tmp_path: Path):
+    with pytest.raises(SnapshotError, match="no snapshot files in it"):
+        explain_ranks(tmp_path)
+
+
+def machine(total: int, *sizes: int) -> Machine:
+    made = Machine(total)
+    for size in sizes:
+        made.alloc(size * MiB)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Rank 1 needs most, but rank 2 fails."""
+    for rank, made in enumerate((machine(GiB, 100), machine(GiB, 300), machine(64 * MiB, 40, 100))):
+        write_snapshot(snapshot_of(made), tmp_path / f"snap-{rank}.pickle")
+    return tmp_path
+
+
+def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
+    found = explain_ranks(folder)
+    assert [row.rank for row in found.rows] == [2, 1, 0]
+    assert found.rows[0].failed_bytes == 100 * MiB
+    assert found.worst.rank == 2
+    assert found.worst.devices[0].verdict.kind == "capacity"
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
+    told = Provenance(rank=5)
+    write_snapshot(snapshot_of(machine(GiB, 100), provenance=told), tmp_path / "snap-0.pickle")
+    found = explain_ranks(tmp_path)
+    assert [row.rank for row in found.rows] == [5]
+    assert found.worst.rank == 5
+
+
+ALIKE = RankRow(
+    rank=0,
+    file="snap.pickle",
+    device=0,
+    events=100,
+    failed_bytes=None,
+    live_bytes=100 * MiB,
+    reserved_bytes=120 * MiB,
+    overhead_bytes=20 * MiB,
+    end_live_bytes=50 * MiB,
+    iterations=4,
+    last_time_us=10_000_000,
+    categories={"activation": 100 * MiB},
+)
+ALL_ALIKE = [replace(ALIKE, rank=rank) for rank in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"live_bytes": 120 * MiB}, "needs 20% more at its peak than the middle rank"),
+        ({"live_bytes": 90 * MiB}, "needs 10% less at its peak than the middle rank"),
+        ({"iterations": 2}, "shows 2 iterations, the middle rank 4"),
+        ({"last_time_us": 4_500_000}, "recorded its last event 5.5 s before the middle rank"),
+    ],
+)
+def test_the_one_that_is_not_like_the_others_is_named(change, said):
+    rows = [*ALL_ALIKE[:3], replace(ALL_ALIKE[3], **change), ALL_ALIKE[4]]
+    [straggler] = stragglers_of(rows)
+    assert (straggler.rank, straggler.text) == (3, said)
+
+
+def test_ranks_that_are_alike_have_no_stragglers():
+    assert list(stragglers_of(ALL_ALIKE)) == []
+    assert list(stragglers_of(ALL_ALIKE[:2])) == []
+
+
+def test_stages_of_a_pipeline_are_no_stragglers():
+    assert list(stragglers_of([replace(row, live_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
