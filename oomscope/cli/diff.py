@@ -10,13 +10,14 @@ import click
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
-from oomscope.errors import ExitCode, InputError
+from oomscope.errors import ExitCode, InputError, UsageError
 
 if TYPE_CHECKING:
     from oomscope.report.diff_text import By
     from oomscope.report.redact import Level
-    from oomscope.snapshot.diff import Named
+    from oomscope.snapshot.diff import Difference
     from oomscope.snapshot.limits import Limits
+    from oomscope.snapshot.matching import Text
 
 
 @click.command(short_help="Say what grew from one snapshot to another.")
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @redact_option
 @snapshot_limits_options
 @json_option
-def diff(
+def diff_command(
     *,
     before: Path,
     after: Path,
@@ -54,7 +55,7 @@ def diff(
     """Say what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
 
     The rows sum exactly to the difference. Lines that only moved are matched by file, function and order, whatever
-    their numbers and wherever the program lies.
+    their numbers and wherever the program lies. Two folders with one file a rank are compared rank by rank.
 
     \b
     oomscope diff before.pickle after.pickle
@@ -64,9 +65,7 @@ def diff(
     refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, DIFF_TABLES, force=force)
-    from oomscope.snapshot.diff import diff as compare
-
-    found = compare(_named(before, source_a, limits), _named(after, source_b, limits), device=device, phase=phase)
+    found = _compare((before, source_a), (after, source_b), device, phase, limits)
     if redact is not None:
         from oomscope.report.redact import redacted
 
@@ -88,18 +87,45 @@ def diff(
     return ExitCode.OK
 
 
-def _named(file: Path, source: Path | None, limits: Limits) -> Named:
-    """Read one side.
+def _compare(
+    before: tuple[Path, Path | None], after: tuple[Path, Path | None], device: int | None, phase: str, limits: Limits
+) -> Difference:
+    """Compare two files, or two folders of one file a rank; each comes with its checkout.
 
     Raises:
-        InputError: its checkout is no folder.
-        SnapshotError: it cannot be read or trusted.
+        UsageError: one is a folder, the other a file.
+        InputError: a checkout is no folder, or there is nothing that can be compared.
+        SnapshotError: a file cannot be read or trusted.
     """
-    from oomscope.snapshot.diff import Named
+    from oomscope.snapshot.diff import Named, diff
+    from oomscope.snapshot.diff_ranks import diff_ranks
     from oomscope.snapshot.load import load_snapshot
+
+    (old, _), (new, _) = before, after
+    before_text, after_text = (_text(source) for _, source in (before, after))
+    if old.is_dir() != new.is_dir():
+        folder, file = (old, new) if old.is_dir() else (new, old)
+        raise UsageError(f"{folder} is a folder and {file} is not", remedy="compare two files, or two folders")
+    if old.is_dir():
+        texts = {"before_text": before_text, "after_text": after_text}
+        return diff_ranks(old, new, device=device, phase=phase, limits=limits, **texts)
+    return diff(
+        Named(str(old), load_snapshot(old, limits=limits), before_text),
+        Named(str(new), load_snapshot(new, limits=limits), after_text),
+        device=device,
+        phase=phase,
+    )
+
+
+def _text(source: Path | None) -> Text:
+    """Return where the text of a program's lines comes from.
+
+    Raises:
+        InputError: the checkout is no folder.
+    """
     from oomscope.snapshot.matching import no_text
     from oomscope.snapshot.sources import SourceTree
 
     if source is not None and not source.is_dir():
         raise InputError("is no folder", where=str(source), remedy="give the checkout that was recorded")
-    return Named(str(file), load_snapshot(file, limits=limits), SourceTree(source) if source else no_text)
+    return SourceTree(source) if source else no_text

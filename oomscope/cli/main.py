@@ -26,7 +26,7 @@ COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
     "bisect": "oomscope.cli.bisect:bisect",
     "explain": "oomscope.cli.explain:explain",
-    "diff": "oomscope.cli.diff:diff",
+    "diff": "oomscope.cli.diff:diff_command",
     "replay": "oomscope.cli.replay:replay",
     "record": "oomscope.cli.record:record",
     "config": "oomscope.cli.config:config",

@@ -19,6 +19,10 @@ SHOWN: Final = 500
 """Lines of a device; what is beyond is one row, so that the sum holds."""
 
 
+DEVICES: Final = 8
+"""Devices, or ranks, that have a section of their own: those that grew most."""
+
+
 class Lines(NamedTuple):
     """The rows of the table by line."""
 
@@ -29,13 +33,15 @@ class Lines(NamedTuple):
 
 def diff_page(difference: Difference, *, title: str) -> str:
     """Return the page of a difference."""
+    devices = difference.devices[:DEVICES]
     return render(
         "diff.html.j2",
         Script.read("tables.js"),
         title=title,
         difference=difference,
-        charts=[_chart(device) for device in difference.devices],
-        lines=[_lines(device.lines) for device in difference.devices],
+        devices=devices,
+        charts=[_chart(device) for device in devices],
+        lines=[_lines(device.lines) for device in devices],
         versions={},
         diff_words=diff_words,
     )

@@ -39,7 +39,9 @@ def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[Render
     yield Text(f"A  {difference.before_file}\nB  {difference.after_file}", style="dim")
     worst, *others = difference.devices
     if others:
-        yield section("Peaks of live memory by device", device_table(difference.devices))
+        yield section(
+            f"Peaks of live memory by {'device' if worst.rank is None else 'rank'}", device_table(difference.devices)
+        )
         yield Text(f"\n{diff_words.device_name(worst).capitalize()}, which grew most:", style="dim")
     style = "bold red" if worst.delta_bytes > 0 else "bold green" if worst.delta_bytes < 0 else "bold"
     yield Text(diff_words.headline(worst, difference.phase), style=style)
@@ -50,7 +52,7 @@ def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[Render
         yield section(*_table(worst, kind, shown))
     if worst.phases and by is None:
         yield section("Peak of each phase; these do not sum", phase_table(worst))
-    for remark in (*diff_words.remarks(worst), *diff_words.other_devices(difference)):
+    for remark in (*diff_words.remarks(worst), *diff_words.not_compared(difference)):
         yield Text(f"note: {remark}", style="dim")
 
 

@@ -83,17 +83,19 @@ def remarks(device: DeviceDifference) -> Iterator[str]:
         yield f"categories and phases of {' and '.join(inferred)} are inferred from stacks and lifetimes"
 
 
-def other_devices(difference: Difference) -> Iterator[str]:
-    """Yield which devices were not compared."""
-    for name, devices in (("A", difference.only_before), ("B", difference.only_after)):
-        if devices:
-            yield f"only {name} has {', '.join(f'device {index}' for index in devices)}: not compared"
+def not_compared(difference: Difference) -> Iterator[str]:
+    """Yield which devices or ranks have no counterpart."""
+    what = "device" if difference.devices[0].rank is None else "rank"
+    for name, numbers in (("A", difference.only_before), ("B", difference.only_after)):
+        if numbers:
+            yield f"only {name} has {', '.join(f'{what} {number}' for number in numbers)}: not compared"
 
 
 def device_name(device: DeviceDifference) -> str:
-    """Return ``device 0``, or ``device 0 of A, device 3 of B``."""
+    """Return ``device 0``, ``rank 2, device 0``, or ``device 0 of A, device 3 of B``."""
     before, after = device.before.device, device.after.device
-    return f"device {before}" if before == after else f"device {before} of A, device {after} of B"
+    name = f"device {before}" if before == after else f"device {before} of A, device {after} of B"
+    return name if device.rank is None else f"rank {device.rank}, {name}"
 
 
 def blocks(before: int, after: int) -> str:

@@ -46,6 +46,8 @@ class DeviceDifference:
     """By size of block, in the allocator's classes."""
     phases: tuple[PhasePeaks, ...]
     timeline: Overlay
+    rank: int | None = None
+    """Of folders with one file a rank: which rank."""
 
     @property
     def delta_bytes(self) -> int:
@@ -60,6 +62,7 @@ class DeviceDifference:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
+            "rank": self.rank,
             "delta_bytes": self.delta_bytes,
             "before": self.before.to_json(),
             "after": self.after.to_json(),
@@ -74,7 +77,7 @@ class DeviceDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two snapshots, device by device, the one that grew most first."""
+    """Two snapshots, device by device, or two folders, rank by rank; what grew most comes first."""
 
     before_file: str
     after_file: str
@@ -82,9 +85,9 @@ class Difference:
     phase: str = ""
     """The phase inside which the peaks are compared; empty: each side's own peak."""
     only_before: tuple[int, ...] = ()
-    """Devices that the second snapshot lacks."""
+    """Devices that the second snapshot lacks; of folders, ranks."""
     only_after: tuple[int, ...] = ()
-    """Devices that the first snapshot lacks."""
+    """Devices that the first snapshot lacks; of folders, ranks."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope diff --json``."""
@@ -143,8 +146,8 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
         after_file=after.file,
         devices=tuple(sorted(found, key=lambda row: (-row.delta_bytes, row.after.device))),
         phase=phase,
-        only_before=tuple(old.keys() - {one for one, _ in pairs}),
-        only_after=tuple(new.keys() - {other for _, other in pairs}),
+        only_before=tuple(sorted(old.keys() - {one for one, _ in pairs})),
+        only_after=tuple(sorted(new.keys() - {other for _, other in pairs})),
     )
 
 

@@ -81,6 +81,28 @@ def test_texts_of_two_checkouts_decide_which_line_is_which(tmp_path: Path, files
     assert (10, 25) in {(row["was"]["line"], row["site"]["line"]) for row in device["lines"] if row["was"]}
 
 
+def test_two_folders_are_compared_rank_by_rank(tmp_path: Path, capsys) -> None:
+    for folder, ranks in (("old", (BEFORE, BEFORE, BEFORE)), ("new", (BEFORE, AFTER))):
+        (tmp_path / folder).mkdir()
+        for rank, blocks in enumerate(ranks):
+            write_snapshot(snapshot(blocks), tmp_path / folder / f"snap-{rank}.pickle")
+    folders = [str(tmp_path / "old"), str(tmp_path / "new")]
+    assert run(["diff", *folders, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["rank"], row["delta_bytes"] >> 20) for row in document["devices"]] == [(1, 134), (0, 0)]
+    assert document["only_before"] == [2]
+    assert run(["diff", *folders, "--html", str(tmp_path / "d.html")]) == 0
+    text = capsys.readouterr().out
+    assert "Rank 1, device 0, which grew most" in text
+    assert "only A has rank 2: not compared" in text
+    assert "Rank 0, device 0" in (tmp_path / "d.html").read_text(encoding="utf-8")
+    assert run(["diff", folders[0], str(tmp_path / "new" / "snap-0.pickle")]) == 2
+    assert "is a folder and" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run(["diff", folders[0], str(tmp_path / "empty")]) == 2
+    assert "no snapshot files in it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("printed", [[], ["--json"]])
 def test_what_is_hidden_is_nowhere(files: list[str], tmp_path: Path, printed: list[str], capsys) -> None:
     page, folder = tmp_path / "d.html", tmp_path / "tables"
