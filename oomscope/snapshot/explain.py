@@ -117,6 +117,7 @@ class Analysis:
 
     @cached_property
     def activity(self) -> Activity:
+        """What the program did at each event."""
         return activity_of(self.bare, self.snapshot.annotations)
 
     @cached_property
@@ -126,6 +127,7 @@ class Analysis:
 
     @cached_property
     def iterations(self) -> Iterations:
+        """Where iterations end."""
         return iterations_of(self.bare, self.activity, self.snapshot.annotations)
 
     @cached_property
@@ -135,14 +137,17 @@ class Analysis:
 
     @cached_property
     def evidence(self) -> Evidence:
+        """What each block is for."""
         return categorise(self.bare, self.snapshot.annotations)
 
     @cached_property
     def recording(self) -> Recording:
+        """By whose rules it was recorded, and how well these repeat it."""
         return recording_of(self.snapshot, self.bare, self.torch_version)
 
     @cached_property
     def budget(self) -> Budget:
+        """What the process could hold."""
         if self.limit is None:
             return self.recording.budget
         settings = self.recording.rules.settings()
@@ -150,6 +155,7 @@ class Analysis:
 
     @cached_property
     def verdict(self) -> Verdict:
+        """Why it failed, or what room it has."""
         timeline = self.timeline
         verdict = judge(
             timeline.trace,
