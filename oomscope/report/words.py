@@ -119,6 +119,11 @@ def retries_text(result: ProbeResult) -> str | None:
     return f"{text}; without a limit it would hold {format_size(result.demand_peak.reserved_bytes)}"
 
 
+def allocator_text(result: ProbeResult) -> str:
+    """Return the allocator settings that were in force, wherever they came from."""
+    return f"PYTORCH_ALLOC_CONF={result.allocator_conf}" if result.allocator_conf else "default settings"
+
+
 def flops_text(result: ProbeResult) -> str | None:
     """Return the floating-point work of an iteration and the share that recomputation adds."""
     model = result.flops.get("model", 0)

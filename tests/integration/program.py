@@ -13,7 +13,9 @@ OOMSCOPE = Path(sys.executable).with_name("oomscope")
 def oomscope(*arguments: str | Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
     """Run the installed oomscope."""
     command = [str(OOMSCOPE), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    # Without ``env`` the child would also see COLUMNS, which the readline library sets behind Python's back.
+    environment = dict(os.environ)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=timeout)
 
 
 def git(repo: Path, *arguments: str, timeout: float = 280) -> str:

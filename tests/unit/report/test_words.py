@@ -54,6 +54,12 @@ def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
     assert words.status_text(untouched) == "FITS: it allocated nothing on the device"
 
 
+def test_the_allocator_settings_in_force_are_named_also_where_they_are_the_defaults() -> None:
+    assert words.allocator_text(results.FITS) == "default settings"
+    from_anywhere = replace(results.FITS, allocator_conf="max_split_size_mb:64")
+    assert words.allocator_text(from_anywhere) == "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
+
+
 def test_demand_names_where_the_whole_run_peaks() -> None:
     assert words.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)
