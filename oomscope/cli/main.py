@@ -66,6 +66,7 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     oomscope bisect v1.2..main --config train.yaml    find the commit at fault
     oomscope bisect good.yaml..bad.yaml               find the keys at fault
     oomscope diff before.pickle after.pickle          say what grew, line by line
+    oomscope replay snapshot.pickle                   try other settings
     oomscope record -- torchrun train.py              keep snapshots of your job
     oomscope explain snapshot.pickle                  say why a job ran out
 

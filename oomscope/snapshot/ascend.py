@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.allocator.constants import MIN_BLOCK, ROUND_LARGE
+from oomscope.allocator.constants import MIN_BLOCK, ROUND_LARGE, SMALL_SIZE
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import KiB
 
@@ -32,6 +32,11 @@ def sizes_asked(timeline: Timeline) -> NDArray[np.int64]:
         return larger
     aligned = (larger + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
     return np.where(larger >= ROUND_LARGE, aligned, larger)
+
+
+def most_in_small_pool(timeline: Timeline) -> int:
+    """Return the largest request that the small pool serves."""
+    return SMALL_SIZE - PADDING if is_ascend(timeline) else SMALL_SIZE
 
 
 def is_ascend(timeline: Timeline) -> bool:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT, SMALL_SIZE
+from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT
 from oomscope.snapshot.address_ranges import AddressRanges
+from oomscope.snapshot.ascend import most_in_small_pool
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
@@ -46,6 +47,7 @@ class InitialMemory:
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
         self._trace = timeline.trace
+        self._most_small = most_in_small_pool(timeline)
         order = np.argsort(timeline.lifetimes.address, kind="stable")
         self._blocks_at = timeline.lifetimes.address[order]
         self._block_sizes = timeline.lifetimes.size[order]
@@ -101,7 +103,7 @@ class InitialMemory:
         for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
             place = int(np.searchsorted(requests, event))
             served = int(trace.size[requests[place]]) if place < len(requests) else 0
-            owner = _expandable(int(trace.stream[event]), is_small=served <= SMALL_SIZE)
+            owner = _expandable(int(trace.stream[event]), is_small=served <= self._most_small)
             known.append((*self._range(event), owner))
             owners[event] = owner
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
@@ -114,7 +116,7 @@ class InitialMemory:
         start, end = self._range(event)
         first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
         if first < beyond:
-            return _expandable(stream, is_small=int(self._block_sizes[first]) <= SMALL_SIZE)
+            return _expandable(stream, is_small=int(self._block_sizes[first]) <= self._most_small)
         touching = [owner for low, high, owner in known if owner.stream == stream and low <= end and start <= high]
         if touching:
             return touching[0]
