@@ -42,7 +42,8 @@ def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[Render
         yield section(
             f"Peaks of live memory by {'device' if worst.rank is None else 'rank'}", device_table(difference.devices)
         )
-        yield Text(f"\n{diff_words.device_name(worst).capitalize()}, which grew most:", style="dim")
+        why = ", which grew most" if worst.delta_bytes > 0 else ""
+        yield Text(f"\n{diff_words.device_name(worst).capitalize()}{why}:", style="dim")
     style = "bold red" if worst.delta_bytes > 0 else "bold green" if worst.delta_bytes < 0 else "bold"
     yield Text(diff_words.headline(worst, difference.phase), style=style)
     yield Text()

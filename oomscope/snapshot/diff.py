@@ -144,11 +144,16 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
     return Difference(
         before_file=before.file,
         after_file=after.file,
-        devices=tuple(sorted(found, key=lambda row: (-row.delta_bytes, row.after.device))),
+        devices=worst_first(found),
         phase=phase,
         only_before=tuple(sorted(old.keys() - {one for one, _ in pairs})),
         only_after=tuple(sorted(new.keys() - {other for _, other in pairs})),
     )
+
+
+def worst_first(devices: Iterable[DeviceDifference]) -> tuple[DeviceDifference, ...]:
+    """Return ``devices``, the one whose peak grew most first; among equals the one with the largest peak."""
+    return tuple(sorted(devices, key=lambda row: (-row.delta_bytes, -row.after.live_bytes, row.after.device)))
 
 
 def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:

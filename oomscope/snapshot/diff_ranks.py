@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.errors import InputError
-from oomscope.snapshot.diff import DeviceDifference, Difference, Named, diff
+from oomscope.snapshot.diff import DeviceDifference, Difference, Named, diff, worst_first
 from oomscope.snapshot.limits import Limits
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.matching import Text, no_text
@@ -55,7 +55,7 @@ def diff_ranks(
         before_file=str(before),
         after_file=str(after),
         phase=phase,
-        devices=tuple(sorted(found, key=lambda row: (-row.delta_bytes, row.rank, row.after.device))),
+        devices=worst_first(found),
         only_before=tuple(sorted(old.keys() - new.keys())),
         only_after=tuple(sorted(new.keys() - old.keys())),
     )
