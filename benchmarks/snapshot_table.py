@@ -22,6 +22,7 @@ from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import format_size
 
 EXPANDABLE = "expandable_segments:True"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "snapshots"
 SUFFIXES = (".pickle", ".pkl", ".gz", ".zst", ".json")
 HEAD = """\
 # Recorded snapshots, replayed
@@ -93,16 +94,16 @@ def reasons(path: Path) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Write the page to standard output."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs="?", default=FIXTURES, help="default: the fixtures")
     given = parser.parse_args(arguments)
     files = sorted(path for path in given.directory.iterdir() if path.suffix in SUFFIXES)
     started = time.perf_counter()
     sys.stdout.write(HEAD)
     for path in files:
         sys.stdout.writelines(f"{line}\n" for line in rows(path))
-    sys.stdout.write("\nNot repeated, and why:\n\n")
-    for path in files:
-        sys.stdout.writelines(f"{line}\n" for line in reasons(path))
+    lines = [line for path in files for line in reasons(path)]
+    sys.stdout.write("\nNot repeated, and why:\n\n" if lines else "\nEverything is repeated.\n")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stderr.write(f"{len(files)} files in {time.perf_counter() - started:.1f} s\n")
     return 0
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from oomscope.cli.card import card_options, named_card
-from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options import FILE, json_option, snapshot_limits_options
 from oomscope.cli.output import print_json, print_report
 from oomscope.cli.progress import shown_progress
 from oomscope.errors import ExitCode
+
+if TYPE_CHECKING:
+    from oomscope.snapshot.limits import Limits
 
 LONG = 100_000
 """Events from which a replay takes long enough to say how far it is."""
@@ -28,6 +32,7 @@ LONG = 100_000
 @card_options
 @click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
+@snapshot_limits_options
 @json_option
 def replay(
     *,
@@ -38,18 +43,23 @@ def replay(
     non_torch: str | None,
     torch_version: str | None,
     device: int | None,
+    limits: Limits,
     as_json: bool,
 ) -> ExitCode:
     """Put the allocations of a snapshot to an emulated allocator, under its own settings and under others.
 
     FILE is a memory snapshot with a trace, of any torch since 2.0. Without --conf the settings worth trying are tried.
+
+    \b
+    oomscope replay snapshot.pickle
+    oomscope replay snapshot.pickle --conf expandable_segments:True --limit 80GiB
     """
     from oomscope.probe.job import Progress
     from oomscope.snapshot.load import load_snapshot
     from oomscope.snapshot.replay_table import replay_file
 
     card = named_card(limit, gpu, non_torch)
-    snapshot = load_snapshot(file)
+    snapshot = load_snapshot(file, limits=limits)
     is_short = max(map(len, snapshot.traces), default=0) < LONG
     with shown_progress(str(file), quiet=is_short) as show:
         table = replay_file(
