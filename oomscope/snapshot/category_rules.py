@@ -224,7 +224,7 @@ RULES: Final = (
         "made between a step and the next forward",
         Category.INPUT,
         Confidence.LOW,
-        lambda life: _between(life, OPTIMIZER) | _between(life, ZERO_GRAD),
+        lambda life: (_between(life, OPTIMIZER) | _between(life, ZERO_GRAD)) & (life.steps_outlived < 2),
     ),
     Rule(
         "made before the recording, given up in backward",
