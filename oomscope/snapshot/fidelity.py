@@ -99,7 +99,7 @@ def fidelity_of(timeline: Timeline, requests: Requests, settings: AllocatorSetti
     asked = np.flatnonzero((requests.kind == Kind.MALLOC) & (requests.event > BEFORE))
     strays = _strays(timeline, requests, outcome, asked)
     first_divergence = int(requests.event[strays[0]]) if len(strays) else None
-    reasons = _Reasons(timeline, settings, first_divergence)
+    reasons = _Reasons(timeline, requests, settings, first_divergence)
     matched, mismatches = _compare(recorded, emulated, reasons)
     return Fidelity(
         recorded=sum(map(len, recorded.values())),
@@ -168,11 +168,20 @@ def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, 
         yield tag == "equal", ours[start:end], theirs[other_start:other_end]
 
 
+def switches_expandable(timeline: Timeline) -> bool:
+    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways."""
+    return bool(np.isin((Action.SEGMENT_ALLOC, Action.SEGMENT_MAP), timeline.trace.action).all())
+
+
 class _Reasons:
     """Why the replay does otherwise, as far as the file lets it be known."""
 
-    def __init__(self, timeline: Timeline, settings: AllocatorSettings, first_divergence: int | None) -> None:
+    def __init__(
+        self, timeline: Timeline, requests: Requests, settings: AllocatorSettings, first_divergence: int | None
+    ) -> None:
         self._timeline = timeline
+        self._has_private_pools = requests.private_pools
+        self._switches = switches_expandable(timeline)
         self._settings = settings
         self._first_divergence = first_divergence
         self._is_ascend = is_ascend(timeline)
@@ -187,6 +196,10 @@ class _Reasons:
             return "the block lies in no segment of the file, which records no segment events"
         if self._settings.garbage_collection_threshold and step.action == "segment_free":
             return "garbage collection goes by a memory fraction that the file does not tell"
+        if self._switches:
+            return "expandable segments were switched during the recording"
+        if self._has_private_pools:
+            return "private pools are replayed as the default pool"
         if self._is_ascend and self._settings.expandable_segments:
             return "torch_npu aligns blocks of expandable segments to 16 KiB, which is followed in size only"
         if self._first_divergence is not None and event > self._first_divergence:

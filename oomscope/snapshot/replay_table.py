@@ -15,7 +15,7 @@ from oomscope.allocator.constants import TIE_ADDRESS
 from oomscope.errors import SnapshotError, UsageError
 from oomscope.snapshot.ascend import is_ascend
 from oomscope.snapshot.budget import Budget, budget_of
-from oomscope.snapshot.fidelity import Fidelity
+from oomscope.snapshot.fidelity import Fidelity, switches_expandable
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.plan import planned_bytes
@@ -33,8 +33,8 @@ class Caveat:
     """Something that the file cannot tell, and what is made of it."""
 
     code: str
-    """``no_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``private_pools``, ``garbage_collection``,
-    ``ascend``."""
+    """``no_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``, ``private_pools``,
+    ``garbage_collection``, ``ascend``."""
     text: str
 
 
@@ -209,6 +209,9 @@ def _caveats(recording: Recording, budget: Budget) -> Iterator[Caveat]:
     if not budget.source:
         yield Caveat(code="no_card", text="the file does not tell the card, so no request can fail")
     yield from _start_caveats(recording)
+    if switches_expandable(recording.timeline):
+        text = "expandable segments were switched during the recording; the replay has one setting throughout"
+        yield Caveat(code="settings_changed", text=text)
     if recording.requests.private_pools:
         yield Caveat(code="private_pools", text="private pools (CUDA graphs, MemPool) are replayed as the default pool")
     if "garbage_collection_threshold" in recording.rules.conf and budget.device.fraction is None:

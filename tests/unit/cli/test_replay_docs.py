@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 from oomscope.cli.main import run
+from oomscope.snapshot import replay_table
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.replay_table import replay_file
 
@@ -25,3 +27,9 @@ def test_every_key_of_the_document_is_listed() -> None:
     document = replay_file(snapshot, confs=[]).to_json()
     listed = set(re.findall(r"`(\w+)`", PAGE.split("## In Python")[1]))
     assert {*document, *document["fidelity"], *document["rows"][0]} <= listed
+
+
+def test_every_caveat_is_listed() -> None:
+    codes = re.findall(r"code=\"(\w+)\"", inspect.getsource(replay_table))
+    assert codes
+    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))

@@ -155,6 +155,19 @@ def test_what_was_cached_before_is_not_called_saved():
     assert [row.saved_bytes for row in tried.rows] == [0, 0]
 
 
+def test_a_switch_during_the_recording_is_said():
+    machine = Machine(4 * GiB, torch_version="2.11")
+    machine.alloc(30 * MiB)
+    machine.allocator.set_settings("expandable_segments:True")
+    machine.alloc(50 * MiB)
+    table = replay_file(snapshot_of(machine), confs=[])
+    assert table.conf == "expandable_segments:True"
+    assert "settings_changed" in {caveat.code for caveat in table.caveats}
+    assert {row.reason for row in table.fidelity.mismatches} == {
+        "expandable segments were switched during the recording"
+    }
+
+
 def test_a_device_too_small_for_what_was_held_begins_afresh():
     machine = Machine(4 * GiB, torch_version="2.11")
     machine.free(machine.alloc(500 * MiB))
