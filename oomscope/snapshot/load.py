@@ -79,9 +79,9 @@ def _read(file: BinaryIO, where: str, limits: Limits) -> Snapshot:
         except BaseException:  # an interrupt, say: do not wait for it
             reader.kill()
             raise
-    if message := tables.values.get("error"):
-        raise SnapshotError(message, where=where, remedy=tables.values["remedy"])
-    return snapshot_from(tables)
+        if message := tables.values.get("error"):
+            raise SnapshotError(message, where=where, remedy=tables.values["remedy"])
+        return snapshot_from(tables)  # meanwhile the reader gives back its memory
 
 
 def _end(code: int, where: str, complaint: str) -> OomscopeError:
