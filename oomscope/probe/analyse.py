@@ -17,8 +17,8 @@ from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Trace
-from oomscope.snapshot.verdict import FailedElsewhere, FailedRequest, judge
-from oomscope.snapshot.verdict_types import Verdict
+from oomscope.snapshot.verdict import FailedElsewhere, FailedRequest, judge, leak_in
+from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` under which sim names the torch version whose allocator it emulates."""
@@ -137,6 +137,12 @@ def peak_by_line(job: ProbeJob, measurement: Measurement) -> Peak | None:
     return peak_of(measurement, timeline, site_rule(job))
 
 
+def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
+    """Return what grows from iteration to iteration in ``measurement``, without judging it."""
+    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    return leak_in(timeline, site_rule(job).site_of)
+
+
 def oom_of(failed: FailedAllocation | RefusedElsewhere, trace: Trace, rule: SiteRule) -> Oom:
     """Return what ended the run as it is reported."""
     event = failed.event if isinstance(failed, FailedAllocation) else None
@@ -175,6 +181,7 @@ def verdict_of(
         segments=measurement.snapshot.segments,
         failure=_failure(out_of_memory, measurement.trace),
         demand_after=measurement.demand_after,
+        leak_after=measurement.leak_after,
         choose=rule.site_of,
     )
 

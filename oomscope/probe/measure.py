@@ -59,7 +59,7 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     if ending.failure is not None or ending.measurement is None:
         return _without_measurement(job, backend, ending.failure)
     progress(Progress(stage="analyse"))
-    from oomscope.probe.analyse import analyse, peak_by_line  # once there is something to analyse
+    from oomscope.probe.analyse import analyse, leak_of, peak_by_line  # once there is something to analyse
 
     measurement, snapshot = _saved(ending.measurement, job)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
@@ -76,7 +76,8 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
         return replace(result, demand_peak=peak)
     # Not the allocator's own counter, which keeps a freed block until every stream that used it is done with it.
     demand = peak.requested_bytes if peak else 0
-    judged = analyse(job, backend, replace(measurement, demand_after=demand), out_of_memory=ending.out_of_memory)
+    measurement = replace(measurement, demand_after=demand, leak_after=leak_of(job, whole))
+    judged = analyse(job, backend, measurement, out_of_memory=ending.out_of_memory)
     return replace(judged, snapshot=snapshot, demand_peak=peak)
 
 

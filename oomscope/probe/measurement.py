@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.trace import Moment, Segment, Snapshot, Stack, Trace
-from oomscope.snapshot.verdict_types import FailedIn
+from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +97,8 @@ class Measurement:
     """The last failed allocation, also where the target caught the error and went on."""
     demand_after: int | None = None
     """Largest live requested bytes of the same run without a limit; None where it was not run."""
+    leak_after: LeakSuspect | None = None
+    """What grows from iteration to iteration in that run."""
     host_bytes: int = 0
     """Peak bytes copied to pageable host memory and kept."""
     pinned_bytes: int = 0

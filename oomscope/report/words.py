@@ -100,7 +100,7 @@ def reserved_text(result: ProbeResult) -> str | None:
     held, peak = result.reserved_peak, result.peak
     if held is None or peak is None:
         return None
-    when = "at that moment"
+    when = "at the peak of live bytes"
     if held.event != peak.event:
         moment = moment_text(held.iteration, held.phase, held.microbatch)
         when = f"in {moment}, with {format_size(held.requested_bytes)} live"

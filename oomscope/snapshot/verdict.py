@@ -65,6 +65,7 @@ def judge(
     segments: Sequence[Segment] | None = None,
     failure: FailedRequest | FailedElsewhere | None = None,
     demand_after: int | None = None,
+    leak_after: LeakSuspect | None = None,
     choose: SiteOf = site_of,
 ) -> Verdict:
     """Return the verdict on a run.
@@ -77,6 +78,7 @@ def judge(
         failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
             that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest live requested bytes of the same run without a limit, where that is known.
+        leak_after: what grows in that run, which a failure may have ended too early to show.
         choose: which line stands for a stack, where the verdict names one.
 
     Raises:
@@ -87,7 +89,7 @@ def judge(
         return case.headroom()
     if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
-    return case.allocator_failed(failure, demand_after)
+    return case.allocator_failed(failure, demand_after, leak_after)
 
 
 def failure_of(trace: Trace) -> FailedRequest | None:
@@ -97,6 +99,15 @@ def failure_of(trace: Trace) -> FailedRequest | None:
         return None
     event = int(events[-1])
     return FailedRequest(requested_bytes=int(trace.size[event]), event=event)
+
+
+def leak_in(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
+    """Return what grows from iteration to iteration before event ``until`` (None: the end), by its line of code."""
+    leak = find_leak(timeline, until)
+    if leak is None:
+        return None
+    site = choose(leak.stack, leak.module)
+    return LeakSuspect(bytes_per_iteration=leak.bytes_per_iteration, iterations=leak.iterations, site=site)
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ class _Case:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
         live = self.timeline.live_bytes_at(event)
-        leak = self._leak()
+        leak = leak_in(self.timeline, self.choose)
         highest = self.timeline.reserved_peak()
         verdict = Verdict(
             kind="headroom",
@@ -134,7 +145,7 @@ class _Case:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
         last = len(self.timeline.trace) - 1
         live = self.timeline.live_bytes_at(last)
-        leak = self._leak()
+        leak = leak_in(self.timeline, self.choose)
         kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
         verdict = Verdict(
             kind=kind,
@@ -151,7 +162,9 @@ class _Case:
         headline = elsewhere_headline(verdict, failed_in=failure.failed_in, message=failure.message)
         return replace(verdict, headline=headline)
 
-    def allocator_failed(self, failure: FailedRequest, demand_after: int | None) -> Verdict:
+    def allocator_failed(
+        self, failure: FailedRequest, demand_after: int | None, leak_after: LeakSuspect | None
+    ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
         event = self._event(failure)
         requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
@@ -159,7 +172,7 @@ class _Case:
         reproduced = tried.baseline.failed_event == event
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
-        leak = self._leak(event)
+        leak = leak_in(self.timeline, self.choose, until=event) or leak_after
         cured_by = tried.cures if lacking <= 0 and reproduced else ()
         tags = {
             "foreign": self._fits_alone(requests),
@@ -235,14 +248,6 @@ class _Case:
         if tried.baseline.failed_event == event:
             return tried.baseline.segments
         return ()
-
-    def _leak(self, until: int | None = None) -> LeakSuspect | None:
-        """Return what grows before event ``until``, with the line that stands for its stack."""
-        leak = find_leak(self.timeline, until)
-        if leak is None:
-            return None
-        site = self.choose(leak.stack, leak.module)
-        return LeakSuspect(bytes_per_iteration=leak.bytes_per_iteration, iterations=leak.iterations, site=site)
 
     def _fits_alone(self, requests: Requests) -> bool:
         """Return whether the requests pass on the same device with no other process on it."""

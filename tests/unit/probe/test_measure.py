@@ -378,9 +378,11 @@ def test_what_the_allocator_did_not_refuse_is_neither_capacity_nor_fragmentation
 
 
 class LeakingSession(FakeSession):
-    """Five iterations, each of which leaves 2 MiB alive."""
+    """Five iterations, each of which leaves 2 MiB alive; on a card with a limit the first fails."""
 
     def measurement(self) -> Measurement:
+        if self.oom and not self.settings.unlimited:
+            return super().measurement()
         builder = TraceBuilder()
         for iteration in range(5):
             stack = (Frame(str(self.repo / "model.py"), 7, "forward"),)
@@ -393,6 +395,17 @@ def test_a_leak_is_named_by_the_line_of_the_checkout(bench: Bench) -> None:
     verdict = bench(STEPPING.format(step="lambda: None"), session=LeakingSession).verdict
     assert str(verdict.leak.site) == "model.py:7 forward"
     assert "2.00 MiB an iteration, most of it from model.py:7 forward" in verdict.headline
+
+
+def test_a_leak_is_found_in_the_run_without_a_limit_too(bench: Bench) -> None:
+    bench.oom = FAILED
+    (bench.repo / "count").write_text("")
+    source = RAISING.format(step="import pathlib, sys; runs = pathlib.Path(sys.path[0], 'count'); "
+                                 "runs.write_text(runs.read_text() + 'x')\n"
+                                 "        if len(runs.read_text()) == 1: raise OOM")  # fmt: skip
+    verdict = bench(source, session=LeakingSession, iterations=1).verdict
+    assert str(verdict.leak.site) == "model.py:7 forward"
+    assert "leak" in verdict.tags
 
 
 def test_memory_that_runs_out_before_the_first_step_is_said_to_do_so(bench: Bench) -> None:

@@ -36,7 +36,9 @@ def test_peak_names_phase_line_and_module() -> None:
 
 
 def test_live_and_reserved_are_compared_at_one_moment() -> None:
-    assert words.reserved_text(results.FITS) == "7.00 GiB at most, at that moment: 1.00 GiB (14.3 %) of it is overhead"
+    assert words.reserved_text(results.FITS) == (
+        "7.00 GiB at most, at the peak of live bytes: 1.00 GiB (14.3 %) of it is overhead"
+    )
     later = replace(results.FITS.reserved_peak, event=2000, phase="optimizer", requested_bytes=5 * GiB, microbatch=-1)
     assert words.reserved_text(replace(results.FITS, reserved_peak=later)) == (
         "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB live: 2.00 GiB (28.6 %) of it is overhead"

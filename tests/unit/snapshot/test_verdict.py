@@ -154,6 +154,13 @@ def test_leak_with_the_line_that_grows():
     assert (verdict.leak.bytes_per_iteration, verdict.leak.iterations, verdict.leak.site.line) == (100 * MiB, 9, 42)
 
 
+def test_a_leak_that_only_the_run_without_a_limit_shows():
+    whole = verdict_on(leaking(GiB, per_iteration=10 * MiB, iterations=5)).leak
+    verdict = verdict_on(fragmented(), leak_after=whole)
+    assert (verdict.leak, verdict.tags) == (whole, ("leak",))
+    assert "live memory grows 10.00 MiB an iteration" in verdict.headline
+
+
 def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_iteration():
     machine = Machine(GiB)
     gradient = None
