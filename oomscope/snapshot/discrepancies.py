@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,13 +35,13 @@ class Cause(StrEnum):
     """The segments' own counters are not the sums of their blocks: the file was edited."""
 
 
-_MEANING = {
-    Cause.FREE_NOT_RECORDED: "alive by the events, free in the segments: freed after the last event, or unrecorded",
-    Cause.SEGMENT_NOT_IN_FILE: "alive by the events, in no segment of the file",
-    Cause.ALLOC_NOT_RECORDED: "in the segments, allocated after the last event or unrecorded; in no curve",
-    Cause.SIZES_DIFFER: "of other sizes in the segments than in the events",
-    Cause.EVENTS_CONTRADICT: "freed without being allocated, or allocated twice",
-    Cause.COUNTERS_DIFFER: "counted by the segments otherwise than their blocks sum up",
+_MEANING: Final = {
+    Cause.FREE_NOT_RECORDED: "blocks alive by the events, free in the segments (freed after the last event, or unseen)",
+    Cause.SEGMENT_NOT_IN_FILE: "blocks alive by the events, in no segment of the file",
+    Cause.ALLOC_NOT_RECORDED: "blocks of the segments that came after the last event, or unseen; they are in no curve",
+    Cause.SIZES_DIFFER: "blocks of other sizes in the segments than in the events",
+    Cause.EVENTS_CONTRADICT: "events that free what is not allocated, or allocate what is",
+    Cause.COUNTERS_DIFFER: "segments whose counters are not the sums of their blocks",
 }
 
 
@@ -61,8 +61,8 @@ class Discrepancy:
 
     def __str__(self) -> str:
         """Return one line."""
-        where = f" (event {self.event})" if self.event >= 0 else ""
-        return f"{self.blocks:,} of {format_size(self.bytes)} {_MEANING[self.cause]}{where}"
+        where = f", first at event {self.event}" if self.event >= 0 else ""
+        return f"{self.blocks:,} {_MEANING[self.cause]}: {format_size(self.bytes)}{where}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

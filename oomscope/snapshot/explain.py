@@ -249,10 +249,7 @@ class Analysis:
             yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
         if not at_peak.is_known:
             yield f"the segments at the peak are unknown: {'; '.join(at_peak.doubts)}"
-        if reconciliation.difference_bytes:
-            yield f"{abs(reconciliation.difference_bytes):,} bytes do not reconcile between events and segments"
-        if reconciliation.inconsistent_events:
-            yield f"{reconciliation.inconsistent_events} events contradict others"
+        yield from (f"the file is not of one piece: {reason}" for reason in reconciliation.reasons)
 
 
 def _instant(timeline: Timeline, here: SegmentMap) -> Instant:

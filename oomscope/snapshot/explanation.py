@@ -182,6 +182,7 @@ class DeviceExplanation:
             "timeline": asdict(self.curves),
             "reconciled": self.reconciled,
             "difference_bytes": self.reconciliation.difference_bytes,
+            "discrepancies": [reason.to_json() for reason in self.reconciliation.reasons],
             "caveats": list(self.caveats),
         }
 
