@@ -19,7 +19,7 @@ from oomscope.snapshot.segment_map import stacks_of
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.size_classes import SizeClass, by_size
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Stack
+from oomscope.snapshot.trace import Category, Stack, Trace
 
 UNTOLD: Final = "unknown"
 
@@ -115,22 +115,24 @@ def _files(sites: Iterable[SiteBytes]) -> tuple[ModuleBytes, ...]:
 
 
 class Describer:
-    """Says of a row of the lifetimes by which line it was made and what it is for."""
+    """Says of a row of the lifetimes by which line it was made, whatever module ran it, and what it is for."""
 
     def __init__(self, timeline: Timeline, evidence: Evidence) -> None:
         self._timeline = timeline
         self._evidence = evidence
         self._older = stacks_of(timeline, np.flatnonzero(timeline.lifetimes.born == BEFORE))
-        self._sites: dict[tuple[Stack, int], Site | None] = {}
+        self._sites: dict[Stack, Site | None] = {}
 
     def __call__(self, row: int) -> tuple[Site, str]:
-        """Return line and category of ``row``."""
+        """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
         trace = self._timeline.trace
         born = int(self._timeline.lifetimes.born[row])
-        is_older = born == BEFORE
-        stack = self._older[row] if is_older else trace.stacks[trace.stack_id[born]]
-        module = 0 if is_older else int(trace.module_id[born])
-        if (stack, module) not in self._sites:
-            self._sites[stack, module] = site_of(stack, trace.modules[module])
-        site = self._sites[stack, module] or (OLDER if is_older else NO_STACK)
+        stack = self._older[row] if born == BEFORE else trace.stacks[_stack_behind(trace, born)]
+        if stack not in self._sites:
+            self._sites[stack] = site_of(stack)
+        site = self._sites[stack] or (OLDER if born == BEFORE else NO_STACK)
         return site, Category(int(self._evidence.category[row])).label
+
+
+def _stack_behind(trace: Trace, born: int) -> int:
+    return int(trace.forward_stack_id[born] or trace.stack_id[born])
