@@ -85,6 +85,7 @@ def test_a_search_shows_culprit_steps_growth_and_commands() -> None:
         "Ada Reyes",
         "8 commits up to bbbbbbbbbb longer",
         "the request that failed",
+        "all live bytes",
         "git clone --shared repo copy\noomscope probe 1",
         "import: No module named",
     ):
