@@ -163,6 +163,7 @@ class Analysis:
             rules=self.recording.rules,
             segments=timeline.segments,
             failure=failure_of(timeline.trace),
+            baseline=self.recording.baseline if self.limit is None else None,
         )
         last = timeline.peak_event() if verdict.event is None else verdict.event
         categories = composition_at(timeline, last, self.evidence).categories

@@ -19,7 +19,7 @@ from oomscope.snapshot.ascend import is_ascend
 from oomscope.snapshot.initial_memory import SEGMENT_ACTIONS
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.releases import releases_of
-from oomscope.snapshot.replay import SIGN, Device, fitting, serve
+from oomscope.snapshot.replay import SIGN
 from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
@@ -81,8 +81,10 @@ Steps = dict[int, list[Step]]
 """Steps by the request at which they were taken."""
 
 
-def fidelity_of(timeline: Timeline, requests: Requests, settings: AllocatorSettings, device: Device) -> Fidelity:
-    """Replay a trace under its own settings and compare.
+def fidelity_of(
+    timeline: Timeline, requests: Requests, outcome: ReplayOutcome, settings: AllocatorSettings
+) -> Fidelity:
+    """Compare a trace with its replay under its own settings.
 
     A step belongs to the next allocation or ``oom`` event, which caused it, or to the call of ``empty_cache``. Steps at
     one request are matched in order, by the longest runs in common.
@@ -90,11 +92,9 @@ def fidelity_of(timeline: Timeline, requests: Requests, settings: AllocatorSetti
     Args:
         timeline: the trace.
         requests: those of the trace.
+        outcome: what became of them, with the driver giving the recorded addresses.
         settings: the recorded ones, with the torch version whose rules count.
-        device: the recorded one, as far as it is known.
     """
-    requests = fitting(requests, device)
-    outcome = serve(requests, settings, device, at_recorded_addresses=True)
     recorded, emulated = _recorded_steps(timeline), _emulated_steps(requests, outcome)
     asked = np.flatnonzero((requests.kind == Kind.MALLOC) & (requests.event > BEFORE))
     strays = _strays(timeline, requests, outcome, asked)

@@ -17,7 +17,7 @@ from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.initial_state import recover
 from oomscope.snapshot.recorded_conf import recorded_conf
 from oomscope.snapshot.releases import capacity_of, releases_of
-from oomscope.snapshot.replay import Device
+from oomscope.snapshot.replay import Device, Replay, fitting, result_of, serve
 from oomscope.snapshot.requests import Requests, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
@@ -39,6 +39,8 @@ class Recording:
     budget: Budget
     """The recorded card, as far as the file shows it."""
     fidelity: Fidelity
+    baseline: Replay
+    """The replay on the recorded card."""
 
 
 def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:
@@ -76,13 +78,16 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
 def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeline: Timeline, source: str) -> Recording:
     requests = requests_of(timeline, initial=recover(timeline, settings))
     budget = _budget(snapshot, timeline, settings, requests)
+    served = fitting(requests, budget.device)
+    outcome = serve(served, settings, budget.device, at_recorded_addresses=True)
     return Recording(
         timeline=timeline,
         rules=rules,
         version_source=source,
         requests=requests,
         budget=budget,
-        fidelity=fidelity_of(timeline, requests, settings, budget.device),
+        fidelity=fidelity_of(timeline, served, outcome, settings),
+        baseline=result_of(outcome, served, settings, budget.device, at_recorded_addresses=True),
     )
 
 

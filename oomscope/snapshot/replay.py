@@ -94,6 +94,18 @@ def replay(
     """
     requests = fitting(requests, device)
     outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
+    return result_of(outcome, requests, settings, device, at_recorded_addresses=at_recorded_addresses)
+
+
+def result_of(
+    outcome: ReplayOutcome,
+    requests: Requests,
+    settings: AllocatorSettings,
+    device: Device,
+    *,
+    at_recorded_addresses: bool = False,
+) -> Replay:
+    """Return how the requests went up to the first failure; ``outcome`` is that of :func:`serve` with the rest."""
     failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
     allocator = outcome.allocator
     if not len(failed):

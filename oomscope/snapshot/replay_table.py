@@ -20,6 +20,7 @@ from oomscope.snapshot.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.plan import planned_bytes
 from oomscope.snapshot.recording import Recording, recording_of
+from oomscope.snapshot.replay import Replay
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 
@@ -134,10 +135,14 @@ def replay_file(
     rules = recording.rules
     for conf in confs or ():
         AllocatorSettings.parse(conf, torch_version=rules.torch_version)
-    budget = recording.budget
+    budget: Budget = recording.budget
+    baseline: Replay | None = recording.baseline
     if limit is not None:
         budget = budget_of(snapshot, timeline, rules.settings(), limit=limit, non_torch=non_torch)
-    tried = try_settings(recording.requests, rules, budget.device, candidates=confs, announce=announce)
+        baseline = None
+    tried = try_settings(
+        recording.requests, rules, budget.device, candidates=confs, baseline=baseline, announce=announce
+    )
     if with_plan:
         announce("offline plan")
     peak = timeline.peak_event()

@@ -67,6 +67,7 @@ def judge(
     demand_after: int | None = None,
     leak_after: LeakSuspect | None = None,
     choose: SiteOf = site_of,
+    baseline: Replay | None = None,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -80,13 +81,14 @@ def judge(
         demand_after: largest live requested bytes of the same run without a limit, where that is known.
         leak_after: what grows in that run, which a failure may have ended too early to show.
         choose: which line stands for a stack, where the verdict names one.
+        baseline: the replay of the whole trace under ``rules`` on ``device``, where it was made already.
 
     Raises:
         AllocatorConfError: the settings have no rules here.
     """
     case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose)
     if failure is None:
-        return case.headroom()
+        return case.headroom(baseline)
     if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
     return case.allocator_failed(failure, demand_after, leak_after)
@@ -119,12 +121,13 @@ class _Case:
     rules: Rules
     choose: SiteOf
 
-    def headroom(self) -> Verdict:
+    def headroom(self, baseline: Replay | None) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
         live = self.timeline.live_bytes_at(event)
         leak = leak_in(self.timeline, self.choose)
         highest = self.timeline.reserved_peak()
+        tried = try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
         verdict = Verdict(
             kind="headroom",
             headline="",
@@ -135,7 +138,7 @@ class _Case:
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
             leak=leak,
-            fixes=try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE).rows,
+            fixes=tried.rows,
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )

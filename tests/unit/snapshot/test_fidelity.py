@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oomscope.allocator import AllocatorSettings
 from oomscope.snapshot.fidelity import Fidelity, fidelity_of
 from oomscope.snapshot.initial_state import recover
-from oomscope.snapshot.replay import Device
+from oomscope.snapshot.replay import Device, serve
 from oomscope.snapshot.requests import requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
@@ -25,7 +25,8 @@ CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "roundup_power2
 def measured(timeline: Timeline, conf: str = "", *, version: str = "2.11", total: int = 4 * GiB) -> Fidelity:
     rules = AllocatorSettings.parse(conf, torch_version=version)
     requests = requests_of(timeline, initial=recover(timeline, rules))
-    return fidelity_of(timeline, requests, rules, Device(total_bytes=total))
+    outcome = serve(requests, rules, Device(total_bytes=total), at_recorded_addresses=True)
+    return fidelity_of(timeline, requests, outcome, rules)
 
 
 @settings(max_examples=80, deadline=None)

@@ -209,4 +209,4 @@ def test_the_document_is_plain_json():
 def test_steps_are_announced():
     steps: list[str] = []
     replay_file(snapshot_of(fragmented()), confs=["expandable_segments:True"], announce=steps.append)
-    assert steps == ["fidelity", "as recorded", "expandable_segments:True", "offline plan"]
+    assert steps == ["fidelity", "expandable_segments:True", "offline plan"]
