@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from oomscope.cli.card import NamedCard, card_options, named_card
-from oomscope.cli.options import FILE, json_option, snapshot_limits_options
-from oomscope.cli.output import print_json, print_report
-from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, write_explain_tables
+from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
+from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, table_files, write_explain_tables
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
+    from oomscope.report.redact import Level
+    from oomscope.snapshot.drawing import Drawing
+    from oomscope.snapshot.explain import Analysis
     from oomscope.snapshot.explanation import Explanation
     from oomscope.snapshot.limits import Limits
     from oomscope.snapshot.rank_set import RankSet
@@ -25,7 +29,10 @@ if TYPE_CHECKING:
 @card_options
 @click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
+@click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
 @csv_option
+@redact_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @snapshot_limits_options
 @json_option
@@ -38,7 +45,10 @@ def explain(
     non_torch: str | None,
     torch_version: str | None,
     top: int,
+    html: Path | None,
+    png: Path | None,
     tables: Path | None,
+    redact: Level | None,
     force: bool,
     limits: Limits,
     as_json: bool,
@@ -51,33 +61,79 @@ def explain(
     \b
     oomscope explain snapshot.pickle
     oomscope explain snapshot.pickle --gpu a100-40gb
+    oomscope explain snapshot.pickle --html report.html
     oomscope explain snapshots/
     """
+    refuse_one_place(("what is read", file), ("--html", html), ("--png", png), *table_files(tables, EXPLAIN_TABLES))
+    refuse_existing(html, force=force, option="--html")
+    refuse_existing(png, force=force, option="--png")
     refuse_existing_tables(tables, EXPLAIN_TABLES, force=force)
+    if png is not None:
+        from oomscope.report.explain_png import require_matplotlib
+
+        require_matplotlib()
     card = named_card(limit, gpu, non_torch)
-    found = (_of_ranks if file.is_dir() else _of_file)(file, device, card, torch_version, limits)
+    explained = (_of_ranks if file.is_dir() else _of_file)(file, device, card, torch_version, limits)
+    found = explained.found
+    drawings = explained.drawings() if html is not None or png is not None else ()
+    if redact is not None:
+        from oomscope.report.redact import redacted
+
+        found, drawings = redacted((found, drawings), redact)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.explain_text import report
 
         print_report(report(found, top=top))
+    if html is not None:
+        from oomscope.report.explain_html import explain_page
+
+        write_file(html, explain_page(found, drawings))
+    if png is not None:
+        from oomscope.report.explain_png import explain_picture
+
+        write_file(png, explain_picture(found, drawings))
     if tables is not None:
         write_explain_tables(tables, found)
     return ExitCode.OK
 
 
-def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits) -> Explanation:
-    from oomscope.snapshot.explain import explain as explained
+class _Explained(NamedTuple):
+    """What was found, and the pictures, which are made when they are asked for."""
+
+    found: Explanation | RankSet
+    drawings: Callable[[], tuple[Drawing, ...]]
+
+
+def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits) -> _Explained:
+    from oomscope.snapshot.explain import analyse, explanation_of
     from oomscope.snapshot.load import load_snapshot
 
     snapshot = load_snapshot(file, limits=limits)
-    return explained(snapshot, file=str(file), device=device, torch_version=torch_version, **card._asdict())
+    analyses = analyse(snapshot, file=str(file), device=device, torch_version=torch_version, **card._asdict())
+    return _Explained(explanation_of(snapshot, analyses, file=str(file)), lambda: _drawn(analyses))
 
 
 def _of_ranks(
     directory: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits
-) -> RankSet:
+) -> _Explained:
+    from oomscope.snapshot.explain import analyse
+    from oomscope.snapshot.load import load_snapshot
     from oomscope.snapshot.rank_set import explain_ranks
 
-    return explain_ranks(directory, device=device, torch_version=torch_version, limits=limits, **card._asdict())
+    found = explain_ranks(directory, device=device, torch_version=torch_version, limits=limits, **card._asdict())
+    worst = found.rows[0]
+
+    def drawings() -> tuple[Drawing, ...]:
+        snapshot = load_snapshot(worst.file, limits=limits)
+        asked = {"device": worst.device, "torch_version": torch_version, **card._asdict()}
+        return _drawn(analyse(snapshot, file=worst.file, **asked))
+
+    return _Explained(found, drawings)
+
+
+def _drawn(analyses: tuple[Analysis, ...]) -> tuple[Drawing, ...]:
+    from oomscope.snapshot.drawing import draw
+
+    return tuple(map(draw, analyses))

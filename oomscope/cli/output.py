@@ -79,14 +79,14 @@ def refuse_one_place(*places: tuple[str, Path | None]) -> None:
             raise UsageError(f"{other} and {name} name one file", where=str(path), remedy="give each of them its own")
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, which holds the whole text or what it held before, and say so.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so.
 
     Raises:
         InputError: the place cannot be written to.
     """
     try:
-        write_whole(path, text.encode(), force=True)
+        write_whole(path, content.encode() if isinstance(content, str) else content, force=True)
     except OSError as error:
         raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
     remark(f"Wrote {path}")

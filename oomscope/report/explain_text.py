@@ -113,17 +113,7 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
 
 
 def _facts(device: DeviceExplanation) -> Iterator[tuple[str, RenderableType]]:
-    yield "Peak", words.peak_text(device)
-    yield "Reserved", words.reserved_text(device)
-    if unused := words.unused_text(device):
-        yield "Overhead", unused
-    if device.composition.bytes:
-        yield "Sizes", words.sizes_text(device.failure or device.composition)
-    yield "Available", words.available_text(device)
-    if replayed := words.replay_text(device):
-        yield "Replay", replayed
-    if iterations := words.iterations_text(device):
-        yield "Iterations", iterations
+    yield from words.facts(device)
     if len(device.curves.live) > 1:
         yield "Timeline", Sparkline(device.curves.live, "cyan")
 

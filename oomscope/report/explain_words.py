@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from oomscope.report.words import count, moment_text, percent, short_path
 from oomscope.snapshot.composition import Composition
@@ -43,7 +43,8 @@ def status_text(device: DeviceExplanation) -> str:
     """Return the answer in one line: out of memory, or how much was in use at most."""
     verdict = device.verdict
     if verdict.kind != "headroom" and verdict.requested_bytes is not None:
-        text = f"OUT OF MEMORY asking for {format_size(verdict.requested_bytes)}"
+        what = "WOULD RUN OUT OF MEMORY on this card," if device.is_predicted else "OUT OF MEMORY"
+        text = f"{what} asking for {format_size(verdict.requested_bytes)}"
         place = device.failed_at
         return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
     if device.shows_end_only:
@@ -56,6 +57,21 @@ def when_text(device: DeviceExplanation) -> str:
     if device.failure is not None:
         return "at the failed allocation"
     return "at the end" if device.shows_end_only else "at the peak"
+
+
+def facts(device: DeviceExplanation) -> Iterator[tuple[str, str]]:
+    """Yield the names of what is known of a device's memory in all, and what is known."""
+    yield "Peak", peak_text(device)
+    yield "Reserved", reserved_text(device)
+    if unused := unused_text(device):
+        yield "Overhead", unused
+    if device.composition.bytes:
+        yield "Sizes", sizes_text(device.failure or device.composition)
+    yield "Available", available_text(device)
+    if replayed := replay_text(device):
+        yield "Replay", replayed
+    if iterations := iterations_text(device):
+        yield "Iterations", iterations
 
 
 def peak_text(device: DeviceExplanation) -> str:

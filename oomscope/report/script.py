@@ -21,8 +21,9 @@ class Script(NamedTuple):
     """``sha256-…``."""
 
     @classmethod
-    def read(cls, name: str) -> Script:
-        """Return the script ``name`` among the templates."""
-        text = resources.files("oomscope.report").joinpath("templates", name).read_text(encoding="utf-8")
+    def read(cls, *names: str) -> Script:
+        """Return the scripts ``names`` among the templates, as one."""
+        folder = resources.files("oomscope.report").joinpath("templates")
+        text = "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         return cls(Markup(text), f"sha256-{digest}")  # noqa: S704 - a file of this package, with nothing filled in

@@ -20,7 +20,7 @@ def curves_of(timeline: Timeline, evidence: Evidence, points: int = POINTS) -> C
     """
     events = _highest(timeline.live, points)
     categories = {
-        Category(number).label: tuple(_live_of(timeline, evidence.category == number)[events].tolist())
+        Category(number).label: tuple(live_of(timeline, evidence.category == number)[events].tolist())
         for number in np.unique(evidence.category).tolist()
     }
     return Curves(
@@ -38,7 +38,7 @@ def _highest(curve: Indices, points: int) -> Indices:
     return np.array([low + int(curve[low:high].argmax()) for low, high in slices], dtype=np.int64)
 
 
-def _live_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Indices:
+def live_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Indices:
     """Return the live bytes of some blocks after each event."""
     table = timeline.lifetimes
     size, end = table.size[chosen], table.end + 1

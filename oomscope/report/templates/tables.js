@@ -12,7 +12,8 @@
 
   const value = (row, column) => {
     const cell = row.cells[column];
-    return cell.dataset.bytes === undefined ? cell.textContent : Number(cell.dataset.bytes);
+    const number = cell.dataset.bytes ?? cell.dataset.value;
+    return number === undefined ? cell.textContent : Number(number);
   };
 
   const total = (table) => {
@@ -49,7 +50,11 @@
       total(table);
     });
     for (const header of table.querySelectorAll("th[data-sort]")) {
+      header.tabIndex = 0;
       header.addEventListener("click", () => sort(table, header));
+      header.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") sort(table, header);
+      });
     }
   }
 })();

@@ -1,0 +1,97 @@
+"""An explained snapshot as one offline page: timeline, map of segments, and tables that can be searched and sorted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from oomscope.report import explain_words
+from oomscope.report.html import render
+from oomscope.report.markup import Level
+from oomscope.report.rows import Line, lines
+from oomscope.report.script import Script
+from oomscope.report.segment_chart import segment_chart, segment_data, strip_of
+from oomscope.report.stack_chart import stack_chart, stack_data
+from oomscope.snapshot.bins import Bins
+from oomscope.snapshot.drawing import Drawing
+from oomscope.snapshot.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.rank_set import RankSet
+
+SITES_SHOWN: Final = 300
+"""Lines of a device; what is beyond is one row, so that the sum holds."""
+SHOWN: Final = 20
+"""Rows of the other tables."""
+ROOM: Final = 560 * 1024
+"""Bytes of a page that its timelines may take, all devices together."""
+
+
+class DeviceView(NamedTuple):
+    """What the page shows of a device beside its explanation."""
+
+    timeline: Markup | None
+    segments: Markup | None
+    data: dict[str, Markup]
+    """JSON by element id."""
+    sites: Sequence[Line]
+
+
+def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> str:
+    """Return the page of a snapshot, or of a folder's ranks and the worst of them.
+
+    Args:
+        found: what was found.
+        drawings: the pictures, one for each device of the explanation that is shown.
+    """
+    explanation = found.worst if isinstance(found, RankSet) else found
+    room = ROOM // max(1, len(drawings))
+    views = [
+        _view(device, drawing, number, room)
+        for number, (device, drawing) in enumerate(zip(explanation.devices, drawings, strict=True), start=1)
+    ]
+    return render(
+        "explain.html.j2",
+        Script.read("tables.js", "charts.js", "timeline.js", "segments.js"),
+        title=PurePath(found.directory if isinstance(found, RankSet) else found.file).name,
+        explanation=explanation,
+        ranks=found if isinstance(found, RankSet) else None,
+        views=views,
+        shown=SHOWN,
+        versions={},
+        explain_words=explain_words,
+    )
+
+
+def _view(device: DeviceExplanation, drawing: Drawing, number: int, room: int) -> DeviceView:
+    """Return the pictures of a device under element ids that end in ``number``."""
+    data: dict[str, Markup] = {}
+    timeline = segments = None
+    table = f"sites-{number}"
+    level = Level(value=device.available_bytes, label="may use") if device.available_bytes else None
+    failed = device.failure.event if device.failure and device.failure.event >= 0 else None
+    if len(drawing.bins) > 1:
+        timeline = stack_chart(drawing.bins, f"timeline-{number}", table=table, level=level, failed_event=failed)
+        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, room)
+    if drawing.plan and drawing.plan.segments:
+        strip = strip_of(drawing.plan)
+        segments = segment_chart(strip, f"segments-{number}", table=table, when=explain_words.when_text(device))
+        data[f"segments-{number}"] = _json(segment_data(strip))
+    parts = device.failure or device.composition
+    return DeviceView(timeline, segments, data, lines(parts.sites, SITES_SHOWN))
+
+
+def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
+    """Return a timeline's data, in bins as fine as the room allows."""
+    while True:
+        text = _json(stack_data(bins, failed_event=failed_event))
+        if len(text) <= room or len(bins) < 2:
+            return text
+        bins = bins.coarser(2)
+
+
+def _json(document: dict[str, Any]) -> Markup:
+    """Return JSON that cannot end the element it stands in."""
+    return Markup(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 - no tag can begin

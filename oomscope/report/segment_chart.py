@@ -1,0 +1,290 @@
+"""The segments of the allocator, drawn to scale as one strip that is folded into lines like text.
+
+Equal areas are equal bytes. Segments with most unused bytes come first; those too narrow to be seen are one piece at
+the end that says how many they are, and neighbours too narrow within a segment are one tile that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import numpy as np
+from markupsafe import Markup
+
+from oomscope.report.explain_words import category_text, line_text
+from oomscope.report.markup import box, figure, markup
+from oomscope.report.packed import packed
+from oomscope.report.words import count
+from oomscope.snapshot.bins import ORDER
+from oomscope.snapshot.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.sites import Site
+from oomscope.units import format_size
+
+WIDTH: Final = 1000
+"""Of a line, in the picture's units."""
+HEIGHT: Final = 20
+"""Of a line."""
+MOST_LINES: Final = 28
+NARROW: Final = 4
+"""Units below which a segment is folded."""
+TINY: Final = 0.5
+"""Units below which neighbouring blocks become one tile."""
+HATCHED: Final = 4
+"""Units between the strokes over blocks that wait for a stream."""
+CATEGORIES: Final = tuple(each.label for each in ORDER)
+GAP: Final = "gap"
+PENDING: Final = "pending"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """Neighbouring blocks drawn as one; mostly a single one."""
+
+    size: int
+    requested: int
+    free: int
+    """Bytes of it in gaps."""
+    count: int
+    """Blocks in use."""
+    category: str
+    """Of most of it; ``gap`` where it is free."""
+    is_pending: bool
+    site: Site | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A segment, or the sum of ``segments`` folded ones."""
+
+    address: int
+    """Of a single segment; 0 for a sum."""
+    size: int
+    unused: int
+    kind: str
+    stream: int
+    segments: int
+    tiles: tuple[Tile, ...]
+
+    def __str__(self) -> str:
+        if self.segments > 1:
+            many = count(self.segments, f"{self.kind} segment")
+            return f"{many} too narrow to draw, together {format_size(self.size)}, {format_size(self.unused)} unused"
+        stream = f", stream {self.stream:#x}" if self.stream else ""
+        return f"segment of {format_size(self.size)} ({self.kind}{stream}), {format_size(self.unused)} unused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """Pieces one after another, and where the strip is folded."""
+
+    line_bytes: int
+    lines: int
+    pieces: tuple[Piece, ...]
+    totals: dict[str, int]
+    """Bytes that blocks of each category occupy, those that wait for a stream (``pending``) and those free (``gap``);
+    together what is reserved."""
+
+    def boxes(self, at: int, size: int) -> Iterator[tuple[int, float, float]]:
+        """Yield the parts of ``size`` bytes from ``at``, one a line: the line, and from where to where on it."""
+        end = at + size
+        while at < end:
+            line = at // self.line_bytes
+            stop = min(end, (line + 1) * self.line_bytes)
+            left, right = ((each - line * self.line_bytes) * WIDTH / self.line_bytes for each in (at, stop))
+            yield line, left, right
+            at = stop
+
+    def caption(self) -> str:
+        """Return how it is read."""
+        text = f"A line is {format_size(self.line_bytes)}; an upright stroke begins a segment, most unused bytes first."
+        folded = next((piece for piece in self.pieces if piece.segments > 1), None)
+        return f"{text} At the end {folded}." if folded else text
+
+
+def strip_of(plan: FloorPlan) -> Strip:
+    """Lay out ``plan``."""
+    total = max(1, plan.reserved_bytes)
+    lines = min(MOST_LINES, max(1, len(plan.segments)))
+    line_bytes = -(-total // lines)
+    narrow = NARROW * line_bytes / WIDTH
+    wide = [segment for segment in plan.segments if segment.size >= narrow]
+    rest = [segment for segment in plan.segments if segment.size < narrow]
+    pieces = [_piece(segment, TINY * line_bytes / WIDTH) for segment in wide]
+    if len(rest) == 1:
+        pieces.append(_piece(rest[0], TINY * line_bytes / WIDTH))
+    elif rest:
+        pieces.append(_folded(rest))
+    return Strip(line_bytes=line_bytes, lines=lines, pieces=tuple(pieces), totals=_totals(plan))
+
+
+def _totals(plan: FloorPlan) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for block in (block for segment in plan.segments for block in segment.blocks):
+        name = PENDING if block.is_pending else block.category or GAP
+        totals[name] = totals.get(name, 0) + block.size
+    return totals
+
+
+def _piece(segment: PlacedSegment, tiny: float) -> Piece:
+    return Piece(
+        address=segment.address,
+        size=segment.size,
+        unused=segment.unused,
+        kind=f"{segment.segment_type}{', private pool' if segment.is_private else ''}",
+        stream=segment.stream,
+        segments=1,
+        tiles=tuple(_tile(run) for run in _runs(segment.blocks, tiny)),
+    )
+
+
+def _runs(blocks: Sequence[PlacedBlock], tiny: float) -> Iterator[list[PlacedBlock]]:
+    """Yield each block by itself, and neighbours that are tiny together."""
+    run: list[PlacedBlock] = []
+    for block in blocks:
+        if run and sum(each.size for each in run) + block.size > tiny:
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
+
+
+def _tile(run: Sequence[PlacedBlock]) -> Tile:
+    largest = max(run, key=lambda block: block.size)
+    return Tile(
+        size=sum(block.size for block in run),
+        requested=sum(block.requested for block in run),
+        free=sum(block.size for block in run if not block.category),
+        count=sum(bool(block.category) for block in run),
+        category=largest.category or GAP,
+        is_pending=largest.is_pending,
+        site=largest.site,
+    )
+
+
+def _folded(segments: Sequence[PlacedSegment]) -> Piece:
+    """Return many segments as one piece with a tile for each category and one for what is free."""
+    groups: dict[tuple[str, bool], list[PlacedBlock]] = {}
+    for segment in segments:
+        for block in segment.blocks:
+            groups.setdefault((block.category or GAP, block.is_pending), []).append(block)
+    tiles = [
+        Tile(
+            size=sum(block.size for block in blocks),
+            requested=sum(block.requested for block in blocks),
+            free=sum(block.size for block in blocks) if category == GAP else 0,
+            count=0 if category == GAP else len(blocks),
+            category=category,
+            is_pending=is_pending,
+            site=None,
+        )
+        for (category, is_pending), blocks in groups.items()
+    ]
+    return Piece(
+        address=0,
+        size=sum(segment.size for segment in segments),
+        unused=sum(segment.unused for segment in segments),
+        kind=" and ".join(sorted({segment.segment_type for segment in segments}, reverse=True)),
+        stream=-1,
+        segments=len(segments),
+        tiles=tuple(sorted(tiles, key=lambda tile: -tile.size)),
+    )
+
+
+def segment_chart(strip: Strip, name: str, *, table: str, when: str) -> Markup:
+    """Return the map as a figure.
+
+    Args:
+        strip: what is drawn.
+        name: id of the element that says what the tiles are.
+        table: id of the table in which a code line is looked up.
+        when: the moment, in words.
+    """
+    chart = figure("segments", f"Segments {when}, to scale")
+    chart.set("data-segments", name)
+    chart.set("data-table", table)
+    map_box = box(chart, "map", tag="div", height=f"{strip.lines * HEIGHT}px")
+    size = f"0 0 {WIDTH} {strip.lines * HEIGHT}"
+    svg = ET.SubElement(map_box, "svg", viewBox=size, preserveAspectRatio="none", role="presentation")
+    shapes: dict[str, list[str]] = {}
+    walls: list[str] = []
+    hatching: list[str] = []
+    at = 0
+    for piece in strip.pieces:
+        walls.append(_wall(at, strip.line_bytes))
+        for tile in piece.tiles:
+            shapes.setdefault(tile.category, []).extend(_shapes(strip, at, tile.size))
+            if tile.is_pending:
+                hatching.extend(_hatching(at, tile.size, strip.line_bytes))
+            at += tile.size
+    walls.append(_wall(at, strip.line_bytes))
+    for category in (GAP, *CATEGORIES):
+        if category in shapes:
+            ET.SubElement(svg, "path", {"class": f"fill {category}", "d": "".join(shapes[category])})
+    ET.SubElement(svg, "path", {"class": "hatch", "d": "".join(hatching)})
+    ET.SubElement(svg, "path", {"class": "walls", "d": "".join(walls)})
+    line = box(chart, "readout soft", strip.caption(), tag="p")
+    line.set("aria-live", "polite")
+    _legend(chart, strip.totals)
+    return markup(chart)
+
+
+def segment_data(strip: Strip) -> dict[str, Any]:
+    """Return what the script says of each tile, as JSON values."""
+    sites: dict[Site | None, int] = {None: 0}
+    tiles = [(number, tile) for number, piece in enumerate(strip.pieces) for tile in piece.tiles]
+    names = (GAP, *CATEGORIES)
+    rows = [
+        (
+            number,
+            tile.size,
+            tile.requested,
+            tile.free,
+            tile.count,
+            names.index(tile.category),
+            int(tile.is_pending),
+            sites.setdefault(tile.site, len(sites)),
+        )
+        for number, tile in tiles
+    ]
+    return {
+        "lineBytes": strip.line_bytes,
+        "lines": strip.lines,
+        "categories": [category_text(name) for name in names],
+        "sites": ["" if site is None else line_text(site) for site in sites],
+        "pieces": [str(piece) for piece in strip.pieces],
+        "addresses": [hex(piece.address) if piece.address else "" for piece in strip.pieces],
+        **packed(list(np.array(rows, dtype=np.int64).reshape(-1, 8).T)),
+    }
+
+
+def _shapes(strip: Strip, at: int, size: int) -> Iterator[str]:
+    """Yield a path for each part of ``size`` bytes from ``at``."""
+    for line, left, right in strip.boxes(at, size):
+        yield f"M{left:.2f},{line * HEIGHT + 2}H{right:.2f}v{HEIGHT - 4}H{left:.2f}z"
+
+
+def _wall(at: int, line_bytes: int) -> str:
+    """Draw where a segment begins."""
+    return f"M{at % line_bytes * WIDTH / line_bytes:.2f},{at // line_bytes * HEIGHT + 1}v{HEIGHT - 2}"
+
+
+def _hatching(at: int, size: int, line_bytes: int) -> Iterator[str]:
+    """Yield upright strokes over the boxes of ``size`` bytes from ``at``."""
+    end, step = at + size, max(1, HATCHED * line_bytes // WIDTH)
+    for stroke in range(at + step // 2, end, step):
+        x = stroke % line_bytes * WIDTH / line_bytes
+        yield f"M{x:.2f},{stroke // line_bytes * HEIGHT + 2}v{HEIGHT - 4}"
+
+
+def _legend(chart: ET.Element, totals: dict[str, int]) -> None:
+    """Name the colours, with the bytes that blocks of each occupy."""
+    legend = box(chart, "legend", tag="div")
+    said = {GAP: "free", PENDING: "waiting for a stream"}
+    for name in (*CATEGORIES, PENDING, GAP):
+        if totals.get(name):
+            key = box(legend, f"key {name}", said.get(name, category_text(name)) + " ")
+            box(key, "size", format_size(totals[name]))
