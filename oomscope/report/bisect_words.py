@@ -73,13 +73,14 @@ def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
     """Return live and reserved bytes of the last good and the first bad probe, in words."""
     if result.last_good is None or result.first_bad is None:
         return []
-    before, after = bytes_of(result.last_good.result), bytes_of(result.first_bad.result)
+    probes = (result.last_good.result, result.first_bad.result)
+    before, after = (bytes_of(probe) for probe in probes)
     if before is None or after is None:
         return []
-    return [
-        ("Live", _change(before.live_bytes, after.live_bytes)),
-        ("Reserved", _change(before.reserved_bytes, after.reserved_bytes)),
-    ]
+    reserved = _change(before.reserved_bytes, after.reserved_bytes)
+    if any(probe.demand_peak for probe in probes):
+        reserved += ", on a card without a limit"
+    return [("Live", _change(before.live_bytes, after.live_bytes)), ("Reserved", reserved)]
 
 
 def _change(before: int, after: int) -> str:

@@ -11,7 +11,7 @@ from oomscope.bisect.result import StepRow, Suspect
 from oomscope.report import bisect_words
 from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
 from oomscope.report.console import result_console, show
-from tests.unit.report import searches
+from tests.unit.report import results, searches
 
 
 def rendered(report) -> str:
@@ -181,3 +181,10 @@ def test_every_outcome_fits_a_narrow_terminal(result) -> None:
     console = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
     show(console, bisect_report(result))
     assert max(len(line) for line in console.file.getvalue().splitlines()) <= 60
+
+
+def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -> None:
+    assert dict(bisect_words.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
+    whole = replace(searches.COMMITS.first_bad.result, demand_peak=results.PEAK)
+    search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=whole))
+    assert dict(bisect_words.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
