@@ -47,6 +47,8 @@ def status_text(device: DeviceExplanation) -> str:
         text = f"{what} asking for {format_size(verdict.requested_bytes)}"
         place = device.failed_at
         return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
+    if verdict.kind != "headroom":
+        return f"WOULD NOT FIT on this card: {format_size(verdict.live_requested_bytes)} live at most"
     if device.shows_end_only:
         return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
     return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} live at most"

@@ -27,13 +27,15 @@ from oomscope.snapshot.explanation import (
     Place,
     PoolBytes,
 )
-from oomscope.snapshot.headroom import headroom_without_card
+from oomscope.snapshot.headline import headroom_headline
+from oomscope.snapshot.headroom import headroom_without_card, on_another_card
 from oomscope.snapshot.inferred import with_moments
 from oomscope.snapshot.iterations import Iterations, iterations_of
-from oomscope.snapshot.pins import pins_of
+from oomscope.snapshot.pins import Pins, pins_of
 from oomscope.snapshot.recording import Recording, recording_of
 from oomscope.snapshot.segment_map import SegmentMap, segments_after
 from oomscope.snapshot.sites import Site, site_of
+from oomscope.snapshot.smaller_card import CutShort, cut_short_on
 from oomscope.snapshot.suspects import suspects_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
@@ -156,26 +158,44 @@ class Analysis:
     @cached_property
     def verdict(self) -> Verdict:
         """Why it failed, or what room it has."""
-        timeline = self.timeline
+        timeline, short = self.timeline, self.cut_short
         verdict = judge(
-            timeline.trace,
+            short.trace if short else timeline.trace,
             self.budget.device,
             rules=self.recording.rules,
-            segments=timeline.segments,
-            failure=failure_of(timeline.trace),
+            segments=short.segments if short else timeline.segments,
+            failure=short.failure if short else failure_of(timeline.trace),
+            demand_after=int(timeline.live.max(initial=0)) if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
         )
-        last = timeline.peak_event() if verdict.event is None else verdict.event
-        categories = composition_at(timeline, last, self.evidence).categories
+        categories = composition_at(timeline, self._last(verdict), self.evidence).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
-        shows_end_only = not (timeline.trace.action == Action.ALLOC).any()
+        return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
+
+    def _without_failure(self, verdict: Verdict) -> Verdict:
+        """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
+        highest = self.timeline.reserved_peak()
+        shows_end_only = not (self.recorded.action == Action.ALLOC).any()
         if shows_end_only:
             verdict = replace(verdict, fixes=())
+            verdict = replace(verdict, headline=headroom_headline(verdict, highest))
         if self.budget.available_bytes is None:
             when = "at the end" if shows_end_only else "at the peak"
-            headline = headroom_without_card(verdict, timeline.reserved_peak(), when=when)
-            verdict = replace(verdict, headline=headline)
-        return verdict
+            return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
+        return verdict if self.limit is None else on_another_card(verdict, highest)
+
+    def _last(self, verdict: Verdict) -> int:
+        """Return the event that a verdict is of: the peak, or the last one before the failure."""
+        if verdict.kind == "headroom" or verdict.event is None:
+            return self.timeline.peak_event()
+        return verdict.event - 1
+
+    @cached_property
+    def cut_short(self) -> CutShort | None:
+        """The recording up to where the card that the user names refuses an allocation; None where nothing fails."""
+        if self.limit is None or failure_of(self.recorded) is not None:
+            return None
+        return cut_short_on(self.budget.device, self.timeline, self.recording)
 
     def explained(self) -> DeviceExplanation:
         """Return all that is known of the device."""
@@ -183,7 +203,8 @@ class Analysis:
         event = timeline.peak_event()
         describe = self.describe
         at_peak, at_failure = self.at_peak, self.at_failure
-        failure = None if self.failure_event is None else composition_at(timeline, self.failure_event, self.evidence)
+        failed = self.failure_event is not None
+        failure = composition_at(timeline, self._last(self.verdict), self.evidence) if failed else None
         return DeviceExplanation(
             index=trace.device,
             events=len(trace),
@@ -199,8 +220,9 @@ class Analysis:
             end=_instant(timeline, self._segments_after(len(trace) - 1)),
             verdict=self.verdict,
             composition=composition_at(timeline, event, self.evidence),
-            pins=pins_of(timeline, at_failure or at_peak, describe) if (at_failure or at_peak).is_known else None,
+            pins=self._pins(at_failure or at_peak),
             failure=failure,
+            is_predicted=self.cut_short is not None,
             failed_at=None if self.failure_event is None else _place(timeline, self.failure_event, describe),
             pending=tuple(_pending(timeline, event, describe)),
             pools=tuple(_pools(timeline)),
@@ -226,8 +248,14 @@ class Analysis:
 
     @cached_property
     def at_failure(self) -> SegmentMap | None:
-        """Segments and blocks at the failed allocation; None where none failed."""
-        return None if self.failure_event is None else self._segments_after(self.failure_event)
+        """Segments and blocks at the failed allocation; None where none failed on the recorded card."""
+        if self.failure_event is None or self.cut_short is not None:
+            return None
+        return self._segments_after(self.failure_event)
+
+    def _pins(self, here: SegmentMap) -> Pins | None:
+        """Return what pins segments; on a smaller card they would lie otherwise, and it is not told."""
+        return pins_of(self.timeline, here, self.describe) if here.is_known and self.cut_short is None else None
 
     def _segments_after(self, event: int) -> SegmentMap:
         return segments_after(self.timeline, event, self.recording.rules.settings())

@@ -121,6 +121,8 @@ class DeviceExplanation:
     failure: Composition | None
     """At the failed allocation; None where none failed."""
     failed_at: Place | None
+    is_predicted: bool
+    """The failure is that of a replay on the card that the user named; the recorded job did not fail."""
     pins: Pins | None
     """At the failed allocation, else at the peak; None where the segments of then cannot be recovered."""
     pending: tuple[PendingBytes, ...]
@@ -197,6 +199,7 @@ class DeviceExplanation:
             return None
         return {
             "event": self.failure.event,
+            "is_predicted": self.is_predicted,
             "place": asdict(self.failed_at),
             "requested_bytes": self.failure.bytes,
             "categories": [asdict(row) for row in self.failure.categories],

@@ -1,6 +1,8 @@
-"""The one sentence on a run in which nothing failed and of whose card nothing is known: how much of it is overhead."""
+"""The one sentence on a run in which nothing failed, where its own card is unknown or another one is asked about."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from oomscope.snapshot.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import Verdict
@@ -32,3 +34,29 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
         where = f", most of it from {verdict.leak.site}" if verdict.leak.site else ""
         clauses.append(f"live memory grows {format_size(verdict.leak.bytes_per_iteration)} an iteration{where}")
     return "; ".join(clauses)
+
+
+def on_another_card(verdict: Verdict, highest: ReservedPeak) -> Verdict:
+    """Return a verdict of headroom as it is on a card that the user names, where it says something else there.
+
+    More live bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than the
+    card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
+
+    Args:
+        verdict: the verdict, at the peak of live bytes; its fixes were replayed on that card.
+        highest: where the allocator held most, on the recorded card.
+    """
+    live, available = verdict.live_requested_bytes, verdict.available_bytes
+    if live > available:
+        text = f"{format_size(live)} live at most, of {format_size(available)} available; no packing could serve that"
+        return replace(verdict, kind="capacity", event=None, headline=text)
+    if highest.reserved_bytes <= available or not verdict.fixes:
+        return verdict
+    replayed = verdict.fixes[0]
+    times = "once" if replayed.retries == 1 else f"{replayed.retries:,} times"
+    text = (
+        f"No allocation would fail: {format_size(live)} live at most, and at most "
+        f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available, instead of "
+        f"{format_size(highest.reserved_bytes)} as recorded, since the allocator would release cached memory {times}"
+    )
+    return replace(verdict, headline=text)

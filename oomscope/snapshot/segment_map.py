@@ -67,7 +67,7 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
     row_at = dict(zip(table.address[active].tolist(), active.tolist(), strict=True))
     if timeline.segments is not None and np.isin(timeline.trace.action[event + 1 :], UNTOUCHED).all():
         return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_known=True, is_exact=True)
-    rest = Timeline(_after(timeline.trace, event), timeline.segments)
+    rest = Timeline(part_of(timeline.trace, slice(event + 1, None)), timeline.segments)
     state = recover(rest, settings)
     if state.held is None:
         return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=state.doubts)
@@ -104,8 +104,8 @@ def _with_tenant(block: Block, known: dict[int, tuple[bool, Stack]]) -> Block:
     return replace(block, state="active_pending_free" if is_pending else "active_allocated", stack=stack)
 
 
-def _after(trace: Trace, event: int) -> Trace:
-    """Return the events after ``event``."""
+def part_of(trace: Trace, chosen: slice) -> Trace:
+    """Return some consecutive events of a trace."""
     columns = ((field.name, getattr(trace, field.name)) for field in fields(trace))
-    rest: dict[str, Any] = {name: column[event + 1 :] for name, column in columns if isinstance(column, np.ndarray)}
-    return replace(trace, **rest)
+    part: dict[str, Any] = {name: column[chosen] for name, column in columns if isinstance(column, np.ndarray)}
+    return replace(trace, **part)

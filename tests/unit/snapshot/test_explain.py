@@ -86,12 +86,79 @@ def test_the_limit_that_the_user_gives_counts_before_the_file():
     assert "512.00 MiB of it outside PyTorch" in device.available_source
 
 
-def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
-    job = Training()
+def trained(**how) -> Training:
+    job = Training(**how)
     job.build()
     for _ in range(3):
         job.step()
-    device = explained(job)
+    return job
+
+
+def test_a_smaller_card_shows_where_the_job_would_have_failed():
+    job = trained()
+    device = explained(job, limit=160 * MiB)
+    assert device.is_predicted
+    event = device.verdict.event
+    assert device.failure is not None
+    assert device.verdict.live_requested_bytes == job.timeline().live[event - 1] == device.failure.bytes
+    assert device.verdict.requested_bytes == job.trace().size[event]
+    assert device.pins is None
+    small = Training(160 * MiB)
+    small.build()
+    with pytest.raises(AssertionError):
+        small.step()
+    really = explained(small).verdict
+    assert (device.verdict.kind, device.verdict.live_requested_bytes) == (really.kind, really.live_requested_bytes)
+    assert device.verdict.gaps == really.gaps
+
+
+def test_fragmentation_on_a_smaller_card_says_that_the_job_needs_more_later():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(700 * MiB)
+    device = explained(machine, limit=GiB)
+    assert device.is_predicted
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.tags == ("later: capacity",)
+
+
+def fill(machine: Machine) -> None:
+    """Leave blocks of 30 MiB in the middle of segments of 200 MiB, and then ask for 300 MiB."""
+    for address in [machine.alloc(200 * MiB) for _ in range(4)]:
+        machine.free(address)
+    for index, address in enumerate([machine.alloc(30 * MiB) for _ in range(24)]):
+        if index % 6 != 2:
+            machine.free(address)
+    machine.alloc(300 * MiB)
+
+
+def test_a_card_smaller_than_what_was_reserved_may_do():
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.alloc(800 * MiB)
+    device = explained(machine, limit=GiB)
+    assert not device.is_predicted
+    assert device.verdict.kind == "headroom"
+    assert "No allocation would fail: 800.00 MiB live at most" in device.verdict.headline
+    assert "would release cached memory once" in device.verdict.headline
+
+
+def test_a_card_smaller_than_what_is_live_is_capacity_even_where_no_event_can_be_named():
+    machine = Machine(GiB)
+    machine.alloc(300 * MiB)
+    bare = replace(Training().trace(), missing=("trace",))
+    snapshot = Snapshot(segments=machine.segments(), traces=(bare,))
+    [device] = explain(snapshot, file="snap.pickle", limit=200 * MiB).devices
+    assert device.verdict.kind == "capacity"
+    assert device.verdict.event is None
+    assert device.failure is None
+    [device] = explain(snapshot, file="snap.pickle", limit=GiB).devices
+    assert device.verdict.kind == "headroom"
+    assert "expandable" not in device.verdict.headline, "nothing was replayed"
+
+
+def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
+    device = explained(trained())
     document = device.to_json()
     assert device.verdict.kind == "headroom"
     assert document["available_bytes"] is None
