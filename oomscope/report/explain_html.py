@@ -14,19 +14,22 @@ from oomscope.report.html import render
 from oomscope.report.markup import Level
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
-from oomscope.report.segment_chart import segment_chart, segment_data, strip_of
+from oomscope.report.segment_chart import TINY, WIDTH, segment_chart, segment_data, strip_of
 from oomscope.report.stack_chart import stack_chart, stack_data
 from oomscope.snapshot.bins import Bins
 from oomscope.snapshot.drawing import Drawing
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.floor_plan import FloorPlan
 from oomscope.snapshot.rank_set import RankSet
 
 SITES_SHOWN: Final = 300
 """Lines of a device; what is beyond is one row, so that the sum holds."""
 SHOWN: Final = 20
 """Rows of the other tables."""
-ROOM: Final = 560 * 1024
-"""Bytes of a page that its timelines may take, all devices together."""
+TIMELINE_ROOM: Final = 600 * 1024
+"""Bytes of a page that the data of its timelines may take, all devices together."""
+SEGMENTS_ROOM: Final = 240 * 1024
+"""The same of its maps of segments."""
 
 
 class DeviceView(NamedTuple):
@@ -47,9 +50,8 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
         drawings: the pictures, one for each device of the explanation that is shown.
     """
     explanation = found.worst if isinstance(found, RankSet) else found
-    room = ROOM // max(1, len(drawings))
     views = [
-        _view(device, drawing, number, room)
+        _view(device, drawing, number, len(drawings))
         for number, (device, drawing) in enumerate(zip(explanation.devices, drawings, strict=True), start=1)
     ]
     return render(
@@ -65,8 +67,8 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
     )
 
 
-def _view(device: DeviceExplanation, drawing: Drawing, number: int, room: int) -> DeviceView:
-    """Return the pictures of a device under element ids that end in ``number``."""
+def _view(device: DeviceExplanation, drawing: Drawing, number: int, devices: int) -> DeviceView:
+    """Return the pictures of one of ``devices`` devices under element ids that end in ``number``."""
     data: dict[str, Markup] = {}
     timeline = segments = None
     table = f"sites-{number}"
@@ -74,11 +76,10 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, room: int) -
     failed = device.failure.event if device.failure and device.failure.event >= 0 else None
     if len(drawing.bins) > 1:
         timeline = stack_chart(drawing.bins, f"timeline-{number}", table=table, level=level, failed_event=failed)
-        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, room)
+        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, TIMELINE_ROOM // devices)
     if drawing.plan and drawing.plan.segments:
-        strip = strip_of(drawing.plan)
-        segments = segment_chart(strip, f"segments-{number}", table=table, when=explain_words.when_text(device))
-        data[f"segments-{number}"] = _json(segment_data(strip))
+        name = f"segments-{number}"
+        segments, data[name] = _map(drawing.plan, name, table, device, SEGMENTS_ROOM // devices)
     parts = device.failure or device.composition
     return DeviceView(timeline, segments, data, lines(parts.sites, SITES_SHOWN))
 
@@ -90,6 +91,18 @@ def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
         if len(text) <= room or len(bins) < 2:
             return text
         bins = bins.coarser(2)
+
+
+def _map(plan: FloorPlan, name: str, table: str, device: DeviceExplanation, room: int) -> tuple[Markup, Markup]:
+    """Return the map of segments and its data, with tiles as small as the room allows."""
+    tiny = TINY
+    while True:
+        strip = strip_of(plan, tiny)
+        chart = segment_chart(strip, name, table=table, when=explain_words.when_text(device))
+        text = _json(segment_data(strip))
+        if len(chart) + len(text) <= room or tiny > WIDTH:
+            return chart, text
+        tiny *= 2
 
 
 def _json(document: dict[str, Any]) -> Markup:

@@ -40,7 +40,7 @@ COLOURS: Final = {
     "temporary": "#c9473e",
     "unknown": "#9aa1ab",
     PENDING: "#5b6472",
-    GAP: "#e9ebee",
+    GAP: "#dde1e7",
 }
 """As in ``templates/explain.css``."""
 INK: Final = "#1d2129"

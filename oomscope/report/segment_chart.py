@@ -104,18 +104,18 @@ class Strip:
         return f"{text} At the end {folded}." if folded else text
 
 
-def strip_of(plan: FloorPlan) -> Strip:
-    """Lay out ``plan``."""
+def strip_of(plan: FloorPlan, tiny: float = TINY) -> Strip:
+    """Lay out ``plan``; neighbouring blocks that are narrower than ``tiny`` units together are one tile."""
     total = max(1, plan.reserved_bytes)
     lines = min(MOST_LINES, max(1, len(plan.segments)))
     line_bytes = -(-total // lines)
     narrow = NARROW * line_bytes / WIDTH
     wide = [segment for segment in plan.segments if segment.size >= narrow]
     rest = [segment for segment in plan.segments if segment.size < narrow]
-    pieces = [_piece(segment, TINY * line_bytes / WIDTH) for segment in wide]
     if len(rest) == 1:
-        pieces.append(_piece(rest[0], TINY * line_bytes / WIDTH))
-    elif rest:
+        wide, rest = [*wide, *rest], []
+    pieces = [_piece(segment, tiny * line_bytes / WIDTH) for segment in wide]
+    if rest:
         pieces.append(_folded(rest))
     return Strip(line_bytes=line_bytes, lines=lines, pieces=tuple(pieces), totals=_totals(plan))
 

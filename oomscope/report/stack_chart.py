@@ -61,6 +61,8 @@ def stack_chart(bins: Bins, name: str, *, table: str, level: Level | None, faile
         left=share((peak + 0.5) * drawn.per_bin, bins.total),
         bottom=share(int(drawn.all_live[peak]), top),
     )
+    if failed_event is not None:
+        box(plot, "failed", left=share(failed_event + 0.5, bins.total))
     ends = box(frame, "ends", tag="div")
     box(ends, "end", "event 0")
     if level and not on_scale:

@@ -9,6 +9,7 @@ Charts.start("timeline", (figure, data, columns) => {
   const [firstEnd, lastEnd] = [figure.querySelector(".end:first-child"), figure.querySelector(".end:last-child")];
   const fills = [...plot.querySelectorAll(".fill")].reverse();
   const level = plot.querySelector(".level");
+  const failed = plot.querySelector(".failed");
   const mark = plot.querySelector(".peak");
   const bins = event.length;
   const total = Float64Array.from(event, (_, bin) => live.reduce((sum, curve) => sum + curve[bin], 0));
@@ -60,6 +61,11 @@ Charts.start("timeline", (figure, data, columns) => {
     mark.hidden = !onView;
     mark.style.left = `${(100 * (columnOf(peak) + 0.5)) / count}%`;
     mark.style.bottom = `${(100 * total[peak]) / top}%`;
+    if (failed) {
+      const bin = binOf(data.failed);
+      failed.hidden = bin < from || bin >= to;
+      failed.style.left = `${(100 * (columnOf(bin) + 0.5)) / count}%`;
+    }
     for (const button of figure.querySelectorAll("button[data-do=out], button[data-do=reset]")) button.disabled = all;
     figure.querySelector("button[data-do=in]").disabled = to - from <= 2;
     figure.dataset.from = event[from];

@@ -1,0 +1,40 @@
+"""The picture of an explained snapshot, and the one line where it cannot be drawn."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from oomscope.errors import UsageError
+from oomscope.report import explain_png
+from oomscope.snapshot.bins import Bins
+
+from . import drawn
+
+
+def test_a_picture_has_a_panel_for_the_timeline_and_one_for_the_segments():
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    found, drawings = drawn.explained(drawn.failing())
+    both = explain_png.explain_picture(found, drawings)
+    assert both.startswith(b"\x89PNG")
+    only = explain_png.explain_picture(found, [replace(drawings[0], plan=None)])
+    width, height = (int.from_bytes(both[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (int.from_bytes(only[16:20], "big"), 2 * int.from_bytes(only[20:24], "big"))
+
+
+def test_nothing_to_draw_is_said():
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    found, (drawing,) = drawn.explained(drawn.failing())
+    empty = Bins(**{name: value[:0] if hasattr(value, "ndim") else value for name, value in vars(drawing.bins).items()})
+    with pytest.raises(UsageError, match="nothing to draw"):
+        explain_png.explain_picture(found, [replace(drawing, bins=empty, plan=None)])
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(explain_png, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="needs matplotlib") as refused:
+        explain_png.require_matplotlib()
+    assert "pip install 'oomscope[plots]'" in str(refused.value)
+    assert importlib.util.find_spec is not explain_png.find_spec
