@@ -128,9 +128,13 @@ def _largest(curve: Indices, per_bin: int) -> Indices:
 
 
 def _sites(timeline: Timeline, events: Indices) -> tuple[tuple[Site | None, ...], Indices]:
-    """Return the distinct lines that ``events`` are of, and which of them each is of."""
+    """Return the distinct lines that ``events`` are of, and which of them each is of.
+
+    What was allocated in backward is of the forward line that caused it, where that is known.
+    """
     trace = timeline.trace
-    stacks, stack = np.unique(trace.stack_id[events], return_inverse=True)
+    forward = trace.forward_stack_id[events]
+    stacks, stack = np.unique(np.where(forward > 0, forward, trace.stack_id[events]), return_inverse=True)
     numbers: dict[Site | None, int] = {}
     of_stack = [numbers.setdefault(site_of(trace.stacks[each]), len(numbers)) for each in stacks.tolist()]
     return tuple(numbers), np.array(of_stack, dtype=np.int64)[stack.reshape(-1)]

@@ -33,9 +33,10 @@ Charts.start("timeline", (figure, data, columns) => {
   let [from, to] = [0, bins]; // the bins in view
   let shown = []; // of each column: its first bin, the bin that stands for it, the most reserved
   let held = null; // the bin that a click holds
+  let magnified = false; // the axis begins below what is live in view, not at zero
   let at = peak; // the bin that is told of
 
-  const columnOf = (bin) => Math.floor(((bin - from) * shown.length) / (to - from));
+  const columnOf = (bin) => Math.ceil(((bin - from + 1) * shown.length) / (to - from)) - 1;
 
   const draw = () => {
     const count = Math.min(to - from, Math.max(100, Math.round(plot.clientWidth)));
@@ -45,22 +46,25 @@ Charts.start("timeline", (figure, data, columns) => {
       return { first, bin: highest(first, end), reserved: most(first, end) };
     });
     const all = to - from === bins;
-    const top = all ? Number(plot.dataset.top) : Math.max(1, ...shown.map((column) => column.reserved), ...shown.map(({ bin }) => total[bin]));
+    const totals = shown.map(({ bin }) => total[bin]);
+    const line = shown.map((column) => column.reserved);
+    let [floor, top] = [0, all ? Number(plot.dataset.top) : Math.max(1, ...line, ...totals)];
+    if (magnified) [floor, top] = near(Math.min(...totals), Math.max(1, ...totals));
     const x = (column) => ((column * 1000) / count).toFixed(1);
-    const y = (value) => (1000 * (1 - value / top)).toFixed(1);
+    const height = (value) => (value - floor) / (top - floor);
+    const y = (value) => Math.max(-1000, Math.min(1000, 1000 * (1 - height(value)))).toFixed(1);
     const steps = (values) => values.map((value, column) => `V${y(value)}H${x(column + 1)}`).join("");
     const sums = new Float64Array(count);
     live.forEach((curve, index) => {
       shown.forEach(({ bin }, column) => { sums[column] += curve[bin]; });
       fills[index].setAttribute("d", `M0,1000${steps([...sums])}V1000Z`);
     });
-    const line = shown.map((column) => column.reserved);
     plot.querySelector(".reserved").setAttribute("d", `M0,${y(line[0])}${steps(line)}`);
-    drawAxis(top);
+    drawAxis(floor, top, height);
     const onView = peak >= from && peak < to;
     mark.hidden = !onView;
     mark.style.left = `${(100 * (columnOf(peak) + 0.5)) / count}%`;
-    mark.style.bottom = `${(100 * total[peak]) / top}%`;
+    mark.style.bottom = `${100 * height(total[peak])}%`;
     if (failed) {
       const bin = binOf(data.failed);
       failed.hidden = bin < from || bin >= to;
@@ -73,22 +77,40 @@ Charts.start("timeline", (figure, data, columns) => {
     tell(at);
   };
 
-  const drawAxis = (top) => {
-    const grids = Charts.ticks(top).map((tick) => {
+  // An axis for small changes on a high level: what lies below `floor` is cut off, which the ends of the axis say.
+  const near = (low, high) => {
+    const margin = Math.max(1, (high - low) / 10);
+    return [Math.max(0, low - margin), high + margin];
+  };
+
+  const drawAxis = (floor, top, height) => {
+    const ticks = floor ? [0, 0.25, 0.5, 0.75, 1].map((part) => floor + part * (top - floor)) : Charts.ticks(top);
+    const grids = ticks.map((tick) => {
       const line = Object.assign(document.createElement("span"), { className: "grid" });
-      line.style.bottom = `${(100 * tick) / top}%`;
-      line.append(Object.assign(document.createElement("span"), { className: "tick", textContent: tick ? Charts.size(tick, 1) : "0" }));
+      line.style.bottom = `${100 * height(tick)}%`;
+      const textContent = tick ? Charts.size(tick, floor ? 2 : 1) : "0";
+      line.append(Object.assign(document.createElement("span"), { className: "tick", textContent }));
       return line;
     });
     plot.querySelector(".grids").replaceChildren(...grids);
     if (level) {
-      level.hidden = Number(level.dataset.bytes) > top;
-      level.style.bottom = `${(100 * level.dataset.bytes) / top}%`;
+      level.hidden = level.dataset.bytes > top || level.dataset.bytes < floor;
+      level.style.bottom = `${100 * height(level.dataset.bytes)}%`;
     }
     firstEnd.textContent = `event ${event[from].toLocaleString("en")}`;
     const behind = Math.round(((to - from) * data.perBin) / shown.length);
     const each = behind > 1 ? `, about ${behind.toLocaleString("en")} events a column` : "";
-    lastEnd.textContent = `event ${event[to - 1].toLocaleString("en")}${each}`;
+    const cut = floor ? `, what lies below ${Charts.size(floor)} is cut off` : "";
+    lastEnd.textContent = `event ${event[to - 1].toLocaleString("en")}${each}${cut}`;
+  };
+
+  // What a single event did, where a bin is one.
+  const change = (bin) => {
+    if (data.perBin > 1 || bin === 0) return "";
+    const signed = (bytes) => `${bytes > 0 ? "+" : ""}${Charts.size(bytes)}`;
+    const index = live.findIndex((curve) => curve[bin] !== curve[bin - 1]);
+    if (index >= 0) return `${signed(live[index][bin] - live[index][bin - 1])} ${data.categories[index]}`;
+    return reserved[bin] === reserved[bin - 1] ? "" : `${signed(reserved[bin] - reserved[bin - 1])} reserved`;
   };
 
   const tell = (bin) => {
@@ -100,6 +122,7 @@ Charts.start("timeline", (figure, data, columns) => {
       `event ${event[bin].toLocaleString("en")}${bin === peak ? ", the peak" : ""}${bin === held ? ", held" : ""}`,
       time[bin] >= 0 ? `${(time[bin] / 1e6).toFixed(6)} s` : "",
       data.moments[moment[bin]],
+      change(bin),
       `${Charts.size(total[bin])} live of ${Charts.size(reserved[bin])} reserved`,
     ];
     const text = parts.filter(Boolean).join(" · ");
@@ -140,6 +163,11 @@ Charts.start("timeline", (figure, data, columns) => {
     in: () => zoom(0.5),
     out: () => zoom(2),
     reset: () => look(0, bins),
+    magnify: ({ currentTarget }) => {
+      magnified = !magnified;
+      currentTarget.setAttribute("aria-pressed", magnified);
+      draw();
+    },
   };
   for (const button of figure.querySelectorAll("button[data-do]")) {
     button.addEventListener("click", actions[button.dataset.do]);

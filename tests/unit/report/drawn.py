@@ -14,8 +14,7 @@ from oomscope.snapshot.explain import analyse, explanation_of
 from oomscope.snapshot.explanation import Explanation
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB
-
-from ..snapshot.machine import Machine
+from tests.unit.snapshot.machine import Machine
 
 EVIL = "</script><script>alert('x')</script>"
 

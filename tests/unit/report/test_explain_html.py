@@ -1,4 +1,4 @@
-"""The page of an explained snapshot: whole without a script, and with one a timeline that finds what it is asked for."""
+"""The page of an explained snapshot: whole without a script, and with one a timeline that finds what is asked for."""
 
 from __future__ import annotations
 
@@ -137,6 +137,10 @@ const drive = () => {
   found.failure = said();
   press("Escape");
   button("peak");
+  button("in");
+  button("in");
+  button("magnify");
+  found.magnified = [...figure.querySelectorAll(".tick")].map((tick) => tick.textContent);
   figure.querySelector("button.find").click();
   found.rows = document.querySelector("#sites-1 [data-rows]").textContent;
   found.searched = document.querySelector("input[type=search]").value;
@@ -171,12 +175,14 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
     assert found["whole"] == [0, last]
     assert found["peak"]["now"] == str(device.peak.event)
     assert f"event {device.peak.event}, the peak, held" in found["peak"]["said"]
+    assert "+5.00 MiB activation" in found["peak"]["said"]
     assert "…/ada/project/model.py:12 forward" in found["peak"]["said"]
     assert found["dragged"] == pytest.approx([last / 4, last / 2], abs=2)
     low, high = found["closer"]
     assert high - low == pytest.approx((found["dragged"][1] - found["dragged"][0]) / 2, abs=1)
     assert found["held"].startswith("event ")
     assert int(found["stepped"]) == int(re.findall(r"\d+", found["held"])[0]) + 1
+    assert "0" not in found["magnified"]
     assert f"event {device.failure.event}, held" in found["failure"]
     assert found["searched"] == "…/ada/project/model.py:12 forward"
     assert found["rows"].startswith("1 of ")

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.snapshot.bins import bins_of
+from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.evidence import categorise
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category
+from oomscope.snapshot.trace import Action, Category, Frame
 from oomscope.units import GiB
 
 from .foreign import Training
@@ -54,3 +55,13 @@ def test_a_bin_knows_the_line_and_the_moment_of_its_event():
         moment = timeline.trace.moments[timeline.trace.moment_id[event]]
         assert bins.moments[bins.moment[index]] == (moment.iteration, moment.phase)
         assert bins.time_us[index] == timeline.trace.time_us[event] - timeline.trace.time_us[0]
+
+
+def test_what_backward_allocates_is_of_the_forward_line_behind_it():
+    builder = TraceBuilder()
+    forward, backward = ((Frame("model.py", line, name),) for line, name in ((7, "forward"), (9, "backward")))
+    builder.event(Action.ALLOC, 512, 512, 0, 0, backward, forward_stack=forward)
+    timeline = Timeline.of(builder.build())
+    (site,) = bins_of(timeline, categorise(timeline), 1).sites
+    assert site is not None
+    assert (site.line, site.function) == (7, "forward")
