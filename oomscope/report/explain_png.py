@@ -16,7 +16,7 @@ import numpy as np
 from oomscope.errors import UsageError
 from oomscope.report import explain_words as words
 from oomscope.report.area import ticks
-from oomscope.report.segment_chart import GAP, PENDING, WIDTH, Strip, strip_of
+from oomscope.report.segment_chart import GAP, MOST_LINES, PENDING, WIDTH, Strip, strip_of
 from oomscope.snapshot.bins import Bins
 from oomscope.snapshot.drawing import Drawing
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
@@ -44,7 +44,13 @@ COLOURS: Final = {
 }
 """As in ``templates/explain.css``."""
 INK: Final = "#1d2129"
-PANEL_INCHES: Final = (11, 4.2)
+BAD: Final = "#b3362b"
+WIDE: Final = 11
+"""Inches of the picture."""
+TALL: Final = 4.2
+"""Inches of a timeline, and of a map with all lines that one may have."""
+LOW: Final = 1.4
+"""Inches of the lowest map."""
 
 
 def require_matplotlib() -> None:
@@ -69,10 +75,10 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
     panels = [panel for pair in zip(explanation.devices, drawings, strict=True) for panel in _panels(*pair)]
     if not panels:
         raise UsageError("there is nothing to draw: the file has neither events nor segments", where=explanation.file)
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width, height * len(panels)), layout="constrained")
+    heights = [_inches(what) for _, what in panels]
+    figure = Figure(figsize=(WIDE, sum(heights)), layout="constrained")
     figure.suptitle(PurePath(explanation.file).name, color=INK)
-    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, (device, what) in zip(axes, panels, strict=True):
         if isinstance(what, Bins):
             _draw_timeline(axis, device, what)
@@ -92,6 +98,10 @@ def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[DeviceExp
     return panels
 
 
+def _inches(what: Bins | Strip) -> float:
+    return max(LOW, TALL * what.lines / MOST_LINES) if isinstance(what, Strip) else TALL
+
+
 def _draw_timeline(axis: Axes, device: DeviceExplanation, bins: Bins) -> None:
     """Draw the stack, a step for each bin, and what was reserved."""
     edges = np.append(np.arange(len(bins)) * bins.per_bin, bins.total)
@@ -104,10 +114,12 @@ def _draw_timeline(axis: Axes, device: DeviceExplanation, bins: Bins) -> None:
     axis.stairs(bins.reserved, edges, baseline=None, color=INK, linewidth=1, label="reserved")
     top = max(int(below.max()), int(bins.reserved.max()))
     if device.available_bytes and device.available_bytes <= 4 * top:
-        axis.axhline(device.available_bytes, color="#b3362b", linestyle="--", linewidth=1, label="may use")
+        axis.axhline(device.available_bytes, color=BAD, linestyle="--", linewidth=1, label="may use")
         top = max(top, device.available_bytes)
+    if device.failure is not None:
+        axis.axvline(device.failure.event + 0.5, color=BAD, linestyle=":", linewidth=1.5, label="failed allocation")
     peak = f"peak {format_size(int(below[bins.peak]))} at event {int(bins.event[bins.peak]):,}"
-    axis.plot(bins.event[bins.peak], below[bins.peak], "o", color=INK, markersize=4, label=peak)
+    axis.plot(bins.event[bins.peak] + 0.5, below[bins.peak], "o", color=INK, markersize=4, label=peak)
     axis.set_yticks(ticks(top), [format_size(tick, digits=1) if tick else "0" for tick in ticks(top)])
     axis.set_xlim(0, bins.total)
     axis.set_ylim(0, top * 1.02)
@@ -135,7 +147,7 @@ def _draw_strip(axis: Axes, device: DeviceExplanation, strip: Strip) -> None:
     for wall in walls:
         line, left, _ = next(strip.boxes(wall, 1))
         axis.plot([left, left], [line + 0.05, line + 0.95], color=INK, linewidth=0.6)
-    for name, size in strip.totals.items():
+    for name, size in sorted(strip.totals.items(), key=lambda item: -item[1]):
         said = {GAP: "free", PENDING: "waiting for a stream"}.get(name, words.category_text(name))
         axis.fill_between([], [], color=COLOURS[name], label=f"{said} {format_size(size)}")
     axis.set_xlim(0, WIDTH)

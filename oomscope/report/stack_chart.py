@@ -81,7 +81,9 @@ def stack_data(bins: Bins, *, failed_event: int | None) -> dict[str, Any]:
         "total": bins.total,
         "categories": [category_text(name) for name in bins.live],
         "sites": [line_text(site) for site in bins.sites],
-        "moments": [moment_text(iteration, phase) for iteration, phase in bins.moments],
+        "moments": [
+            moment_text(iteration, phase) if phase or iteration >= 0 else "" for iteration, phase in bins.moments
+        ],
         "failed": failed_event,
         **packed(columns),
     }
