@@ -23,7 +23,7 @@ from oomscope.snapshot.floor_plan import FloorPlan
 from oomscope.snapshot.rank_set import RankSet
 
 SITES_SHOWN: Final = 300
-"""Lines of a device; what is beyond is one row, so that the sum holds."""
+"""Lines of code, all devices together; what is beyond is one row of its device, so that the sum holds."""
 SHOWN: Final = 20
 """Rows of the other tables."""
 TIMELINE_ROOM: Final = 600 * 1024
@@ -81,7 +81,7 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, devices: int
         name = f"segments-{number}"
         segments, data[name] = _map(drawing.plan, name, table, device, SEGMENTS_ROOM // devices)
     parts = device.failure or device.composition
-    return DeviceView(timeline, segments, data, lines(parts.sites, SITES_SHOWN))
+    return DeviceView(timeline, segments, data, lines(parts.sites, max(SHOWN, SITES_SHOWN // devices)))
 
 
 def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:

@@ -126,7 +126,7 @@ def _draw_timeline(axis: Axes, device: DeviceExplanation, bins: Bins) -> None:
     each = f", {bins.per_bin:,} a column: the moment of most live memory" if bins.per_bin > 1 else ""
     axis.set_xlabel(f"events{each}")
     axis.set_title(f"device {device.index}: {words.status_text(device)}", fontsize=10, loc="left")
-    _tidy(axis)
+    _tidy(axis, reverse=True)
 
 
 def _draw_strip(axis: Axes, device: DeviceExplanation, strip: Strip) -> None:
@@ -159,6 +159,7 @@ def _draw_strip(axis: Axes, device: DeviceExplanation, strip: Strip) -> None:
     _tidy(axis)
 
 
-def _tidy(axis: Axes) -> None:
-    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+def _tidy(axis: Axes, *, reverse: bool = False) -> None:
+    """Put the legend beside the panel, for a stack in its order from the top."""
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8, reverse=reverse)
     axis.spines[["top", "right"]].set_visible(False)
