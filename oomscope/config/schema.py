@@ -47,10 +47,34 @@ Size = Annotated[
 ]
 """Bytes; text such as ``80GiB`` is accepted."""
 
-RecomputeModule = Literal["core_attn", "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj"]
-OffloadModule = Literal[
-    "core_attn", "attn_proj", "expert_fc1", "moe_act", "fused_group_mlp", "attn_norm", "mlp_norm", "qkv_linear"
+RecomputeModule = Literal[
+    "core_attn",
+    "mlp",
+    "layernorm",
+    "moe",
+    "moe_act",
+    "shared_experts",
+    "mla_up_proj",
+    "gdn_norm_out",
+    "gdp_in_proj",
+    "gdp_qkv",
+    "mhc",
 ]
+OffloadModule = Literal[
+    "core_attn",
+    "attn_proj",
+    "expert_fc1",
+    "moe_act",
+    "fused_group_mlp",
+    "attn_norm",
+    "mlp_norm",
+    "qkv_linear",
+    "gdp_qkv",
+]
+CudaGraphModule = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"]
+
+
+_MLA = "Megatron-Core transformer/transformer_config.py, MLATransformerConfig"
 
 
 class Section(BaseModel):
@@ -84,6 +108,13 @@ class ModelConfig(Section):
         "rotary_base": "Megatron-Core models/gpt/gpt_model.py",
         "share_embeddings_and_output_weights": "Megatron-Core models/gpt/gpt_model.py",
         "transformer_impl": "Megatron-LM training/arguments.py",
+        "kv_lora_rank": _MLA,
+        "multi_latent_attention": _MLA,
+        "q_lora_rank": _MLA,
+        "qk_head_dim": _MLA,
+        "qk_pos_emb_head_dim": _MLA,
+        "v_head_dim": _MLA,
+        "transformer_engine_version": "Transformer Engine pytorch/__init__.py",
         "moe_imbalance_factor": "oomscope",
     }
 
@@ -135,12 +166,69 @@ class ModelConfig(Section):
     """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
     recompute of layernorm has nothing to act on in a dense model); local keeps a scratch buffer for the whole run, for
     unfused attention scores and sequence-parallel gathers."""
+    transformer_engine_version: str | None = None
+    """Version of Transformer Engine, such as ``2.10.0``; null means one that has what the configuration uses."""
+    use_transformer_engine_op_fuser: bool = False
+    """Build the MLP from Transformer Engine's fused operations; not modelled."""
+    experimental_attention_variant: str | None = None
+    """Another attention, such as gdn (gated delta net); not modelled."""
+    enable_mhc_connections: bool = False
+    """Hyper-connections in place of the residual stream; not modelled."""
+    mtp_num_layers: Count | None = None
+    """Layers of multi-token prediction; not modelled."""
+    multi_latent_attention: bool = False
+    """Project queries, keys and values up from low-rank latents (MLA, DeepSeek-V2)."""
+    q_lora_rank: Count | None = 512
+    """With MLA: width of the queries' latent; null projects them straight from the hidden state."""
+    kv_lora_rank: Count = 512
+    """With MLA: width of the latent of keys and values."""
+    qk_head_dim: Count = 128
+    """With MLA: width of a query and key head without its rotary part."""
+    qk_pos_emb_head_dim: Count = 64
+    """With MLA: width of the rotary part, whose key all heads share."""
+    v_head_dim: Count = 128
+    """With MLA: width of a value head."""
     num_moe_experts: Count | None = None
     """Routed experts of each MoE layer; null means a dense model."""
+    moe_layer_freq: Count | Annotated[tuple[Literal[0, 1], ...], Field(strict=False)] = 1
+    """Which layers are MoE layers: N for the first of every N, or a list with 1 (MoE) or 0 (dense) for each layer."""
     moe_router_topk: Count = 2
     """Experts a token is sent to."""
     moe_ffn_hidden_size: Count | None = None
     """Width of one expert; null means ffn_hidden_size."""
+    moe_shared_expert_intermediate_size: Count | None = None
+    """Width of the shared experts together, which every token visits; null means none."""
+    moe_grouped_gemm: bool = False
+    """Multiply all experts of a rank in one grouped product; false runs them one after the other, and joins their
+    outputs by a copy."""
+    moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"
+    """How tokens reach their experts: allgather brings all tokens of the expert group to every rank, alltoall sends
+    each where it is wanted; flex (DeepEP) is not modelled."""
+    moe_expert_capacity_factor: Annotated[float, Field(gt=0)] | None = None
+    """Rows that an expert takes of each rank's tokens, over an even share; the least probable beyond it are dropped.
+    null drops none."""
+    moe_pad_expert_input_to_capacity: bool = False
+    """Pad every expert's input to its capacity, so that no size depends on the routing."""
+    moe_router_load_balancing_type: Literal["aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"] = (
+        "aux_loss"
+    )
+    """How the router is balanced; with aux_loss and a coefficient it keeps the fp32 scores of all experts."""
+    moe_aux_loss_coeff: float = Field(default=0.0, ge=0)
+    """Weight of the balancing loss; 0 means none."""
+    moe_z_loss_coeff: Annotated[float, Field(gt=0)] | None = None
+    """Weight of the loss on large router logits; null means none. It keeps the logits."""
+    moe_router_dtype: Literal["fp32", "fp64"] | None = None
+    """Number format of logits and probabilities; null means that of the model."""
+    moe_router_pre_softmax: bool = False
+    """Take the softmax over all experts, before the top k are picked, and keep it."""
+    moe_permute_fusion: bool = False
+    """Permute by Transformer Engine's fused kernels, which keep one row map of 4 * (2E + 1) bytes a token."""
+    moe_shared_expert_overlap: bool = False
+    """Run the shared experts on a stream of their own while tokens are dispatched."""
+    moe_input_jitter_eps: float | None = Field(default=None, ge=0)
+    """Multiply the router's input by noise of this width; null means none."""
+    moe_paged_stash: bool = False
+    """Keep what the experts save in pages shared by all layers; not modelled."""
     moe_imbalance_factor: float = Field(default=1.0, ge=1)
     """Rows that reach this rank's experts over an even share, where routing is not observed: on sim, and where one
     process plays one rank of many."""
@@ -152,6 +240,9 @@ class ParallelConfig(Section):
     SOURCE = "Megatron-Core model_parallel_config.py"
     SOURCES: ClassVar[Mapping[str, str]] = {
         "data_parallel_size": "Megatron-Core parallel_state.py (derived there)",
+        "use_torch_fsdp2": "Megatron-LM training/arguments.py",
+        "use_megatron_fsdp": "Megatron-LM training/arguments.py",
+        "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
     }
 
     tensor_model_parallel_size: Count = 1
@@ -164,12 +255,23 @@ class ParallelConfig(Section):
     """Model chunks a pipeline rank holds (VPP); null means one."""
     context_parallel_size: Count = 1
     """Ranks that share each sequence (CP)."""
+    cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] = "p2p"
+    """How attention sees the other ranks' tokens: p2p passes keys and values round a ring, a2a exchanges heads for
+    tokens, all_gather fetches all keys and values; a2a+p2p (hierarchical) is not modelled."""
     expert_model_parallel_size: Count = 1
     """Ranks that share the experts of a layer (EP)."""
     expert_tensor_parallel_size: Count | None = None
     """TP inside an expert; null means tensor_model_parallel_size."""
     data_parallel_size: Count = 1
     """Replicas (DP). The world has TP * PP * CP * DP ranks."""
+    overlap_moe_expert_parallel_comm: bool = False
+    """Overlap the experts' all-to-all with the computation of another microbatch; not modelled."""
+    use_torch_fsdp2: bool = False
+    """Shard parameters, gradients and states over the data-parallel ranks with torch's fully_shard."""
+    use_megatron_fsdp: bool = False
+    """Shard them with Megatron-FSDP instead; not modelled."""
+    data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
+    """What Megatron-FSDP shards."""
     deallocate_pipeline_outputs: bool = True
     """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
     Megatron-Bridge always turn it on)."""
@@ -200,6 +302,12 @@ class RecomputeConfig(Section):
     """With selective: what is recomputed; null means [core_attn]; an empty list recomputes nothing."""
     distribute_saved_activations: bool = False
     """With full: each TP rank keeps 1/TP of every checkpointed hidden state."""
+    moe_layer_recompute: bool = False
+    """Deprecated name of selective recomputation of moe; refused, with what to write instead."""
+    mhc_recompute_layer_num: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
+    """With mhc in recompute_modules: layers whose hyper-connections are recomputed together; null means all."""
+    num_microbatches_with_partial_activation_checkpoints: Count | None = None
+    """Refused: no model of Megatron-Core reads it (model_parallel_config.py declares it)."""
 
 
 class OffloadConfig(Section):
@@ -211,6 +319,10 @@ class OffloadConfig(Section):
         "offload_modules": "Megatron-Core transformer/transformer_config.py",
         "min_offloaded_tensor_size": "Megatron-Core transformer/transformer_config.py",
         "activation_offload_fraction": "Megatron-Core transformer/transformer_config.py",
+        "delta_offload_bytes_across_pp_ranks": "Megatron-Core transformer/transformer_config.py",
+        "delay_offload_until_cuda_graph": "Megatron-Core transformer/transformer_config.py",
+        "fine_grained_offloading_max_inflight_offloads": "Megatron-Core transformer/transformer_config.py",
+        "nvte_cpu_offload_v1": "Transformer Engine pytorch/cpu_offload.py",
     }
 
     cpu_offloading: bool = False
@@ -223,6 +335,10 @@ class OffloadConfig(Section):
     """Accepted and without effect in Transformer Engine v2."""
     cpu_offloading_double_buffering: bool = False
     """Accepted and without effect in Transformer Engine v2."""
+    cpu_offloading_retain_pinned_cpu_buffers: bool = False
+    """Keep the pinned host buffers from one step to the next; no byte of the device depends on it."""
+    nvte_cpu_offload_v1: bool = False
+    """NVTE_CPU_OFFLOAD_V1: Transformer Engine's first implementation of layer offloading; not modelled."""
     fine_grained_activation_offloading: bool = False
     """Offload the saved activations of offload_modules."""
     offload_modules: Annotated[tuple[OffloadModule, ...], Field(strict=False)] = ()
@@ -231,6 +347,36 @@ class OffloadConfig(Section):
     """Tensors with fewer elements stay on the device."""
     activation_offload_fraction: float = Field(default=1.0, ge=0, le=1)
     """Share of the groups that is offloaded."""
+    delta_offload_bytes_across_pp_ranks: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    """Bytes that a pipeline rank keeps on the device more than the rank before it; not modelled above 0."""
+    delay_offload_until_cuda_graph: bool = False
+    """Wait with the copies until a CUDA graph has been replayed; acts with CUDA graphs alone."""
+    fine_grained_offloading_max_inflight_offloads: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
+    """Copies under way at once; null means any number."""
+
+
+class CudaGraphConfig(Section):
+    """CUDA graphs (Megatron-Core ``cuda_graph_*``): checked for what they exclude, and then refused as not modelled.
+
+    What a graph holds (static inputs and outputs, private pools) no rule gives; a measured constant may be added to
+    ``device.non_torch_bytes``.
+    """
+
+    SOURCE = "Megatron-Core transformer/transformer_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "nccl_graph_register": "NCCL environment variables",
+    }
+
+    cuda_graph_impl: Literal["none", "local", "transformer_engine", "full_iteration"] = "none"
+    """Who captures what: nothing, layers by Megatron-Core or by Transformer Engine, or the whole iteration."""
+    cuda_graph_modules: Annotated[tuple[CudaGraphModule, ...], Field(strict=False)] = ()
+    """Parts of a layer that are captured; empty means the whole layer."""
+    cuda_graph_scope: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    """Deprecated name of cuda_graph_modules."""
+    cuda_graph_warmup_steps: int = Field(default=3, ge=0, le=2**31 - 1)
+    """Steps before the capture."""
+    nccl_graph_register: bool = True
+    """NCCL_GRAPH_REGISTER: let NCCL register the buffers that a graph uses."""
 
 
 class OptimizerConfig(Section):
@@ -247,6 +393,8 @@ class OptimizerConfig(Section):
     """Learning rate."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Decoupled weight decay."""
+    decoupled_weight_decay: bool = True
+    """AdamW; false (weight decay in the gradient) is not modelled."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
     """Decay of the first moment."""
     adam_beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -279,6 +427,10 @@ class PrecisionConfig(Section):
     SOURCE = "Megatron-Core model_parallel_config.py"
     SOURCES: ClassVar[Mapping[str, str]] = {
         "grad_reduce_in_fp32": "Megatron-Core distributed/distributed_data_parallel_config.py",
+        "fp8": "Megatron-Core transformer/transformer_config.py",
+        "fp8_recipe": "Megatron-Core transformer/transformer_config.py",
+        "fp8_param": "Megatron-Core transformer/transformer_config.py",
+        "fp4": "Megatron-Core transformer/transformer_config.py",
     }
 
     bf16: bool = True
@@ -287,6 +439,14 @@ class PrecisionConfig(Section):
     """Parameters and activations in float16, with fp32 master weights and loss scaling."""
     grad_reduce_in_fp32: bool = True
     """Accumulate and reduce gradients in fp32 main-gradient buffers."""
+    fp8: Literal["e4m3", "hybrid"] | None = None
+    """Matrix products in fp8; not modelled."""
+    fp8_recipe: Literal["delayed", "tensorwise", "mxfp8", "blockwise", "custom"] = "delayed"
+    """How fp8 tensors are scaled."""
+    fp8_param: bool = False
+    """Keep the parameters in fp8."""
+    fp4: Literal["e2m1"] | None = None
+    """Matrix products in fp4; not modelled."""
     gradient_accumulation_fusion: bool = False
     """Weight gradients are written straight into the main-gradient buffer, with no temporary of the weight's size."""
 
@@ -374,6 +534,7 @@ class Config(Section):
     parallel: ParallelConfig = ParallelConfig()
     recompute: RecomputeConfig = RecomputeConfig()
     offload: OffloadConfig = OffloadConfig()
+    cuda_graph: CudaGraphConfig = CudaGraphConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     precision: PrecisionConfig = PrecisionConfig()
     data: DataConfig = DataConfig()
@@ -389,6 +550,17 @@ class Config(Section):
         return self.model.kv_channels or self.model.hidden_size // self.model.num_attention_heads
 
     @property
+    def query_width(self) -> int:
+        """Width of one query and key head: with MLA its two parts together."""
+        model = self.model
+        return model.qk_head_dim + model.qk_pos_emb_head_dim if model.multi_latent_attention else self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of one value head."""
+        return self.model.v_head_dim if self.model.multi_latent_attention else self.head_dim
+
+    @property
     def query_groups(self) -> int:
         """Key/value heads."""
         return self.model.num_query_groups or self.model.num_attention_heads
@@ -397,6 +569,13 @@ class Config(Section):
     def ffn_size(self) -> int:
         """Width of the dense MLP (of each half when gated)."""
         return self.model.ffn_hidden_size or 4 * self.model.hidden_size
+
+    def is_moe_layer(self, layer: int) -> bool:
+        """Whether ``layer``, counted over the whole model from 0, has experts (Megatron-Core ``moe_layer_freq``)."""
+        if self.model.num_moe_experts is None:
+            return False
+        pattern = self.model.moe_layer_freq
+        return layer % pattern == 0 if isinstance(pattern, int) else pattern[layer] == 1
 
     @property
     def padded_vocab_size(self) -> int:

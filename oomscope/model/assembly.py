@@ -9,6 +9,7 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model.attention import CoreAttention, SelfAttention
+from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.initialisation import Parameters
@@ -30,6 +31,7 @@ class Assembly:
     Args:
         config: a configuration that satisfies the rules.
         tp: the rank's place in its tensor-parallel group.
+        cp: the rank's place in its context-parallel group.
         ep: the rank's place in its expert-parallel group.
         random: the rank's random numbers.
         device: where everything lives.
@@ -44,6 +46,7 @@ class Assembly:
         config: Config,
         *,
         tp: TensorParallel,
+        cp: ContextParallel,
         ep: ExpertParallel,
         random: ModelParallelRandom,
         device: torch.device,
@@ -57,12 +60,13 @@ class Assembly:
             )
         self._config = config
         self._tp = tp
+        self._cp = cp
         self._ep = ep
         self._random = random
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
-        seq_length = config.data.seq_length
+        positions = cp.positions(config.data.seq_length // cp.size, device)
         self._rotary = (
-            rotary_table(seq_length, config.head_dim, config.model.rotary_base, device=device, dtype=dtype)
+            rotary_table(positions, config.head_dim, config.model.rotary_base, dtype=dtype)
             if config.model.position_embedding_type == "rope"
             else None
         )
@@ -86,6 +90,7 @@ class Assembly:
             positions,
             dropout_p=model.hidden_dropout,
             tp=self._tp,
+            cp=self._cp,
             random=self._random,
         )
 
@@ -133,6 +138,7 @@ class Assembly:
                 fork=not self._tp.sequence_parallel,
                 recompute="core_attn" in config.recompute_modules,
                 buffer=self._tp.buffer,
+                cp=self._cp,
             ),
             heads=(a // self._tp.size, g // self._tp.size, g // self._tp.size),
             rotary=self._rotary,

@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from oomscope.model.context_attention import context_attention
+from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.core_attention import flash_attention, unfused_attention
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.norms import LayerNorm, RMSNorm
@@ -30,6 +32,7 @@ class CoreAttention(nn.Module):
         fork: draw from the model-parallel stream (not where the whole layer already does).
         recompute: run it again in backward instead of keeping what it saves.
         buffer: scratch memory of unfused attention (``unfused_attention``).
+        cp: the ranks that share each sequence; only flash attention can (Transformer Engine's).
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class CoreAttention(nn.Module):
         fork: bool,
         recompute: bool,
         buffer: MemoryBuffer | None,
+        cp: ContextParallel,
     ) -> None:
         super().__init__()
         self._backend = backend
@@ -49,6 +53,7 @@ class CoreAttention(nn.Module):
         self._fork = fork
         self._recompute = recompute
         self._buffer = buffer
+        self._cp = cp
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
@@ -66,6 +71,8 @@ class CoreAttention(nn.Module):
     ) -> torch.Tensor:
         dropout_p = self._dropout_p if self.training else 0.0
         with self._random.fork() if self._fork and dropout_p > 0 else nullcontext():
+            if self._cp.size > 1:
+                return context_attention(q, k, v, self._cp, dropout_p=dropout_p)
             if self._backend == "flash":
                 return flash_attention(q, k, v, dropout_p=dropout_p)
             return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=self._buffer)

@@ -8,7 +8,7 @@ al. 2022, section 4.1). Neither keeps K and V expanded to the query heads (GQA).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,34 +36,85 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropou
     return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
 
 
+class FlashOutput(NamedTuple):
+    """What the flash kernel returns of one block, and its backward reads."""
+
+    out: torch.Tensor
+    """[b, a, s, d], in the memory order of Q."""
+    lse: torch.Tensor
+    """Log-sum-exp of each row of scores, fp32 [b, a, s]."""
+    random: tuple[torch.Tensor, ...]
+    """Seed and offset of the dropout; empty on the CPU, whose kernel has none."""
+
+
+def flash_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float, causal: bool = True
+) -> FlashOutput:
+    """Attend from q [b, a, s, d] to k and v [b, g, s', d] with torch's own flash kernel.
+
+    With ``causal`` the last query sees all s' keys, the one before it one less (as ``torch.nn.attention.bias``
+    ``causal_lower_right``).
+    """
+    if q.device.type == "cpu":
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, **_cpu_causality(q, k, causal=causal)
+        )
+        return FlashOutput(out, lse, ())
+    out, lse, _, _, _, _, seed, offset, _ = torch.ops.aten._scaled_dot_product_flash_attention(
+        q, k, v, dropout_p, causal, False
+    )
+    return FlashOutput(out, lse, (seed, offset))
+
+
+def flash_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    saved: FlashOutput,
+    *,
+    dropout_p: float,
+    causal: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k and v.
+
+    ``saved`` may come from attention to more keys than ``k``: the gradients are then the part that ``k`` has in it.
+    """
+    if grad.device.type == "cpu":
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, q, k, v, saved.out, saved.lse, 0.0, **_cpu_causality(q, k, causal=causal)
+        )
+    else:
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, saved.out, saved.lse, None, None, q.shape[2], k.shape[2], dropout_p, causal, *saved.random
+        )
+    return grads[0], grads[1], grads[2]
+
+
+def _cpu_causality(q: torch.Tensor, k: torch.Tensor, *, causal: bool) -> dict[str, Any]:
+    """Return the arguments by which the CPU's kernel, which aligns at the upper left, masks as the others do."""
+    queries, keys = q.shape[2], k.shape[2]
+    if not causal or queries == keys:
+        return {"is_causal": causal}
+    mask = torch.full((queries, keys), -math.inf, dtype=q.dtype).triu_(keys - queries + 1)
+    return {"is_causal": False, "attn_mask": mask}
+
+
 class _FlashAttention(Function):
-    """q [b, a, s, d], k and v [b, g, s, d] → [b, a, s, d], through torch's own flash kernels."""
+    """q [b, a, s, d], k and v [b, g, s, d] → [b, a, s, d]."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
         ctx.dropout_p = dropout_p
-        if q.device.type == "cpu":
-            out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
-            ctx.save_for_backward(q, k, v, out, lse)
-            return out  # type: ignore[no-any-return]
-        out, lse, _, _, ctx.max_q, ctx.max_k, seed, offset, _ = torch.ops.aten._scaled_dot_product_flash_attention(
-            q, k, v, dropout_p, True, False
-        )
-        ctx.save_for_backward(q, k, v, out, lse, seed, offset)
-        return out  # type: ignore[no-any-return]
+        out, lse, random = flash_forward(q, k, v, dropout_p=dropout_p)
+        ctx.save_for_backward(q, k, v, out, lse, *random)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        if grad.device.type == "cpu":
-            grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad, *ctx.saved_tensors, 0.0, True
-            )
-        else:
-            q, k, v, out, lse, seed, offset = ctx.saved_tensors
-            grads = torch.ops.aten._scaled_dot_product_flash_attention_backward(
-                grad, q, k, v, out, lse, None, None, ctx.max_q, ctx.max_k, ctx.dropout_p, True, seed, offset
-            )
-        return grads[0], grads[1], grads[2], None
+        q, k, v, out, lse, *random = ctx.saved_tensors
+        saved = FlashOutput(out, lse, tuple(random))
+        return *flash_backward(grad, q, k, v, saved, dropout_p=ctx.dropout_p), None
 
 
 def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.residual import dropout
 from oomscope.model.tensor_parallel import (
@@ -48,6 +49,7 @@ class Embedding(nn.Module):
         positions: the learned position table [max positions, h], None for rotary or no positions.
         dropout_p: of the result.
         tp: how the group works.
+        cp: which tokens of the sequence are here.
         random: dropout differs between ranks under sequence parallelism, since each has rows of its own.
     """
 
@@ -58,6 +60,7 @@ class Embedding(nn.Module):
         *,
         dropout_p: float,
         tp: TensorParallel,
+        cp: ContextParallel,
         random: ModelParallelRandom,
     ) -> None:
         super().__init__()
@@ -65,10 +68,11 @@ class Embedding(nn.Module):
         self.positions = positions
         self._dropout_p = dropout_p
         self._tp = tp
+        self._cp = cp
         self._random = random
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the hidden state [s/σ, b, h] of ``tokens`` [b, s]."""
+        """Return the hidden state [s/σ, b, h] of ``tokens`` [b, s/c]."""
         hidden = self._sequence(self.words(tokens.t().contiguous()))
         dropout_p = self._dropout_p if self.training else 0.0
         if self._tp.sequence_parallel:
@@ -83,6 +87,6 @@ class Embedding(nn.Module):
         words = reduce_from_region(partial, self._tp)
         if self.positions is None:
             return words
-        places = torch.arange(words.shape[0], device=words.device)
+        places = self._cp.positions(words.shape[0], words.device)
         hidden = words + functional.embedding(places, self.positions).unsqueeze(1)
         return scatter_to_sequence(hidden, self._tp) if self._tp.sequence_parallel else hidden

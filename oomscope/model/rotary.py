@@ -21,13 +21,10 @@ class RotaryTable(NamedTuple):
     sin: torch.Tensor
 
 
-def rotary_table(
-    seq_length: int, head_dim: int, base: float, *, device: torch.device, dtype: torch.dtype
-) -> RotaryTable:
-    """Return the table of positions 0 … s - 1."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
-    positions = torch.arange(seq_length, dtype=torch.float32, device=device)
-    angles = torch.outer(positions, base**-exponents)[:, None, None, :]
+def rotary_table(positions: torch.Tensor, head_dim: int, base: float, *, dtype: torch.dtype) -> RotaryTable:
+    """Return the table of ``positions`` [s]."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
+    angles = torch.outer(positions.float(), base**-exponents)[:, None, None, :]
     return RotaryTable(angles.cos().to(dtype), angles.sin().to(dtype))
 
 

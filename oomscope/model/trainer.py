@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
+from oomscope.model.context_parallel import context_parallel
 from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.finalize_grads import finalize_grads
@@ -72,6 +73,7 @@ class Trainer:
         self.device = device
         self.observer = observer
         self.data = data if data is not None else _random_tokens(config)
+        self.context = context_parallel(config, state, observer)
         self._parts: _Parts | None = None
 
     @property
@@ -162,11 +164,13 @@ class _Microbatches:
         if not (config.data.create_attention_mask_in_dataloader and (state.is_first_stage or state.is_last_stage)):
             return None
         mask = causal_mask(config.data.micro_batch_size, config.data.seq_length, self._trainer.device)
+        mask = self._trainer.context.shard(mask, dim=2)
         self._trainer.observer.role("input", [mask])
         return mask
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        moved = tensor.to(self._trainer.device)
+        """Move tokens or labels [b, s] and keep this rank's [b, s/c] of them."""
+        moved = self._trainer.context.shard(tensor.to(self._trainer.device), dim=1)
         self._trainer.observer.role("input", [moved])
         return moved
 

@@ -2,7 +2,7 @@
 
 Hidden states are [s/σ, b, h], where σ is the TP size under sequence parallelism and 1 without. Legend of the
 package: s sequence, b microbatch, h hidden, a query heads, g key/value heads, d head width, f MLP width,
-V padded vocabulary, t TP size.
+V padded vocabulary, t TP size. Under context parallelism s is what a rank holds of a sequence, 1/c of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import nn
 
 from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
+from oomscope.model.context_parallel import context_parallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.loss import vocab_parallel_cross_entropy
 from oomscope.model.memory_buffer import MemoryBuffer
@@ -80,7 +81,8 @@ class GPTStage(nn.Module):
             size=state.ep_size,
             imbalance=config.model.moe_imbalance_factor,
         )
-        assembly = Assembly(config, tp=self._tp, ep=ep, random=self._random, device=device, dtype=dtype)
+        cp = context_parallel(config, state, observer)
+        assembly = Assembly(config, tp=self._tp, cp=cp, ep=ep, random=self._random, device=device, dtype=dtype)
         observer.role("input", assembly.constants)
         self.embedding = assembly.embedding() if pre_process else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
