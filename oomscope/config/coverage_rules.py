@@ -134,4 +134,140 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         remedy="recompute core_attn or layernorm, or whole layers",
         source=_TRANSFORMER,
     ),
+    Rule(
+        id="N-fp8",
+        severity="not_modelled",
+        keys=("precision.fp8", "precision.fp4"),
+        applies=lambda config: config.precision.fp8 is not None or config.precision.fp4 is not None,
+        summary="fp8 and fp4: copies of weights, their transposes and scales are not modelled.",
+        message="matrix products in fp8 or fp4, with their copies of the weights, are not there",
+        remedy=(
+            "set fp8 and fp4 to null, and add to device.non_torch_bytes what they hold: 1 byte a parameter of a rank "
+            "for the fp8 copy of the weights, and 1 more where the transpose is kept as well (Hopper)"
+        ),
+        source="Transformer Engine pytorch/module/base.py; Megatron-Core transformer/transformer_config.py",
+    ),
+    Rule(
+        id="N-cuda-graph",
+        severity="not_modelled",
+        keys=("cuda_graph.cuda_graph_impl",),
+        applies=lambda config: config.cuda_graph.cuda_graph_impl != "none",
+        summary="CUDA graphs: their static buffers and private pools follow from no rule.",
+        message="CUDA graphs are not there, and what they hold can only be measured",
+        remedy=(
+            "set cuda_graph_impl to none, and add a measured constant to device.non_torch_bytes "
+            "(a few GiB, more than 10 GiB with pipelines)"
+        ),
+        source="Megatron-Bridge docs/training/cuda-graphs.md",
+    ),
+    Rule(
+        id="N-mtp",
+        severity="not_modelled",
+        keys=("model.mtp_num_layers",),
+        applies=lambda config: config.model.mtp_num_layers is not None,
+        summary="Multi-token prediction: its layers, and its logits at each depth, are out of scope.",
+        message="multi-token prediction, with one more set of logits a depth, is out of scope",
+        remedy="set mtp_num_layers to null",
+        source="Megatron-Core transformer/multi_token_prediction.py",
+    ),
+    Rule(
+        id="N-variant",
+        severity="not_modelled",
+        keys=("model.experimental_attention_variant", "model.enable_mhc_connections"),
+        applies=lambda config: (
+            config.model.experimental_attention_variant is not None or config.model.enable_mhc_connections
+        ),
+        summary="Experimental attention variants and hyper-connections.",
+        message="experimental attention variants and hyper-connections are not there",
+        remedy="set experimental_attention_variant to null and enable_mhc_connections to false",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="N-gdp",
+        severity="not_modelled",
+        keys=("recompute.recompute_modules", "offload.offload_modules"),
+        applies=lambda config: any(
+            module.startswith("gdp_") for module in (*config.recompute_modules, *config.offload.offload_modules)
+        ),
+        summary="The parts of gated delta products (gdp_in_proj, gdp_qkv).",
+        message="gdp_in_proj and gdp_qkv are parts of a mixer that is not there",
+        remedy="leave them out",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="N-op-fuser",
+        severity="not_modelled",
+        keys=("model.use_transformer_engine_op_fuser", "model.moe_paged_stash"),
+        applies=lambda config: config.model.use_transformer_engine_op_fuser or config.model.moe_paged_stash,
+        summary="Transformer Engine's fused operations, and paged stashing.",
+        message="fused operations and paged stashing, which save other tensors, are not there",
+        remedy="set use_transformer_engine_op_fuser and moe_paged_stash to false",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="N-ep-overlap",
+        severity="not_modelled",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_shared_expert_overlap"),
+        applies=lambda config: (
+            config.parallel.overlap_moe_expert_parallel_comm or config.model.moe_shared_expert_overlap
+        ),
+        summary="The experts' all-to-all or shared experts overlapped with other work.",
+        message="overlapping the experts' communication, which keeps two microbatches at once, is not there",
+        remedy="set overlap_moe_expert_parallel_comm and moe_shared_expert_overlap to false",
+        source=_MODEL_PARALLEL,
+    ),
+    Rule(
+        id="N-fsdp",
+        severity="not_modelled",
+        keys=("parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
+        applies=lambda config: config.parallel.use_torch_fsdp2 or config.parallel.use_megatron_fsdp,
+        summary="Fully sharded parameters.",
+        message="fully sharded parameters are not there",
+        remedy="use use_distributed_optimizer, which shards masters and states",
+        source="Megatron-LM training/arguments.py",
+    ),
+    Rule(
+        id="N-offload-v1",
+        severity="not_modelled",
+        keys=("offload.nvte_cpu_offload_v1", "offload.cpu_offloading"),
+        applies=lambda config: config.offload.nvte_cpu_offload_v1 and config.offload.cpu_offloading,
+        summary="The first implementation of layer offloading, with its windows.",
+        message="Transformer Engine's first implementation of layer offloading is not there",
+        remedy="set nvte_cpu_offload_v1 to false",
+        source="Transformer Engine pytorch/cpu_offload.py",
+    ),
+    Rule(
+        id="N-offload-delta",
+        severity="not_modelled",
+        keys=("offload.delta_offload_bytes_across_pp_ranks",),
+        applies=lambda config: (
+            config.offload.fine_grained_activation_offloading and config.offload.delta_offload_bytes_across_pp_ranks > 0
+        ),
+        summary="Less offloading on later pipeline ranks.",
+        message="offloading less on later pipeline ranks is not there",
+        remedy="set delta_offload_bytes_across_pp_ranks to 0",
+        source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    ),
+    Rule(
+        id="N-coupled-decay",
+        severity="not_modelled",
+        keys=("optimizer.decoupled_weight_decay",),
+        applies=lambda config: not config.optimizer.decoupled_weight_decay,
+        summary="Weight decay as a part of the gradient.",
+        message="Adam with weight decay in the gradient is not there",
+        remedy="set decoupled_weight_decay to true",
+        source="Megatron-Core optimizer/__init__.py",
+    ),
+    Rule(
+        id="N-jitter",
+        severity="not_modelled",
+        keys=("model.moe_input_jitter_eps",),
+        applies=lambda config: (
+            config.model.num_moe_experts is not None and config.model.moe_input_jitter_eps is not None
+        ),
+        summary="Noise on the router's input.",
+        message="noise on the router's input is not there",
+        remedy="set moe_input_jitter_eps to null",
+        source="Megatron-Core transformer/moe/router.py",
+    ),
 )

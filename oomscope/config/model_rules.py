@@ -128,6 +128,33 @@ MODEL_RULES: tuple[Rule, ...] = (
         remedy="remove grad_reduce_in_fp32",
         source="Megatron-Core distributed/param_and_grad_buffer.py, group_params_for_buffers",
     ),
+    Rule(
+        id="M10",
+        keys=("precision.fp8_param", "precision.fp8"),
+        applies=lambda config: config.precision.fp8_param and config.precision.fp8 is None,
+        summary="Parameters in fp8 need fp8.",
+        message="fp8_param is set without fp8",
+        remedy="set fp8, or remove fp8_param",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="M11",
+        keys=("precision.fp4", "precision.fp8"),
+        applies=lambda config: config.precision.fp4 is not None and config.precision.fp8 is not None,
+        summary="At most one of fp8 and fp4 is set.",
+        message="fp8 and fp4 are both set",
+        remedy="remove one of them",
+        source=_ARGS,
+    ),
+    Rule(
+        id="M12",
+        keys=("model.mtp_num_layers", "model.enable_mhc_connections"),
+        applies=lambda config: config.model.enable_mhc_connections and config.model.mtp_num_layers is not None,
+        summary="Hyper-connections and multi-token prediction exclude each other.",
+        message="enable_mhc_connections does not work with multi-token prediction",
+        remedy="set mtp_num_layers to null",
+        source=_TRANSFORMER,
+    ),
 )
 
 BATCH_RULES: tuple[Rule, ...] = (

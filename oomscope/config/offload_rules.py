@@ -153,6 +153,15 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         source=_OPTIMIZER,
     ),
     Rule(
+        id="O13",
+        keys=("optimizer.decoupled_weight_decay", "optimizer.optimizer_cpu_offload"),
+        applies=lambda config: _offloads_optimizer(config) and not config.optimizer.decoupled_weight_decay,
+        summary="Optimizer offloading needs decoupled weight decay.",
+        message="optimizer_cpu_offload is set, and decoupled_weight_decay is false",
+        remedy="set decoupled_weight_decay",
+        source=_OPTIMIZER,
+    ),
+    Rule(
         id="O12",
         severity="warning",
         keys=("optimizer.optimizer_offload_fraction", "optimizer.overlap_cpu_optimizer_d2h_h2d"),

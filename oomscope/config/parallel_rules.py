@@ -164,4 +164,31 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         remedy="set sequence_parallel to true",
         source="Megatron-Core transformer/moe/moe_layer.py (raised in training)",
     ),
+    Rule(
+        id="P12",
+        keys=("data.seq_length", "parallel.context_parallel_size"),
+        applies=lambda config: (
+            config.parallel.context_parallel_size > 1
+            and config.data.seq_length % (2 * config.parallel.context_parallel_size) != 0
+        ),
+        summary="seq_length is a multiple of 2 * context_parallel_size.",
+        message=lambda config: (
+            f"a sequence of {config.data.seq_length} tokens cannot be cut into "
+            f"{2 * config.parallel.context_parallel_size} equal pieces, two for each context-parallel rank"
+        ),
+        remedy="let 2 * context_parallel_size divide seq_length",
+        source="Megatron-LM training/arguments.py",
+    ),
+    Rule(
+        id="P13",
+        keys=("parallel.virtual_pipeline_model_parallel_size", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: (
+            (config.parallel.virtual_pipeline_model_parallel_size or 1) > 1
+            and config.parallel.pipeline_model_parallel_size == 1
+        ),
+        summary="Virtual pipeline stages need a pipeline.",
+        message="virtual_pipeline_model_parallel_size is above 1, and there is one pipeline stage",
+        remedy="set pipeline_model_parallel_size above 1, or remove virtual_pipeline_model_parallel_size",
+        source="Megatron-LM training/arguments.py",
+    ),
 )

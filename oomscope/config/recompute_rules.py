@@ -1,6 +1,6 @@
 """Rules of activation recomputation, numbered as in Megatron-Core's own order of checks.
 
-Rules that a configuration of this schema cannot break are absent: most of R8 to R17 concern keys that it does not have.
+R17 stands with the overlap that it is about, R21 with offloading (checked first upstream), R22 with CUDA graphs.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import get_args
 
 from oomscope.config.coverage_rules import moe_modules
+from oomscope.config.fine_grained_rules import te_version
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config, RecomputeModule
 
@@ -33,6 +34,10 @@ def _selective(config: Config) -> bool:
 
 def _unknown_modules(config: Config) -> list[str]:
     return [module for module in config.recompute.recompute_modules or () if module not in _MODULES]
+
+
+def _discards_under_fp8(config: Config) -> bool:
+    return config.precision.fp8 is not None and not {"moe_act", "layernorm"}.isdisjoint(config.recompute_modules)
 
 
 def _num_layers_below_one(config: Config) -> bool:
@@ -125,6 +130,18 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         source=_CORE,
     ),
     Rule(
+        id="R10",
+        keys=("recompute.recompute_modules", "model.experimental_attention_variant"),
+        applies=lambda config: (
+            "gdn_norm_out" in config.recompute_modules
+            and config.model.experimental_attention_variant not in {"gdn", "gdn2"}
+        ),
+        summary="Recomputing gdn_norm_out needs the attention variant gdn or gdn2.",
+        message="gdn_norm_out is recomputed, and the model has no gated delta net",
+        remedy="leave gdn_norm_out out",
+        source=_CORE,
+    ),
+    Rule(
         id="R18",
         severity="warning",
         keys=("recompute.recompute_modules", "recompute.recompute_granularity"),
@@ -132,6 +149,105 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         summary="Recomputing core_attn saves next to nothing with flash attention.",
         message="core_attn is recomputed, and flash attention keeps no attention matrix to be saved",
         remedy="leave core_attn out, or recompute mlp or layernorm",
+        source=_CORE,
+    ),
+    Rule(
+        id="R11",
+        keys=("recompute.recompute_modules", "model.moe_shared_expert_overlap"),
+        applies=lambda config: "shared_experts" in config.recompute_modules and config.model.moe_shared_expert_overlap,
+        summary="Shared experts that overlap with the dispatch are not recomputed.",
+        message="shared_experts is recomputed, and moe_shared_expert_overlap runs them on a stream of their own",
+        remedy="leave shared_experts out, or set moe_shared_expert_overlap to false",
+        source=_CORE,
+    ),
+    Rule(
+        id="R12",
+        keys=("recompute.recompute_modules", "precision.fp8_recipe"),
+        applies=lambda config: _discards_under_fp8(config) and config.precision.fp8_recipe == "delayed",
+        summary="With fp8, moe_act and layernorm are not recomputed under delayed scaling.",
+        message="delayed scaling does not support the recomputation of moe_act and layernorm",
+        remedy="choose another fp8_recipe, or leave them out",
+        source=_CORE,
+    ),
+    Rule(
+        id="R13",
+        keys=("recompute.recompute_modules", "model.transformer_engine_version"),
+        applies=lambda config: _discards_under_fp8(config) and (te_version(config) or (2, 6)) < (2, 6),
+        summary="With fp8, recomputing moe_act and layernorm needs Transformer Engine 2.6.",
+        message=lambda config: (
+            f"Transformer Engine {config.model.transformer_engine_version} cannot recompute moe_act and layernorm "
+            "with fp8"
+        ),
+        remedy="use Transformer Engine 2.6 or later, or leave them out",
+        source=_CORE,
+    ),
+    Rule(
+        id="R14",
+        keys=("recompute.moe_layer_recompute", "recompute.recompute_granularity"),
+        applies=lambda config: config.recompute.moe_layer_recompute,
+        summary="moe_layer_recompute is the old name of moe in recompute_modules, and refused upstream with full.",
+        message=lambda config: (
+            "moe_layer_recompute does not work with full recomputation"
+            if _full(config)
+            else "moe_layer_recompute is deprecated"
+        ),
+        remedy="write recompute_granularity: selective and moe in recompute_modules instead",
+        source=_CORE,
+    ),
+    Rule(
+        id="R15a",
+        keys=("recompute.recompute_modules", "model.enable_mhc_connections"),
+        applies=lambda config: "mhc" in config.recompute_modules and not config.model.enable_mhc_connections,
+        summary="Recomputing mhc needs hyper-connections.",
+        message="mhc is recomputed, and enable_mhc_connections is false",
+        remedy="leave mhc out",
+        source=_CORE,
+    ),
+    Rule(
+        id="R15b",
+        keys=("recompute.recompute_modules",),
+        applies=lambda config: {"mhc", "mlp"} <= set(config.recompute_modules),
+        summary="Recomputing mhc and mlp exclude each other.",
+        message="mhc and mlp are both recomputed",
+        remedy="leave one of them out",
+        source=_CORE,
+    ),
+    Rule(
+        id="R15c",
+        keys=("recompute.mhc_recompute_layer_num",),
+        applies=lambda config: (
+            "mhc" in config.recompute_modules and (config.recompute.mhc_recompute_layer_num or 1) < 1
+        ),
+        summary="mhc_recompute_layer_num is 1 or more.",
+        message=lambda config: f"mhc_recompute_layer_num is {config.recompute.mhc_recompute_layer_num}",
+        remedy="set it to 1 or more, or null",
+        source=_CORE,
+    ),
+    Rule(
+        id="R15d",
+        keys=("recompute.recompute_modules", "offload.fine_grained_activation_offloading"),
+        applies=lambda config: "mhc" in config.recompute_modules and config.offload.fine_grained_activation_offloading,
+        summary="Recomputing mhc excludes fine-grained offloading.",
+        message="mhc is recomputed, and fine_grained_activation_offloading is set",
+        remedy="remove one of them",
+        source=_CORE,
+    ),
+    Rule(
+        id="R15e",
+        keys=("model.enable_mhc_connections", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: config.model.enable_mhc_connections and config.parallel.pipeline_model_parallel_size > 1,
+        summary="Hyper-connections exclude pipeline parallelism.",
+        message="enable_mhc_connections does not work with pipeline parallelism",
+        remedy="set pipeline_model_parallel_size to 1",
+        source=_CORE,
+    ),
+    Rule(
+        id="R16",
+        keys=("model.enable_mhc_connections", "recompute.recompute_granularity"),
+        applies=lambda config: config.model.enable_mhc_connections and _full(config),
+        summary="Hyper-connections exclude full recomputation.",
+        message="enable_mhc_connections does not work with full recomputation",
+        remedy="set recompute_granularity to selective, with mhc",
         source=_CORE,
     ),
     Rule(
@@ -148,7 +264,9 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         id="R20a",
         keys=("recompute.distribute_saved_activations", "parallel.tensor_model_parallel_size"),
         applies=lambda config: (
-            config.recompute.distribute_saved_activations and config.parallel.tensor_model_parallel_size == 1
+            _full(config)
+            and config.recompute.distribute_saved_activations
+            and config.parallel.tensor_model_parallel_size == 1
         ),
         summary="distribute_saved_activations needs tensor parallelism.",
         message="distribute_saved_activations has no ranks to distribute over",
@@ -157,12 +275,13 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="R20b",
+        severity="warning",
         keys=("recompute.distribute_saved_activations", "recompute.recompute_granularity"),
         applies=lambda config: config.recompute.distribute_saved_activations and not _full(config),
         summary="distribute_saved_activations acts on full recomputation alone.",
-        message="distribute_saved_activations does nothing unless recompute_granularity is full",
-        remedy="remove distribute_saved_activations",
-        source=f"{_ARGS}; under selective every call site of Megatron-Core passes False",
+        message="distribute_saved_activations does nothing: only the checkpoint of whole layers hands it on",
+        remedy="remove distribute_saved_activations (Megatron-LM's launcher refuses it, Megatron-Bridge does not)",
+        source=f"{_FORWARD}: every other call site passes False; {_ARGS}",
     ),
     Rule(
         id="R23",
@@ -173,7 +292,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
             f"groups of {config.recompute.recompute_num_layers} layers never come to an end (Megatron-Core hangs)"
         ),
         remedy="set recompute_num_layers to 1 or more",
-        source=f"{_FORWARD} (no bound is checked upstream)",
+        source=f"{_FORWARD}: the loop over layers advances by recompute_num_layers, and no bound is checked",
     ),
     Rule(
         id="R24",
@@ -255,6 +374,27 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         summary="recompute_method and recompute_num_layers act on full recomputation alone.",
         message="nothing is recomputed, since recompute_granularity is null",
         remedy="set recompute_granularity to full, or remove recompute_method and recompute_num_layers",
+        source=_CORE,
+    ),
+    Rule(
+        id="R30",
+        keys=("recompute.num_microbatches_with_partial_activation_checkpoints",),
+        applies=lambda config: config.recompute.num_microbatches_with_partial_activation_checkpoints is not None,
+        summary="num_microbatches_with_partial_activation_checkpoints is read by no model of Megatron-Core.",
+        message="the schedule hands it to the forward step, which takes it for return_schedule_plan",
+        remedy="remove it, and choose recompute_method block with fewer layers",
+        source="Megatron-Core pipeline_parallel/schedules.py; Megatron-LM pretrain_gpt.py, forward_step",
+    ),
+    Rule(
+        id="R31",
+        severity="warning",
+        keys=("recompute.mhc_recompute_layer_num",),
+        applies=lambda config: (
+            config.recompute.mhc_recompute_layer_num is not None and "mhc" not in config.recompute_modules
+        ),
+        summary="mhc_recompute_layer_num acts with mhc in recompute_modules alone.",
+        message="mhc_recompute_layer_num is ignored, since mhc is not recomputed",
+        remedy="remove mhc_recompute_layer_num",
         source=_CORE,
     ),
 )

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from oomscope.config.coverage_rules import COVERAGE_RULES
+from oomscope.config.fine_grained_rules import FINE_GRAINED_RULES
+from oomscope.config.graph_rules import GRAPH_RULES
 from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
@@ -14,12 +16,16 @@ from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.recompute_rules import RECOMPUTE_RULES
 from oomscope.config.rule import Finding, Rule
 from oomscope.config.schema import Config
+from oomscope.config.sharding_rules import SHARDING_RULES
 
 RULES: tuple[Rule, ...] = (
     *PARALLEL_RULES,
     *MODEL_RULES,
     *OFFLOAD_RULES,
     *RECOMPUTE_RULES,
+    *FINE_GRAINED_RULES,
+    *GRAPH_RULES,
+    *SHARDING_RULES,
     *BATCH_RULES,
     *COVERAGE_RULES,
     *MEASUREMENT_RULES,

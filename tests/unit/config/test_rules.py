@@ -31,6 +31,24 @@ SP2 = {**TP2, "parallel.sequence_parallel": True}
 MOE = {"model.num_moe_experts": 8, "model.add_bias_linear": False}
 LOCAL = {"model.transformer_impl": "local"}
 
+FP8 = {"precision.fp8": "hybrid"}
+TENSORWISE = {**FP8, "precision.fp8_recipe": "tensorwise"}
+TE_VERSION = "model.transformer_engine_version"
+COUPLED = {"optimizer.decoupled_weight_decay": False}
+MHC = {"model.enable_mhc_connections": True}
+RECOMPUTED_MHC = {**MHC, **SELECTIVE, MODULES: ["mhc"]}
+SHARED_OVERLAP = {"model.moe_shared_expert_overlap": True}
+OFFLOADED = "offload.offload_modules"
+FINE = {"offload.fine_grained_activation_offloading": True, OFFLOADED: ["core_attn"]}
+INFLIGHT = "offload.fine_grained_offloading_max_inflight_offloads"
+FUSER = {"model.use_transformer_engine_op_fuser": True}
+GRAPHED = "cuda_graph.cuda_graph_modules"
+GRAPH = {"cuda_graph.cuda_graph_impl": "transformer_engine"}
+LOCAL_GRAPH = {"cuda_graph.cuda_graph_impl": "local"}
+WHOLE_GRAPH = {"cuda_graph.cuda_graph_impl": "full_iteration"}
+EP_OVERLAP = {**MOE, "parallel.overlap_moe_expert_parallel_comm": True, "parallel.expert_model_parallel_size": 2}
+FSDP2 = {"parallel.use_torch_fsdp2": True, "model.share_embeddings_and_output_weights": False}
+
 Settings = dict[str, Any]
 
 CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
@@ -129,9 +147,13 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{**SELECTIVE, "model.attention_backend": "unfused"}, {**SELECTIVE, **LOCAL}, {**SELECTIVE, MODULES: ["mlp"]}],
     ),
     "R19": ([{**SELECTIVE, "recompute.recompute_method": "block"}], [SELECTIVE, BLOCK]),
-    "R20a": ([DISTRIBUTE], [{**DISTRIBUTE, **TP2}, UNIFORM]),
+    "R20a": (
+        [DISTRIBUTE],
+        [{**DISTRIBUTE, **TP2}, UNIFORM, {**SELECTIVE, "recompute.distribute_saved_activations": True}],
+    ),
     "R20b": (
         [
+            {"recompute.distribute_saved_activations": True},
             {"recompute.distribute_saved_activations": True, **TP2},
             {"recompute.distribute_saved_activations": True, **SELECTIVE, **TP2},
         ],
@@ -212,6 +234,232 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"probe.world_size": 2}, {"probe.world_size": 1, **TP2}],
         [{"probe.world_size": 1}, {"probe.world_size": 2, **TP2}, TP2],
     ),
+    "P12": (
+        [{"parallel.context_parallel_size": 3}],
+        [{"parallel.context_parallel_size": 2}, {"data.seq_length": 127}],
+    ),
+    "P13": (
+        [{"parallel.virtual_pipeline_model_parallel_size": 2}],
+        [{"parallel.virtual_pipeline_model_parallel_size": 2, "parallel.pipeline_model_parallel_size": 2}],
+    ),
+    "M10": ([{"precision.fp8_param": True}], [{"precision.fp8_param": True, **FP8}, FP8]),
+    "M11": ([{"precision.fp4": "e2m1", **FP8}], [{"precision.fp4": "e2m1"}, FP8]),
+    "M12": ([{**MHC, "model.mtp_num_layers": 1}], [MHC, {"model.mtp_num_layers": 1}]),
+    "O13": (
+        [{"optimizer.optimizer_cpu_offload": True, **COUPLED}],
+        [{"optimizer.optimizer_cpu_offload": True}, COUPLED],
+    ),
+    "R10": (
+        [{**SELECTIVE, MODULES: ["gdn_norm_out"]}],
+        [{**SELECTIVE, MODULES: ["gdn_norm_out"], "model.experimental_attention_variant": "gdn2"}],
+    ),
+    "R11": (
+        [{**SELECTIVE, MODULES: ["shared_experts"], **SHARED_OVERLAP}],
+        [{**SELECTIVE, MODULES: ["shared_experts"]}, {**SELECTIVE, **SHARED_OVERLAP}],
+    ),
+    "R12": (
+        [{**SELECTIVE, MODULES: ["layernorm"], **FP8}, {**SELECTIVE, MODULES: ["moe_act"], **FP8}],
+        [{**SELECTIVE, MODULES: ["mlp"], **FP8}, {**SELECTIVE, MODULES: ["layernorm"], **TENSORWISE}],
+    ),
+    "R13": (
+        [{**SELECTIVE, MODULES: ["layernorm"], **TENSORWISE, TE_VERSION: "2.5.1"}],
+        [
+            {**SELECTIVE, MODULES: ["layernorm"], **TENSORWISE, TE_VERSION: "2.6.0"},
+            {**SELECTIVE, MODULES: ["layernorm"], **TENSORWISE},
+            {**SELECTIVE, MODULES: ["layernorm"], TE_VERSION: "2.5.1"},
+        ],
+    ),
+    "R14": (
+        [{"recompute.moe_layer_recompute": True}, {**UNIFORM, "recompute.moe_layer_recompute": True}],
+        [{**SELECTIVE, MODULES: ["moe"], **MOE}],
+    ),
+    "R15a": ([{**SELECTIVE, MODULES: ["mhc"]}], [{**SELECTIVE, MODULES: ["mhc"], **MHC}, MHC]),
+    "R15b": ([{**SELECTIVE, MODULES: ["mhc", "mlp"], **MHC}], [{**SELECTIVE, MODULES: ["mhc"], **MHC}]),
+    "R15c": (
+        [{**RECOMPUTED_MHC, "recompute.mhc_recompute_layer_num": -1}],
+        [{**RECOMPUTED_MHC, "recompute.mhc_recompute_layer_num": 1}, RECOMPUTED_MHC],
+    ),
+    "R15d": ([{**RECOMPUTED_MHC, **FINE}], [RECOMPUTED_MHC, FINE]),
+    "R15e": ([{**MHC, "parallel.pipeline_model_parallel_size": 2}], [MHC]),
+    "R16": ([{**MHC, **UNIFORM}], [{**MHC, **SELECTIVE}, UNIFORM]),
+    "R30": ([{"recompute.num_microbatches_with_partial_activation_checkpoints": 2}], [BLOCK]),
+    "R31": (
+        [{"recompute.mhc_recompute_layer_num": 2}],
+        [{**RECOMPUTED_MHC, "recompute.mhc_recompute_layer_num": 2}, {}],
+    ),
+    "F1": ([{"offload.fine_grained_activation_offloading": True}], [FINE, {}]),
+    "F2": (
+        [{**FINE, OFFLOADED: ["attn_proj"]}],
+        [{**FINE, OFFLOADED: ["attn_proj", "core_attn"]}, {OFFLOADED: ["attn_proj"]}],
+    ),
+    "F3": (
+        [{**FINE, OFFLOADED: ["gdp_qkv"], **SELECTIVE, MODULES: ["gdp_in_proj"]}],
+        [{**FINE, OFFLOADED: ["gdp_qkv"]}, {**FINE, **SELECTIVE, MODULES: ["gdp_in_proj"]}],
+    ),
+    "F4": (
+        [{**FINE, OFFLOADED: ["moe_act"], **SELECTIVE, MODULES: ["moe"], **MOE}],
+        [{**FINE, OFFLOADED: ["moe_act"], **MOE}, {**FINE, **SELECTIVE, MODULES: ["moe"], **MOE}],
+    ),
+    "F5": (
+        [{**FINE, "offload.delta_offload_bytes_across_pp_ranks": -1}],
+        [FINE, {"offload.delta_offload_bytes_across_pp_ranks": -1}],
+    ),
+    "F6": (
+        [{**FINE, OFFLOADED: ["fused_group_mlp"]}, {**FINE, OFFLOADED: ["fused_group_mlp", "moe_act"], **FUSER}],
+        [{**FINE, OFFLOADED: ["fused_group_mlp"], **FUSER}, {**FINE, OFFLOADED: ["moe_act"]}],
+    ),
+    "F7": ([{**FINE, **LOCAL}], [FINE, LOCAL]),
+    "F8": (
+        [{**FINE, TE_VERSION: "2.10.0"}],
+        [{**FINE, TE_VERSION: "2.9.1"}, {**FINE, TE_VERSION: "2.10", "offload.nvte_cpu_offload_v1": True}, FINE],
+    ),
+    "F13": (
+        [
+            {**OFFLOAD, "model.moe_paged_stash": True},
+            {**FINE, OFFLOADED: ["moe_act"], "model.moe_paged_stash": True},
+        ],
+        [{"model.moe_paged_stash": True}, {**FINE, "model.moe_paged_stash": True}],
+    ),
+    "F14": ([{OFFLOADED: ["core_attn"]}, {"offload.activation_offload_fraction": 0.5}], [FINE, {}]),
+    "F15": ([{**FINE, "offload.activation_offload_fraction": 0.0}], [FINE]),
+    "G1": ([{"cuda_graph.cuda_graph_scope": ["attn"]}], [GRAPH]),
+    "G2": (
+        [{**WHOLE_GRAPH, GRAPHED: ["attn"]}],
+        [{**GRAPH, GRAPHED: ["attn"]}, WHOLE_GRAPH],
+    ),
+    "G3": ([{GRAPHED: ["attn"]}], [{**GRAPH, GRAPHED: ["attn"]}, {}]),
+    "R22a": ([{**GRAPH, **OFFLOAD}, {**LOCAL_GRAPH, **OFFLOAD}], [{**WHOLE_GRAPH, **OFFLOAD}, OFFLOAD]),
+    "R22b": (
+        [{**MOE, **GRAPH, GRAPHED: ["moe", "moe_router"]}],
+        [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}, {**MOE, GRAPHED: ["moe", "moe_router"]}],
+    ),
+    "R22c": (
+        [{**MOE, **GRAPH, GRAPHED: ["moe_preprocess"]}],
+        [
+            {**MOE, **GRAPH, GRAPHED: ["moe_preprocess", "moe_router"]},
+            {**MOE, **LOCAL_GRAPH, GRAPHED: ["moe_preprocess"]},
+        ],
+    ),
+    "R22d": (
+        [{**GRAPH, GRAPHED: ["moe"]}, {**GRAPH, GRAPHED: ["moe_router"]}],
+        [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}, {**GRAPH, GRAPHED: ["mlp"]}],
+    ),
+    "R22e": ([{**MOE, **GRAPH, GRAPHED: ["mlp"]}], [{**GRAPH, GRAPHED: ["mlp"]}, {**MOE, **GRAPH}]),
+    "R22f": ([{**MOE, **GRAPH, GRAPHED: ["moe"]}], [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}]),
+    "R22g": ([{**GRAPH, **UNIFORM}, {**LOCAL_GRAPH, **UNIFORM}], [{**WHOLE_GRAPH, **UNIFORM}, {**GRAPH, **SELECTIVE}]),
+    "R22h": (
+        [{**MOE, **GRAPH, GRAPHED: ["moe_router"], **SELECTIVE, MODULES: ["moe"]}],
+        [
+            {**MOE, **LOCAL_GRAPH, GRAPHED: ["moe_router"], **SELECTIVE, MODULES: ["moe"]},
+            {**MOE, **GRAPH, GRAPHED: ["moe_router"], **SELECTIVE},
+        ],
+    ),
+    "R22i": (
+        [
+            {**GRAPH, **SELECTIVE, "model.attention_dropout": 0.1},
+            {**WHOLE_GRAPH, **SELECTIVE, "model.attention_dropout": 0.1},
+        ],
+        [{**GRAPH, **SELECTIVE}, {**GRAPH, GRAPHED: ["mlp"], **SELECTIVE, "model.attention_dropout": 0.1}],
+    ),
+    "R22j": (
+        [{**GRAPH, GRAPHED: ["mlp"], **SELECTIVE, MODULES: ["mlp"]}],
+        [
+            {**GRAPH, GRAPHED: ["attn"], **SELECTIVE, MODULES: ["mlp"]},
+            {**GRAPH, GRAPHED: ["mlp"], **SELECTIVE, MODULES: ["mlp"], "model.hidden_dropout": 0.0},
+        ],
+    ),
+    "R22k": (
+        [{**MOE, **GRAPH, **SELECTIVE, MODULES: ["moe"], "model.moe_input_jitter_eps": 0.1}],
+        [
+            {**MOE, **GRAPH, **SELECTIVE, MODULES: ["moe"]},
+            {**MOE, **GRAPH, GRAPHED: ["attn"], **SELECTIVE, MODULES: ["moe"], "model.moe_input_jitter_eps": 0.1},
+        ],
+    ),
+    "F9": (
+        [{**FINE, **LOCAL_GRAPH, GRAPHED: ["attn"]}, {**FINE, **LOCAL_GRAPH, OFFLOADED: ["moe_act"]}],
+        [{**FINE, **LOCAL_GRAPH, OFFLOADED: ["moe_act"], GRAPHED: ["attn"]}, {**FINE, **GRAPH}],
+    ),
+    "F10": ([{**FINE, **MOE, **GRAPH, GRAPHED: ["moe"]}], [{**FINE, **MOE, **GRAPH, GRAPHED: ["attn"]}]),
+    "F11": (
+        [{**FINE, **GRAPH, "cuda_graph.cuda_graph_warmup_steps": 0}],
+        [{**FINE, **GRAPH}, {**GRAPH, "cuda_graph.cuda_graph_warmup_steps": 0}],
+    ),
+    "F12": (
+        [{**FINE, **WHOLE_GRAPH}, {**FINE, **WHOLE_GRAPH, INFLIGHT: -1}],
+        [{**FINE, **WHOLE_GRAPH, INFLIGHT: 0}, {**FINE, **GRAPH}],
+    ),
+    "G4": (
+        [{**GRAPH, "allocator.conf": "expandable_segments:True"}],
+        [
+            {**GRAPH, "allocator.conf": "expandable_segments:True", "cuda_graph.nccl_graph_register": False},
+            {**LOCAL_GRAPH, "allocator.conf": "expandable_segments:True"},
+        ],
+    ),
+    "G5": (
+        [{"offload.delay_offload_until_cuda_graph": True}],
+        [{**FINE, **GRAPH, "offload.delay_offload_until_cuda_graph": True}],
+    ),
+    "R17": (
+        [
+            {**EP_OVERLAP, **UNIFORM},
+            {**EP_OVERLAP, **SELECTIVE, MODULES: ["moe"]},
+            {**EP_OVERLAP, **SELECTIVE, "recompute.recompute_method": "block"},
+            {**EP_OVERLAP, "recompute.recompute_num_layers": 1},
+        ],
+        [{**EP_OVERLAP, **SELECTIVE}, EP_OVERLAP, UNIFORM],
+    ),
+    "S1": ([{"parallel.overlap_moe_expert_parallel_comm": True}], [EP_OVERLAP]),
+    "S2": (
+        [{**EP_OVERLAP, "parallel.pipeline_model_parallel_size": 2}],
+        [
+            {
+                **EP_OVERLAP,
+                "parallel.pipeline_model_parallel_size": 2,
+                "parallel.virtual_pipeline_model_parallel_size": 2,
+            },
+            EP_OVERLAP,
+        ],
+    ),
+    "S3": (
+        [{"optimizer.overlap_param_gather": True}],
+        [{"optimizer.overlap_param_gather": True, "optimizer.use_distributed_optimizer": True}],
+    ),
+    "S4": (
+        [{"optimizer.overlap_param_gather": True}],
+        [{"optimizer.overlap_param_gather": True, "optimizer.overlap_grad_reduce": True}],
+    ),
+    "S5": ([{**FSDP2, "parallel.pipeline_model_parallel_size": 2}], [FSDP2]),
+    "S6": ([{**FSDP2, **MOE, "parallel.expert_model_parallel_size": 2}], [FSDP2]),
+    "S7": ([{**FSDP2, "optimizer.use_distributed_optimizer": True}], [FSDP2]),
+    "S8": ([{**FSDP2, "precision.gradient_accumulation_fusion": True}], [FSDP2]),
+    "S9": ([{**FSDP2, "model.share_embeddings_and_output_weights": True}], [FSDP2]),
+    "S10": ([{**FSDP2, "precision.fp16": True, "precision.bf16": False}], [FSDP2]),
+    "S11": ([{**FSDP2, "parallel.use_megatron_fsdp": True}], [FSDP2, {"parallel.use_megatron_fsdp": True}]),
+    "S12": (
+        [{"parallel.data_parallel_sharding_strategy": "optim"}],
+        [{"parallel.data_parallel_sharding_strategy": "optim", "parallel.use_megatron_fsdp": True}, {}],
+    ),
+    "N-fp8": ([FP8, {"precision.fp4": "e2m1"}], [{}]),
+    "N-cuda-graph": ([GRAPH, WHOLE_GRAPH], [{}]),
+    "N-mtp": ([{"model.mtp_num_layers": 1}], [{}]),
+    "N-variant": ([{"model.experimental_attention_variant": "gdn"}, MHC], [{}]),
+    "N-gdp": ([{**SELECTIVE, MODULES: ["gdp_in_proj"]}, {OFFLOADED: ["gdp_qkv"]}], [SELECTIVE, FINE]),
+    "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),
+    "N-ep-overlap": ([EP_OVERLAP, SHARED_OVERLAP], [{}]),
+    "N-fsdp": ([FSDP2, {"parallel.use_megatron_fsdp": True}], [{}]),
+    "N-offload-v1": (
+        [{**OFFLOAD, "offload.nvte_cpu_offload_v1": True}],
+        [{"offload.nvte_cpu_offload_v1": True}, OFFLOAD],
+    ),
+    "N-offload-delta": (
+        [{**FINE, "offload.delta_offload_bytes_across_pp_ranks": 1}],
+        [FINE, {"offload.delta_offload_bytes_across_pp_ranks": 1}],
+    ),
+    "N-coupled-decay": ([COUPLED], [{}]),
+    "N-jitter": (
+        [{**MOE, "model.moe_input_jitter_eps": 0.1}],
+        [{"model.moe_input_jitter_eps": 0.1}, MOE],
+    ),
 }
 
 
@@ -248,7 +496,9 @@ def cases(side: int) -> list[Any]:
 
 
 def test_every_rule_has_cases_and_its_own_id() -> None:
-    assert list(CASES) == [rule.id for rule in RULES]
+    ids = [rule.id for rule in RULES]
+    assert len(ids) == len(set(ids))
+    assert set(CASES) == set(ids)
 
 
 @pytest.mark.parametrize(("rule", "settings"), cases(0))
@@ -279,6 +529,26 @@ def test_base_breaks_nothing() -> None:
 def test_rules_name_existing_keys() -> None:
     known = {f"{section}.{key}" for section, key, _ in fields()}
     assert {key for rule in RULES for key in rule.keys} <= known
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "second"),
+    [
+        ({**OFFLOAD, **UNIFORM, "offload.cpu_offloading_num_layers": 9}, "O1", "R21"),
+        ({**OFFLOAD, **FULL}, "R21", "R3"),
+        ({**FULL}, "R3", "R4"),
+        ({**DISTRIBUTE, **SP2, "recompute.recompute_num_layers": None}, "R4", "R6"),
+        ({**SELECTIVE, MODULES: ["mla_up_proj", "shared_experts"], **SHARED_OVERLAP}, "R9", "R11"),
+        ({**SELECTIVE, MODULES: ["mla_up_proj", "mhc"], **FINE, OFFLOADED: []}, "R9", "F1"),
+        ({**FINE, OFFLOADED: ["attn_proj"], **LOCAL_GRAPH}, "F2", "F9"),
+        ({**GRAPH, **UNIFORM, "recompute.recompute_num_layers": 0}, "R23", "R22g"),
+        ({**EP_OVERLAP, **GRAPH, **UNIFORM}, "R22g", "R17"),
+        ({**GRAPH, **UNIFORM}, "R22g", "N-cuda-graph"),
+    ],
+)
+def test_rules_are_named_in_the_order_of_upstream(settings: Settings, first: str, second: str) -> None:
+    named = rules_named(settings)
+    assert named.index(first) < named.index(second)
 
 
 @pytest.mark.parametrize("granularity", ["fully", "selective", "full"])

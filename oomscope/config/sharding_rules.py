@@ -1,0 +1,159 @@
+"""Rules of how gradients, parameters and optimizer states are sharded and overlapped over data-parallel ranks."""
+
+from __future__ import annotations
+
+from oomscope.config.rule import Rule
+from oomscope.config.schema import Config
+
+_CORE = "Megatron-Core transformer/transformer_config.py"
+_ARGS = "Megatron-LM training/arguments.py"
+
+
+def _fsdp2(config: Config) -> bool:
+    return config.parallel.use_torch_fsdp2
+
+
+def _overlaps_experts(config: Config) -> bool:
+    return config.parallel.overlap_moe_expert_parallel_comm
+
+
+def _recomputes_whole(config: Config) -> bool:
+    recompute = config.recompute
+    return (
+        recompute.recompute_granularity == "full"
+        or recompute.recompute_method is not None
+        or recompute.recompute_num_layers is not None
+        or "moe" in config.recompute_modules
+    )
+
+
+SHARDING_RULES: tuple[Rule, ...] = (
+    Rule(
+        id="R17",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "recompute.recompute_granularity"),
+        applies=lambda config: _overlaps_experts(config) and _recomputes_whole(config),
+        summary="overlap_moe_expert_parallel_comm excludes the recomputation of whole layers and of moe.",
+        message="overlap_moe_expert_parallel_comm is set, and what it cuts in two is recomputed as one",
+        remedy="recompute single modules other than moe, without recompute_method and recompute_num_layers",
+        source=_CORE,
+    ),
+    Rule(
+        id="S1",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "parallel.expert_model_parallel_size"),
+        applies=lambda config: _overlaps_experts(config) and config.parallel.expert_model_parallel_size == 1,
+        summary="overlap_moe_expert_parallel_comm needs expert parallelism.",
+        message="overlap_moe_expert_parallel_comm has no all-to-all to overlap, since expert_model_parallel_size is 1",
+        remedy="set expert_model_parallel_size above 1, or remove overlap_moe_expert_parallel_comm",
+        source=_CORE,
+    ),
+    Rule(
+        id="S2",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "parallel.virtual_pipeline_model_parallel_size"),
+        applies=lambda config: (
+            _overlaps_experts(config)
+            and config.parallel.pipeline_model_parallel_size > 1
+            and config.parallel.virtual_pipeline_model_parallel_size is None
+        ),
+        summary="In a pipeline, overlap_moe_expert_parallel_comm needs virtual stages.",
+        message="overlap_moe_expert_parallel_comm is set in a pipeline without virtual stages",
+        remedy="set virtual_pipeline_model_parallel_size",
+        source=_CORE,
+    ),
+    Rule(
+        id="S3",
+        keys=("optimizer.overlap_param_gather", "optimizer.use_distributed_optimizer"),
+        applies=lambda config: (
+            config.optimizer.overlap_param_gather
+            and not config.optimizer.use_distributed_optimizer
+            and not config.parallel.use_megatron_fsdp
+        ),
+        summary="overlap_param_gather needs the distributed optimizer.",
+        message="overlap_param_gather is set, and no optimizer shards parameters that could be gathered",
+        remedy="set use_distributed_optimizer",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S4",
+        keys=("optimizer.overlap_param_gather", "optimizer.overlap_grad_reduce"),
+        applies=lambda config: config.optimizer.overlap_param_gather and not config.optimizer.overlap_grad_reduce,
+        summary="overlap_param_gather needs overlap_grad_reduce.",
+        message="overlap_param_gather is set without overlap_grad_reduce, whose buckets it gathers",
+        remedy="set overlap_grad_reduce",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S5",
+        keys=("parallel.use_torch_fsdp2", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: _fsdp2(config) and config.parallel.pipeline_model_parallel_size > 1,
+        summary="torch's FSDP2 and pipeline parallelism exclude each other.",
+        message="use_torch_fsdp2 does not work with pipeline parallelism",
+        remedy="set pipeline_model_parallel_size to 1",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S6",
+        keys=("parallel.use_torch_fsdp2", "parallel.expert_model_parallel_size"),
+        applies=lambda config: _fsdp2(config) and config.parallel.expert_model_parallel_size > 1,
+        summary="torch's FSDP2 and expert parallelism exclude each other.",
+        message="use_torch_fsdp2 does not work with expert parallelism",
+        remedy="set expert_model_parallel_size to 1",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S7",
+        keys=("parallel.use_torch_fsdp2", "optimizer.use_distributed_optimizer"),
+        applies=lambda config: _fsdp2(config) and config.optimizer.use_distributed_optimizer,
+        summary="torch's FSDP2 and the distributed optimizer exclude each other.",
+        message="use_torch_fsdp2 already shards what use_distributed_optimizer would",
+        remedy="set use_distributed_optimizer to false",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S8",
+        keys=("parallel.use_torch_fsdp2", "precision.gradient_accumulation_fusion"),
+        applies=lambda config: _fsdp2(config) and config.precision.gradient_accumulation_fusion,
+        summary="torch's FSDP2 and gradient_accumulation_fusion exclude each other.",
+        message="use_torch_fsdp2 has no main gradients to accumulate into",
+        remedy="set gradient_accumulation_fusion to false",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S9",
+        keys=("parallel.use_torch_fsdp2", "model.share_embeddings_and_output_weights"),
+        applies=lambda config: _fsdp2(config) and config.model.share_embeddings_and_output_weights,
+        summary="torch's FSDP2 needs an output layer of its own.",
+        message="use_torch_fsdp2 cannot shard an embedding that the output layer shares",
+        remedy="set share_embeddings_and_output_weights to false",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S10",
+        keys=("parallel.use_torch_fsdp2", "precision.fp16"),
+        applies=lambda config: _fsdp2(config) and config.precision.fp16,
+        summary="torch's FSDP2 and fp16 exclude each other.",
+        message="use_torch_fsdp2 does not work with fp16",
+        remedy="set bf16",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S11",
+        keys=("parallel.use_megatron_fsdp", "parallel.use_torch_fsdp2"),
+        applies=lambda config: config.parallel.use_megatron_fsdp and _fsdp2(config),
+        summary="Megatron-FSDP and torch's FSDP2 exclude each other.",
+        message="use_megatron_fsdp and use_torch_fsdp2 are both set",
+        remedy="remove one of them",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S12",
+        severity="warning",
+        keys=("parallel.data_parallel_sharding_strategy",),
+        applies=lambda config: (
+            config.parallel.data_parallel_sharding_strategy != "no_shard" and not config.parallel.use_megatron_fsdp
+        ),
+        summary="data_parallel_sharding_strategy acts with Megatron-FSDP alone.",
+        message="data_parallel_sharding_strategy is ignored, since use_megatron_fsdp is false",
+        remedy="remove data_parallel_sharding_strategy",
+        source="Megatron-Core distributed/distributed_data_parallel_config.py",
+    ),
+)
