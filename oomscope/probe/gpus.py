@@ -25,6 +25,13 @@ class Gpu:
     multiprocessors: int
     bf16_tflops: float | None
     """Peak dense bf16 tensor throughput (NVIDIA data sheet of the card); None where it has none or it is not given."""
+    memory_gbps: float
+    """Peak bandwidth of the card's memory, 10^9 bytes a second (NVIDIA data sheet of the card)."""
+    nvlink_gbps: float | None
+    """NVLink bandwidth in one direction, over all links (same source, which gives both directions together); None
+    where there is none."""
+    pcie_gbps: float
+    """PCI Express bandwidth in one direction: 16 lanes of the generation that the data sheet names."""
     source: str
     """Where total, capability and multiprocessor count were read."""
 
@@ -58,6 +65,27 @@ _ROWS: tuple[tuple[str, int, tuple[int, int], int, float | None, str], ...] = (
     ("t4", 15109, (7, 5), 40, None, f"{_PROPERTIES}: 'Tesla T4', 15109MB"),
 )
 
+_SPEEDS: dict[str, tuple[float, float | None, float]] = {
+    "b200": (8000, 900, 64),
+    "h200": (4800, 450, 64),
+    "h100-80gb": (3350, 450, 64),
+    "h100-pcie": (2000, 300, 64),
+    "h20": (4000, 450, 64),
+    "a100-80gb": (2039, 300, 32),
+    "a100-40gb": (1555, 300, 32),
+    "a40": (696, 56.25, 32),
+    "a6000": (768, 56.25, 32),
+    "a10g": (600, None, 32),
+    "l40s": (864, None, 32),
+    "rtx5090": (1792, None, 64),
+    "rtx4090": (1008, None, 32),
+    "rtx3090": (936, None, 32),
+    "v100-32gb": (900, None, 16),
+    "v100-16gb": (900, None, 16),
+    "t4": (320, None, 16),
+}
+"""Memory, NVLink and PCI Express bandwidth by name. a100-80gb stands for the SXM card, whose properties are alike."""
+
 GPUS: dict[str, Gpu] = {
     name: Gpu(
         name=name,
@@ -65,6 +93,9 @@ GPUS: dict[str, Gpu] = {
         capability=capability,
         multiprocessors=multiprocessors,
         bf16_tflops=bf16_tflops,
+        memory_gbps=_SPEEDS[name][0],
+        nvlink_gbps=_SPEEDS[name][1],
+        pcie_gbps=_SPEEDS[name][2],
         source=source,
     )
     for name, mebibytes, capability, multiprocessors, bf16_tflops, source in _ROWS
