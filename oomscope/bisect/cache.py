@@ -24,8 +24,10 @@ def is_repeatable(result: ProbeResult) -> bool:
     """Whether ``result`` would come out the same, so that it may stand for another probe with the same key.
 
     An OOM of the host or of a library beside the caching allocator would not, nor one that other processes on the
-    card had a part in.
+    card had a part in, nor a run whose repetition without a limit was cut off.
     """
+    if result.demand_cut:
+        return False
     if result.failure is not None:
         return result.failure.kind in _REPEATABLE_FAILURES
     verdict = result.verdict

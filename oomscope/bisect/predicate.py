@@ -18,7 +18,7 @@ from oomscope.units import format_size, parse_size
 
 Class = Literal["any-oom", "capacity", "fragmentation", "live", "reserved"]
 
-_THRESHOLD = re.compile(r"(?P<quantity>live|reserved)\s*>\s*(?P<size>.+)")
+_THRESHOLD = re.compile(r"(?P<quantity>live|reserved)\s*>\s*(?P<size>.+)", re.IGNORECASE)
 _REMEDY = "write any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE"
 
 
@@ -62,7 +62,7 @@ class Bad:
         if match is None:
             raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
-        quantity: Class = "live" if match["quantity"] == "live" else "reserved"
+        quantity: Class = "live" if match["quantity"].lower() == "live" else "reserved"
         return cls(name=quantity, threshold=size, written=match["size"])
 
     def judge(self, result: ProbeResult) -> Judgement:
@@ -74,7 +74,7 @@ class Bad:
           A fragmentation failure whose demand is unknown is untestable.
         - ``fragmentation``: a run that failed for another reason is untestable.
         - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless the whole
-          run is known.
+          run is known; so is, for ``reserved``, one that fits by emptying its cache where the whole run was cut off.
         """
         if result.outcome == "error" or result.peak is None:
             failure = result.failure
@@ -103,17 +103,23 @@ class Bad:
         return Judgement(answer=Answer.GOOD, reason=f"{_kind(result)}, but the whole run's demand has room")
 
     def _judge_live(self, result: ProbeResult) -> Judgement:
-        return self._compare("live", live_bytes(result), ended_early=is_lower_bound(result))
+        early = "out of memory" if is_lower_bound(result) else None
+        return self._compare("live", live_bytes(result), early)
 
     def _judge_reserved(self, result: ProbeResult) -> Judgement:
-        ended_early = result.outcome == "oom" and result.demand_peak is None
-        return self._compare("reserved", reserved_bytes(result), ended_early=ended_early)
+        early = None
+        if result.outcome == "oom" and result.demand_peak is None:
+            early = "out of memory"
+        elif result.demand_cut:
+            early = "fits by emptying its cache"
+        return self._compare("reserved", reserved_bytes(result), early)
 
-    def _compare(self, quantity: str, size: int, *, ended_early: bool) -> Judgement:
+    def _compare(self, quantity: str, size: int, early: str | None) -> Judgement:
+        """Judge ``size``, which may not be all that the run wants where ``early`` says how it came short of that."""
         if size > self.threshold:
             return _bad(f"{quantity} {format_size(size)}")
-        if ended_early:
-            return _untestable(f"out of memory at {quantity} {format_size(size)}, before the peak was known")
+        if early is not None:
+            return _untestable(f"{early} at {quantity} {format_size(size)}, before the peak was known")
         return Judgement(answer=Answer.GOOD, reason=f"{quantity} {format_size(size)}")
 
 

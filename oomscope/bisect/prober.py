@@ -220,7 +220,8 @@ class Prober:
         if left <= 0:
             raise OutOfTimeError
         result = self.probe(replace(job, timeout_s=min(job.timeout_s, left)), self.reporter.progressed)
-        if result.failure is not None and result.failure.kind == "timeout" and self.deadline.left_s <= 0:
+        timed_out = result.failure is not None and result.failure.kind == "timeout"
+        if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
         return result
 

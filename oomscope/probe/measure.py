@@ -67,7 +67,7 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
     emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
     if not ((refused_by_allocator or emptied_its_cache) and backend == "sim" and job.measure_demand):
         return result
-    keep(result)
+    keep(replace(result, demand_cut=True))
     whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
     if isinstance(whole, str):
         return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))

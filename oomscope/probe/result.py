@@ -149,6 +149,8 @@ class ProbeResult:
     demand_peak: Peak | None = None
     """The peak of that run, with its lines; also of one that was run because the allocator had to empty its cache for
     the target to fit. Null where it was not run."""
+    demand_cut: bool = False
+    """That run was to be, and was cut off (by a time-out, a kill, a crash): asked again, it may say more."""
     failure: Failure | None = None
     snapshot: str | None = None
     events: int | None = None

@@ -54,6 +54,12 @@ def test_what_may_be_the_machines_fault_is_not_kept(kept: Kept, kind: str) -> No
     assert kept.cache.get(KEY) is None
 
 
+@pytest.mark.parametrize("result", [oom(), fits(700, num_alloc_retries=1)])
+def test_a_run_whose_repetition_without_a_limit_was_cut_off_is_not_kept(kept: Kept, result: ProbeResult) -> None:
+    kept.cache.put(KEY, replace(result, demand_cut=True))
+    assert kept.cache.get(KEY) is None
+
+
 @pytest.mark.parametrize("kind", ["host", "outside"])
 def test_memory_that_the_machine_refused_is_not_kept(kept: Kept, kind: VerdictKind) -> None:
     kept.cache.put(KEY, oom(kind))

@@ -352,6 +352,25 @@ def test_a_deadline_before_the_ends_are_known_answers_nothing(
     assert result.exit_code is ExitCode.INCONCLUSIVE
 
 
+def test_what_the_deadline_cut_off_is_measured_whole_the_next_time(world: World) -> None:
+    """The first run went out of memory in time; the same run without a limit did not come to its end."""
+    hashes = world.sizes([500, 5000])
+    clock = Clock()
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        result = world.probe(job, progress)
+        clock.now += min(job.timeout_s, 60.0)
+        is_cut = result.outcome == "oom" and job.timeout_s < 60
+        return replace(result, demand_bytes=None, demand_cut=True) if is_cut else result
+
+    request = world.request(hashes[0], deadline_s=90)
+    cut = bisect_commits(request, probe=probe, environment={}, clock=clock)
+    assert (cut.outcome, cut.change) == ("inconclusive", None)
+    whole = world.bisect(hashes[0])
+    assert [record.cached for record in whole.probes] == [True, False]
+    assert culprit(whole).delta.live_bytes == 4500
+
+
 def history(world: World, *changes: str | int) -> tuple[str, list[str]]:
     """Commit a good end, then for each number a size, for each word a file of that name; return end and hashes."""
     good = world.repo.commit("start", {"size.txt": "500\n"})

@@ -21,6 +21,7 @@ GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
         (" Capacity ", Bad(name="capacity")),
         ("fragmentation", Bad(name="fragmentation")),
         ("live>70GiB", Bad(name="live", threshold=70 * GiB)),
+        ("LIVE>70GiB", Bad(name="live", threshold=70 * GiB)),
         ("reserved > 0.5 GiB", Bad(name="reserved", threshold=GiB // 2)),
     ],
 )
@@ -67,6 +68,9 @@ CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("live>950", oom("host", live=700, requested=10**6), UNTESTABLE),
     ("reserved>800", fits(10, reserved=800), GOOD),
     ("reserved>800", fits(10, reserved=801), BAD),
+    ("reserved>800", fits(10, reserved=800, num_alloc_retries=1, demand_cut=True), UNTESTABLE),
+    ("reserved>800", fits(10, reserved=801, num_alloc_retries=1, demand_cut=True), BAD),
+    ("live>800", fits(10, num_alloc_retries=1, demand_cut=True), GOOD),
     ("reserved>800", oom(live=801), BAD),
     ("reserved>800", oom(live=700, demand=700), UNTESTABLE),
     ("reserved>800", oom(live=700, demand=700, demand_peak=peak(700, reserved=801)), BAD),

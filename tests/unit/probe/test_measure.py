@@ -144,7 +144,7 @@ def bench(tmp_path: Path, monkeypatch):
         del sys.modules[name]
 
 
-OF_THE_PROBE = {"rank", "world_size", "wall_s", "worker_rss_bytes", "schema_version", "truncated"}
+OF_THE_PROBE = {"rank", "world_size", "wall_s", "worker_rss_bytes", "schema_version", "truncated", "demand_cut"}
 """Numbers of a result that say nothing of the card or of what the target did on it."""
 
 STEPPING = "def setup(ctx):\n    return oomscope.Target({step}, model='the model', optimizer='the optimizer')\n"
@@ -307,7 +307,7 @@ def test_out_of_memory_is_a_result_and_the_demand_is_measured(bench: Bench) -> N
     assert bench.steps[-1] == Progress(stage="demand", done=1, total=1)
     assert result.verdict.kind == "capacity"
     (kept,) = bench.kept
-    assert kept == replace(result, demand_bytes=None, demand_peak=None, verdict=kept.verdict)
+    assert kept == replace(result, demand_bytes=None, demand_peak=None, demand_cut=True, verdict=kept.verdict)
     assert result.demand_peak is not None
     assert result.demand_peak.requested_bytes == sum(row.bytes for row in result.demand_peak.sites)
     assert result.demand_peak.requested_bytes == result.demand_bytes
@@ -321,7 +321,7 @@ def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(
     assert (result.outcome, result.demand_bytes, result.num_alloc_retries) == ("fits", None, 3)
     assert result.demand_peak is not None
     assert (result.peak.reserved_bytes, result.demand_peak.reserved_bytes) == (128 * MiB, 4 * GiB)
-    assert bench.kept == [replace(result, demand_peak=None)]
+    assert bench.kept == [replace(result, demand_peak=None, demand_cut=True)]
     assert bench(source, measure_demand=False).demand_peak is None
 
 
@@ -329,7 +329,7 @@ def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:
     bench.oom = FAILED
     result = bench(RAISING.format(step="raise OOM"))
     assert result.outcome == "oom"
-    assert result.demand_bytes is None
+    assert (result.demand_bytes, result.demand_cut) == (None, False)
     assert "the demand of the whole run is unknown: memory ran out there too" in result.notes
 
 
