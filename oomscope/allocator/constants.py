@@ -22,6 +22,8 @@ DIVISION_INTERVALS = 16
 DIVISION_FIRST_LOG2 = 20
 UNLIMITED = 1 << 62
 """Stands for ``std::numeric_limits<size_t>::max()``, the default of ``max_split_size``."""
+MAX_REQUEST = 1 << 60
+"""What no request reaches: from 1 EiB on ``NativeCachingAllocator::allocate`` refuses before it looks for a block."""
 MAX_DEVICE_BYTES = 4096 * 1024 * MiB - DEVICE_PAGE
 """The largest device: the packed keys of the free sets order no larger blocks (see ``sortedset.py``)."""
 

@@ -262,7 +262,7 @@ def _compiled_run() -> engine.Run:
 
 
 def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int) -> list[IntArray]:
-    """Return the columns as arrays of int64, checked."""
+    """Return the columns as arrays of int64, checked; requests that exceed every device are cut to one that does."""
     columns = [_array(kinds), _array(ids), _array(nbytes)]
     kind_column, id_column, size_column = columns
     if len({len(column) for column in columns}) != 1:
@@ -274,9 +274,9 @@ def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int
         raise UsageError("an operation is of an unknown kind", remedy="use the values of ReplayOp")
     if id_column.min() < 0 or id_column.max() >= known_ids:
         raise UsageError(f"an allocation id is not in 0..{known_ids - 1}", remedy="count ids from 0")
-    if size_column.min() < 0 or size_column.max() >= constants.UNLIMITED:
-        raise UsageError("an operation is of an impossible number of bytes", remedy="give from 0 to 4 EiB")
-    return columns
+    if size_column.min() < 0:
+        raise UsageError("an operation is of a negative number of bytes", remedy="give 0 or more")
+    return [kind_column, id_column, size_column.clip(max=constants.MAX_REQUEST)]
 
 
 def _distinct(column: IntArray) -> list[int]:

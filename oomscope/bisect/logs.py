@@ -28,7 +28,7 @@ class Logs:
         """Write ``text``, said by the probe of ``name``, and return the file's path; None where nothing was kept."""
         if not text:
             return None
-        data = text.encode(errors="replace")
+        data = text.encode(errors="backslashreplace")
         path = self.directory / f"{name}-{hashlib.sha256(data).hexdigest()[:_DIGITS]}.txt"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,9 @@ def write_file(path: Path, content: str | bytes) -> None:
         InputError: the place cannot be written to.
     """
     try:
-        write_whole(path, content.encode() if isinstance(content, str) else content, force=True)
+        write_whole(
+            path, content.encode(errors="backslashreplace") if isinstance(content, str) else content, force=True
+        )
     except OSError as error:
         raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
     remark(f"Wrote {path}")
@@ -100,6 +102,6 @@ def keep_log(text: str) -> Path | None:
 
 
 def _temporary_file(text: str) -> Path:
-    with tempfile.NamedTemporaryFile("w", prefix="oomscope-", suffix=".txt", delete=False, encoding="utf-8") as file:
-        file.write(text)
+    with tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=".txt", delete=False) as file:
+        file.write(text.encode(errors="backslashreplace"))  # a target may say half a character
     return Path(file.name)

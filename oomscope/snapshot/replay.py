@@ -14,6 +14,7 @@ from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, Repl
 from oomscope.allocator import replay as run
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
+from oomscope.snapshot.gaps import request_as_seen
 from oomscope.snapshot.initial_state import HIGHEST_ADDRESS
 from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.timeline import Curve
@@ -62,7 +63,8 @@ class Replay:
     peak_reserved_bytes: int
     """Largest reserved bytes, up to the failure where there was one."""
     margin_bytes: int
-    """Device bytes left at that peak; after a failure, what was free less what was asked of the driver."""
+    """Device bytes left at that peak; after a failure, what was free less the piece that the allocator takes from the
+    device for the request, and thus negative."""
     retries: int
     """How often cached blocks were released to serve a request."""
     failed_event: int | None = None
@@ -124,7 +126,7 @@ def result_of(
     free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
     return Replay(
         peak_reserved_bytes=allocator.reserved_peak,
-        margin_bytes=free - outcome.ooms[-1].alloc_size,
+        margin_bytes=free - request_as_seen(settings, int(requests.size[failure]), 0).taken_from_driver,
         retries=allocator.num_alloc_retries,
         failed_event=int(requests.event[failure]),
         segments=segments_of(allocator.segments()),

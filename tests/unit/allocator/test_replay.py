@@ -70,8 +70,7 @@ def test_nothing_to_do():
         (([0], [0, 1], [1]), "have 1, 2, 1 entries"),
         (([9], [0], [1]), "unknown kind"),
         (([0], [-1], [1]), "allocation id"),
-        (([0], [0], [-1]), "impossible number of bytes"),
-        (([0], [0], [2**62]), "impossible number of bytes"),
+        (([0], [0], [-1]), "negative number of bytes"),
         (([0, 0], [0, 0], [1, 1]), "operation 1 allocates an id that is live"),
         (([0], [0], [1], [0, 0]), "1 operations came with 2 streams"),
     ],
@@ -79,6 +78,15 @@ def test_nothing_to_do():
 def test_ill_formed_traces(columns, words):
     with pytest.raises(UsageError, match=words):
         replay(*columns, settings=DEFAULTS, driver=Driver(GiB), compiled=False)
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True", "roundup_power2_divisions:8"])
+@pytest.mark.parametrize("nbytes", [2**60, 2**62, 2**63 - 1])
+def test_no_device_holds_an_exbibyte(conf, nbytes):
+    settings = AllocatorSettings.parse(conf)
+    outcome = replay([0, 0], [0, 1], [512, nbytes], settings=settings, driver=Driver(GiB), compiled=False)
+    assert outcome.failed.tolist() == [False, True]
+    assert len(outcome.ooms) == 1
 
 
 def test_streams_must_be_announced():

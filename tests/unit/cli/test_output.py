@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli.output import refuse_existing, write_file
+from oomscope.cli.output import keep_log, refuse_existing, write_file
 from oomscope.errors import InputError
 
 
@@ -44,3 +44,12 @@ def test_refusals(tmp_path: Path) -> None:
     refuse_existing(file, force=True, option="--html")
     with pytest.raises(InputError, match="--force"):
         refuse_existing(file, force=False, option="--html")
+
+
+def test_half_a_character_is_kept_as_an_escape(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = keep_log("na\udcffme")
+    assert log is not None
+    assert log.read_bytes() == b"na\\udcffme"
+    write_file(tmp_path / "page.html", "na\udcffme")
+    assert (tmp_path / "page.html").read_bytes() == b"na\\udcffme"

@@ -127,6 +127,47 @@ def test_the_margin_after_a_failure_says_by_how_much_the_device_was_short():
     assert outcome.peak_reserved_bytes == 60 * MiB
 
 
+def test_the_margin_after_a_failure_counts_whole_pages():
+    machine = Machine(34 * MiB, "expandable_segments:True")
+    machine.alloc(32 * MiB)
+    failure = machine.failure
+    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
+    outcome = replay(requests, AllocatorSettings.parse(machine.conf), machine.device)
+    assert outcome.margin_bytes == 34 * MiB - 2 * 20 * MiB
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([1, 3, 12, 21, 32, 45]), st.booleans()), min_size=1, max_size=20),
+    total=st.integers(5, 120),
+    conf=st.sampled_from(["", "expandable_segments:True", "max_split_size_mb:20", "roundup_power2_divisions:8"]),
+    fraction=st.sampled_from([None, 0.5]),
+)
+def test_the_margin_after_a_failure_is_negative(steps, total, conf, fraction):
+    machine = Machine(total * MiB, conf, fraction=fraction)
+    held = []
+    for size, frees in steps:
+        if frees and held:
+            machine.free(held.pop(0))
+        address = machine.alloc(size * MiB)
+        if address is None:
+            break
+        held.append(address)
+    assume(machine.failure is not None)
+    failure = machine.failure
+    requests = requests_of(Timeline.of(machine.trace()), Last(failure.event, failure.requested_bytes))
+    outcome = replay(requests, AllocatorSettings.parse(conf), machine.device)
+    assert outcome.failed_event == failure.event
+    assert outcome.margin_bytes < 0
+
+
+def test_a_request_beyond_the_card_that_is_rejected_outright_has_a_margin_too():
+    conf = "throw_on_cudamalloc_oom:True"
+    machine = Machine(100 * MiB, conf)
+    machine.alloc(200 * MiB)
+    requests = requests_of(Timeline.of(machine.trace()), Last(machine.failure.event, 200 * MiB))
+    assert replay(requests, AllocatorSettings.parse(conf), machine.device).margin_bytes == -100 * MiB
+
+
 @pytest.mark.parametrize(
     ("conf", "addition", "whole"),
     [
