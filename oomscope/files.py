@@ -31,14 +31,25 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
         file.write(content)
 
 
+def try_place(path: Path) -> None:
+    """Try whether :func:`write_whole` may put a file at ``path``, and leave nothing behind.
+
+    Raises:
+        OSError: it may not: the name belongs to no regular file, or nothing can be made beside it.
+    """
+    _refuse_irregular(path)
+    trial = path.parent / f".{secrets.token_hex(8)}.part"
+    os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    trial.unlink()
+
+
 @contextlib.contextmanager
 def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """Yield a file whose content takes the name ``path`` when the block ends, and is gone when the block fails.
 
     For what is too large to hold in memory twice; arguments and errors are those of :func:`write_whole`.
     """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    _refuse_irregular(path)
     unfinished = path.parent / f".{secrets.token_hex(8)}.part"
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
@@ -53,6 +64,11 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # it has its name, or what went wrong is already on its way up
             unfinished.unlink()
     _sync_directory(path.parent)
+
+
+def _refuse_irregular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _take_free_name(unfinished: Path, path: Path) -> None:

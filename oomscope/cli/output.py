@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oomscope.errors import InputError, UsageError
-from oomscope.files import write_whole
+from oomscope.files import try_place, write_whole
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ def remark(text: str) -> None:
 
 
 def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
-    """Refuse, before any work is done, to overwrite a file of the user's.
+    """Refuse, before any work is done, to overwrite a file of the user's, or to promise one that cannot be written.
 
     Raises:
-        InputError: the file exists and ``force`` is not set, or its folder does not exist.
+        InputError: the file exists and ``force`` is not set, its folder does not exist, or nothing can be written
+            there.
     """
     if path is None:
         return
@@ -59,6 +60,10 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
         raise InputError("file exists", where=str(path), remedy="choose another name or give --force")
     if not path.absolute().parent.is_dir():
         raise InputError("its folder does not exist", where=str(path), remedy="make the folder first")
+    try:
+        try_place(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def refuse_one_place(*places: tuple[str, Path | None]) -> None:
@@ -85,13 +90,16 @@ def write_file(path: Path, content: str | bytes) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
-        write_whole(
-            path, content.encode(errors="backslashreplace") if isinstance(content, str) else content, force=True
-        )
+        write_whole(path, data, force=True)
     except OSError as error:
-        raise InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place") from error
+        raise _unwritable(path, error) from error
     remark(f"Wrote {path}")
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place")
 
 
 def keep_log(text: str) -> Path | None:

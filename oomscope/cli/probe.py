@@ -22,7 +22,7 @@ from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source
 from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
-from oomscope.errors import ConfigError
+from oomscope.errors import ConfigError, ExitCode, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
 if TYPE_CHECKING:
@@ -90,26 +90,15 @@ def probe(
     for warning in plan.warnings:
         remark(f"warning: {warning}")
     result = _measure(plan, quiet=quiet)
+    _write_files(result, plan, html=html, tables=tables)
     if as_json:
         print_json(result.to_json())
     else:
-        from oomscope.report.probe_text import probe_report
-
-        print_report(probe_report(result, title=plan.title))
-    if html is not None:
-        from oomscope.report.html import probe_page
-
-        write_file(html, probe_page(result, title=plan.title))
-    if result.snapshot:
-        remark(f"Wrote {result.snapshot}")
-    if tables is not None:
-        write_probe_tables(tables, result, plan.job)
-    if result.failure and result.failure.detail and not as_json:
-        log = keep_log(result.failure.detail)
-        remark(f"What the target said: {log or 'lost, for no file can be written'}")
+        _show(result, plan)
     if git_bisect:
         return git_bisect_code(result)
-    return probe_exit_code(result)
+    is_snapshot_lost = snapshot is not None and result.snapshot is None and result.outcome != "error"
+    return gravest([probe_exit_code(result), ExitCode.OUTPUT_LOST if is_snapshot_lost else ExitCode.OK])
 
 
 def _measure(plan: Plan, *, quiet: bool) -> ProbeResult:
@@ -118,3 +107,24 @@ def _measure(plan: Plan, *, quiet: bool) -> ProbeResult:
 
     with shown_progress(plan.title, quiet=quiet) as announce:
         return probe_ranks(plan.job, plan.ranks, lambda job: launch.run(job, announce))
+
+
+def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> None:
+    """Write what was asked for, before anything is printed: the reader of the report may leave at any line."""
+    if html is not None:
+        from oomscope.report.html import probe_page
+
+        write_file(html, probe_page(result, title=plan.title))
+    if result.snapshot:
+        remark(f"Wrote {result.snapshot}")
+    if tables is not None:
+        write_probe_tables(tables, result, plan.job)
+
+
+def _show(result: ProbeResult, plan: Plan) -> None:
+    from oomscope.report.probe_text import probe_report
+
+    print_report(probe_report(result, title=plan.title))
+    if result.failure and result.failure.detail:
+        log = keep_log(result.failure.detail)
+        remark(f"What the target said: {log or 'lost, for no file can be written'}")

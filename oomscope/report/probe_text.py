@@ -38,9 +38,8 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         if result.peak.sites:
             yield section(f"{at_peak}, by line", site_table(result.peak.sites))
     if result.phases:
-        yield section(
-            "Peak of each phase: most live and most reserved, each at its own moment", phase_table(result.phases)
-        )
+        title = "Peak of each phase: most live, where it says, and most reserved in any iteration"
+        yield section(title, phase_table(result.phases))
     if result.verdict and result.verdict.fixes:
         yield section("Allocator settings tried on the same allocations", fix_table(result.verdict.fixes))
     if len(result.ranks) > 1:
@@ -77,6 +76,8 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
     flops = words.flops_text(result)
     if flops:
         yield "Work", flops
+    if cost := words.cost_text(result):
+        yield "Cost", cost
     if result.timeline:
         yield "Timeline", Sparkline(result.timeline, "cyan")
     if result.truncated:
@@ -105,7 +106,7 @@ def site_table(sites: tuple[SiteBytes, ...]) -> Table:
 
 
 def phase_table(phases: tuple[PhaseBytes, ...]) -> Table:
-    """Return the peak of each phase and the iteration in which it stood."""
+    """Return the live peak of each phase with the iteration in which it stood, and its reserved peak over all."""
     rows = table("Phase", ">Live", ">Reserved", "?")
     highest = highest_phases(phases)
     top = max(row.requested_bytes for row in highest)

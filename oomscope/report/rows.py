@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oomscope.probe.result import PhaseBytes, Site, SiteBytes
 
@@ -59,10 +59,14 @@ def _line(group: list[SiteBytes]) -> Line:
 
 
 def highest_phases(phases: Iterable[PhaseBytes]) -> list[PhaseBytes]:
-    """Return of each phase the iteration in which it needed most live bytes, in the order in which phases came."""
+    """Return of each phase the iteration in which it needed most live bytes, in the order in which phases came.
+
+    Reserved bytes are the most of any iteration, which may be another: the cache grows while live bytes repeat.
+    """
     highest: dict[str, PhaseBytes] = {}
     for row in phases:
-        known = highest.get(row.phase)
-        if known is None or row.requested_bytes > known.requested_bytes:
-            highest[row.phase] = row
+        known = highest.setdefault(row.phase, row)
+        reserved = max(known.reserved_bytes, row.reserved_bytes)
+        live = row if row.requested_bytes > known.requested_bytes else known
+        highest[row.phase] = replace(live, reserved_bytes=reserved)
     return list(highest.values())

@@ -269,3 +269,28 @@ def test_what_a_broken_target_said_is_kept(probed, tmp_path: Path, monkeypatch, 
 
 def test_the_help_names_every_preset() -> None:
     assert set(PRESETS.replace(" or", ",").split(", ")) == set(preset_names())
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(probed, tmp_path: Path, capsys) -> None:
+    for place in ("/dev/full", "/proc/trace.pickle"):
+        assert run(["probe", "--preset", "gpt-tiny", "--snapshot", place, "--force"]) == 2
+        assert f"{place}: cannot write" in capsys.readouterr().err
+    assert run(["probe", "--preset", "gpt-tiny", "--snapshot", str(tmp_path / "a")]) == 0
+    assert len(probed.jobs) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("result", "code"), [(results.FITS, 74), (results.OOM, 74), (results.BROKEN, 6)])
+def test_a_snapshot_that_was_lost_is_no_success(probed, tmp_path: Path, monkeypatch, result, code: int) -> None:
+    monkeypatch.setattr("oomscope.probe.launch.run", lambda *_: result)
+    assert run(["probe", "--preset", "gpt-tiny", "--snapshot", str(tmp_path / "a")]) == code
+
+
+def test_files_are_written_also_where_nobody_reads_the_report(probed, tmp_path: Path, monkeypatch) -> None:
+    def gone(_report: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("oomscope.cli.probe.print_report", gone)
+    files = ["--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "tables")]
+    assert run(["probe", "--preset", "gpt-tiny", *files]) == 141
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "tables"]

@@ -44,8 +44,8 @@ def test_a_single_module_keeps_its_name() -> None:
 
 
 def test_each_phase_once_at_its_highest() -> None:
-    def row(iteration: int, phase: str, live: int) -> PhaseBytes:
-        return PhaseBytes(iteration=iteration, phase=phase, requested_bytes=live, reserved_bytes=live)
+    def row(iteration: int, phase: str, live: int, reserved: int) -> PhaseBytes:
+        return PhaseBytes(iteration=iteration, phase=phase, requested_bytes=live, reserved_bytes=reserved)
 
-    phases = [row(0, "forward", 1), row(0, "backward", 5), row(1, "forward", 3), row(1, "backward", 5)]
-    assert highest_phases(phases) == [row(1, "forward", 3), row(0, "backward", 5)]
+    phases = [row(0, "forward", 1, 9), row(0, "backward", 5, 6), row(1, "forward", 3, 4), row(1, "backward", 5, 7)]
+    assert highest_phases(phases) == [row(1, "forward", 3, 9), row(0, "backward", 5, 7)]
