@@ -1,4 +1,4 @@
-"""Bytes in and out of text. Inside oomscope a size is an ``int`` of bytes; people see KiB, MiB, GiB, TiB."""
+"""Bytes in and out of text. Inside oomscope a size is an ``int`` of bytes; people see KiB, MiB and so on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 TiB = 1024 * GiB
+PiB = 1024 * TiB
+EiB = 1024 * PiB
 
 _FACTORS = {
     "": 1,
@@ -26,6 +28,12 @@ _FACTORS = {
     "t": TiB,
     "tib": TiB,
     "tb": 1000**4,
+    "p": PiB,
+    "pib": PiB,
+    "pb": 1000**5,
+    "e": EiB,
+    "eib": EiB,
+    "eb": 1000**6,
 }
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:[_,]\d{3})*(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)\s*")
 
@@ -56,7 +64,7 @@ def format_size(size: int, *, digits: int = 2, signed: bool = False) -> str:
     """Return ``size`` bytes for people: ``79.10 GiB``, ``512 B``; with ``signed`` a ``+`` before growth."""
     sign = "-" if size < 0 else "+" if signed and size > 0 else ""
     magnitude = abs(size)
-    for factor, unit in ((TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB")):
+    for factor, unit in ((EiB, "EiB"), (PiB, "PiB"), (TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB")):
         if magnitude >= factor:
             return f"{sign}{magnitude / factor:.{digits}f} {unit}"
     return f"{sign}{magnitude} B"

@@ -6,12 +6,17 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL)
+
+
+hypothesis.settings.register_profile("oomscope", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("oomscope")
 
 
 def pytest_configure() -> None:

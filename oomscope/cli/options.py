@@ -45,6 +45,20 @@ class Size(click.ParamType):  # type: ignore[type-arg] # generic only since clic
         return str(value)
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time, kept as written for the same reason."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it is a number; which ones make sense is for the configuration to say."""
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return str(value)
+
+
 FILE = click.Path(path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 redact_option = click.option(
@@ -61,7 +75,9 @@ def measurement_options(command: Command) -> Command:
         click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb."),
         click.option("--backend", type=click.Choice(["auto", "sim", "cuda"]), help="Where to measure (default: auto)."),
         click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="End a probe after this long (default: 600)."),
+        click.option(
+            "--timeout", type=Seconds(), metavar="SECONDS", help="End a probe after this long (default: 600)."
+        ),
         click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
         click.option(
             "--world-size",

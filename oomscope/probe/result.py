@@ -188,7 +188,7 @@ class ProbeResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope probe --json``."""
-        return asdict(self)
+        return asdict(self) | {"margin_bytes": self.margin_bytes}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> ProbeResult:
@@ -197,6 +197,7 @@ class ProbeResult:
         for name in ("peak", "demand_peak"):
             if fields.get(name):
                 fields[name] = Peak.from_json(fields[name])
+        fields.pop("margin_bytes", None)  # follows from the others
         if fields.get("reserved_peak"):
             fields["reserved_peak"] = ReservedPeak(**fields["reserved_peak"])
         if fields.get("oom"):

@@ -107,6 +107,7 @@ def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> Non
     assert document["schema_version"] == 1
     assert document["outcome"] == "fits"
     assert document["peak"]["categories"]["activation"] == 5 * GiB
+    assert document["margin_bytes"] == 2 * GiB
     assert "step" in captured.err
 
 
@@ -192,7 +193,9 @@ def test_a_harness_as_a_rank_of_a_world(probed) -> None:
         (["--preset", "gpt-tiny", "--world-size", "8"], "--world-size 8: the parallel sizes make a world of 1 rank"),
         (["--preset", "gpt-tiny", "--world-size", "0"], "'--world-size': 0 is not in the range"),
         (["--preset", "gpt-tiny", "--limit", "0"], "--limit 0: "),
-        (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0.0: "),
+        (["--preset", "gpt-tiny", "--timeout", "0"], "--timeout 0: "),
+        (["--preset", "gpt-tiny", "--timeout", "soon"], "'soon' is no number of seconds"),
+        (["--preset", "gpt-tiny", "--timeout", "nan"], "--timeout nan: "),
         (["--preset", "gpt-tiny", "--rank", "5"], "--rank 5: a world of 1 rank has no rank 5"),
         (["--preset", "gpt-tiny", "--iterations", "0"], "'--iterations': 0 is not in the range 1<=x<=2147483647"),
         (["--preset", "gpt-tiny", "--gpu", "h1000"], "--gpu h1000: device.gpu: no card is called 'h1000'"),
