@@ -14,6 +14,7 @@ import click
 from oomscope.cli.options import FILE
 from oomscope.cli.output import refuse_existing, remark
 from oomscope.errors import InputError
+from oomscope.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.result import BisectResult
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
+    from oomscope.probe.sweep import Sweep
     from oomscope.snapshot.diff import Difference
     from oomscope.snapshot.explanation import Explanation
     from oomscope.snapshot.rank_set import RankSet
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
 EXPLAIN_TABLES = ("categories", "sites", "modules", "fixes", "pins", "timeline", "ranks")
+SWEEP_TABLES = ("combinations",)
 DIFF_TABLES = ("changed_lines", "changed_totals")
 """Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
 
@@ -121,6 +124,17 @@ def write_diff_tables(directory: Path, difference: Difference) -> None:
     _write(directory, tables, DIFF_TABLES)
 
 
+def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
+    """Write the table of a sweep.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report.sweep_frames import combinations
+
+    _write(directory, {"combinations": combinations(sweep)}, SWEEP_TABLES)
+
+
 def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
     """Return the events of a probe's snapshot, with the lines that its result names."""
     from oomscope.probe.sites import site_rule
@@ -161,10 +175,21 @@ def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[
 
 def _write_table(path: Path, table: pd.DataFrame) -> None:
     """Write one table; an index with a name is its first column."""
+    texts = table.select_dtypes(["string", "category"])
+    harmless = {name: column.map(harmless_cell, na_action="ignore") for name, column in texts.items()}
     with path.open("w", encoding="utf-8", newline="") as file:
-        table.to_csv(file, index=table.index.name is not None, lineterminator="\n")
+        table.assign(**harmless).to_csv(file, index=table.index.name is not None, lineterminator="\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def harmless_cell(text: str) -> str:
+    """Return ``text`` without control characters, and quoted by ``'`` where a spreadsheet would take it for a formula.
+
+    Source: OWASP, "CSV Injection".
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
 
 
 def _file(name: str) -> str:

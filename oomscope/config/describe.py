@@ -34,6 +34,12 @@ def is_text(section: str, key: str) -> bool:
     return all(option.get("type") == "string" and "enum" not in option and "const" not in option for option in options)
 
 
+def most(section: str, key: str) -> float | None:
+    """Return the largest number that the key accepts; None where it has no bound."""
+    tops = [option["maximum"] for option in _options(key_schema(section, key)) if "maximum" in option]
+    return max(tops, default=None)
+
+
 def _options(schema: Schema) -> list[Schema]:
     return list(schema.get("anyOf", [schema]))
 

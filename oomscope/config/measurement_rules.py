@@ -6,7 +6,7 @@ from oomscope.config.rule import Rule
 from oomscope.config.schema import Config
 from oomscope.units import format_size
 
-_OOMSCOPE = "oomscope docs/configuration.md"
+_OOMSCOPE = "oomscope docs/rules.md"
 
 
 def counted(ranks: int) -> str:

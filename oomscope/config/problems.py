@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from oomscope.errors import ConfigError
 
+_DECIMAL_BITS = 10_000
+"""Of the longest numbers that are written in decimal; Python refuses from 4,300 digits on."""
 LISTED = 10
 """Problems beyond the first that the error's one line spells out; all are in ``InvalidConfigError.problems``."""
 
@@ -57,8 +59,8 @@ def shown(value: object) -> str:
         text = "null"
     elif isinstance(value, bool):
         text = str(value).lower()
-    elif isinstance(value, int) and value.bit_length() > 64:
-        text = hex(value)  # Python refuses to write very long numbers in decimal
+    elif isinstance(value, int) and value.bit_length() > _DECIMAL_BITS:
+        text = hex(value)
     elif isinstance(value, dict):
         text = "a mapping"
     elif isinstance(value, list | tuple):

@@ -5,13 +5,14 @@ Pydantic finds what is wrong; what a key accepts is said from its JSON Schema, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from oomscope.config.describe import accepts, is_nullable
+from oomscope.config.describe import accepts, is_nullable, most
 from oomscope.config.problems import Problem, shown
 from oomscope.config.recompute_rules import R1, R2, R7
 from oomscope.config.schema import Config
@@ -19,6 +20,7 @@ from oomscope.config.settings import Key, Setting
 
 _CHOICES_WITH_RULES = {tuple(rule.keys[0].split(".")) for rule in (R1, R2, R7)}
 """Keys whose choices are checked by a rule, in upstream's order of rules instead of before all of them."""
+_OCTAL = re.compile(r"[-+]?0o?[0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,19 @@ def _wrong(key: Key, setting: Setting, item: int | None) -> Problem:
         name, value = f"{name}[{item}]", value[item]
         where = setting.item_wheres[item] if item < len(setting.item_wheres) else where
     said = f"{name} has no value" if value is None else f"{name} is {shown(value)}"
-    null_meant = isinstance(value, str) and value.lower() == "none" and is_nullable(*key)
-    number_meant = isinstance(value, str) and value.replace(".", "", 1).replace("-", "", 1).isdigit()
-    remedy = "write null for none" if null_meant else "write the number without quotes" if number_meant else None
-    return Problem(f"{said}, but must be {accepts(*key)}", where, remedy)
+    return Problem(f"{said}, but must be {accepts(*key)}", where, _remedy(key, value))
+
+
+def _remedy(key: Key, value: object) -> str | None:
+    """Return what to write instead, where that can be guessed."""
+    if isinstance(value, int) and (top := most(*key)) is not None and value > top:
+        return f"give at most {top}"
+    if not isinstance(value, str):
+        return None
+    if value.lower() == "none" and is_nullable(*key):
+        return "write null for none"
+    if _OCTAL.fullmatch(value):
+        return "write the number without the leading zero, which makes it octal for some readers of YAML"
+    if value.replace(".", "", 1).replace("-", "", 1).isdigit():
+        return "write the number without quotes"
+    return None

@@ -1,8 +1,8 @@
 """YAML as a tree of plain values that remember their line: the safe subset, bounded in size, depth and aliases.
 
 Values are resolved as ``yaml.safe_load`` resolves them, with three differences that keep configurations honest: a
-duplicate key is an error, ``1e-4`` is a number (YAML 1.2), and dates, ``12:30`` and ``007`` stay text. No tag makes
-an object.
+duplicate key is an error, ``1e-4`` is a number (YAML 1.2), and dates, ``12:30`` and octal numbers stay text: ``010``
+is 8 in YAML 1.1 and 10 in YAML 1.2. No tag makes an object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOO_MUCH = "write a plain configuration, without nested aliases"
 _MERGE = "tag:yaml.org,2002:merge"
 _STRING = "tag:yaml.org,2002:str"
 _NUMBERS = {
-    "int": r"[-+]?(?:0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+|0|[1-9][\d_]*)",
+    "int": r"[-+]?(?:0b[01]+|0x[0-9a-fA-F]+|0|[1-9][\d_]*)",
     "float": r"[-+]?(?:\d[\d_]*\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf)|\.nan",
 }
 

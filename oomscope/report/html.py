@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 import oomscope
 from oomscope.bisect.result import BisectResult, StepRow
+from oomscope.printable import printable
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import bisect_words, words
 from oomscope.report.area import area
@@ -110,6 +111,11 @@ def _fix_bar(fix: FixTried) -> Bar:
     return Bar(label=fix.name, value=fix.peak_reserved_bytes, tone="good" if fix.survives else "bad")
 
 
+def _harmless(value: Any) -> Any:
+    """Return what a template prints: names and messages of other people's without the control characters in them."""
+    return printable(value) if isinstance(value, str) else value
+
+
 def render(template: str, script: Script | None = None, **values: Any) -> str:
     """Return the named template of this package, filled with ``values``, everything in them escaped.
 
@@ -121,6 +127,7 @@ def render(template: str, script: Script | None = None, **values: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_harmless,
     )
     environment.filters["size"] = format_size
     environment.filters["signed_size"] = partial(format_size, signed=True)

@@ -78,6 +78,15 @@ def status_text(result: ProbeResult) -> str:
     return result.outcome.upper()
 
 
+def date_text(date: str) -> str:
+    """Return an ISO 8601 date and time for people: ``2025-01-06 19:24 UTC``, another zone as ``+05:30``."""
+    day, separator, rest = date.partition("T")
+    if not separator:
+        return date
+    zone = rest.removeprefix(rest[:8])
+    return f"{day} {rest[:5]} {'UTC' if zone in {'+00:00', 'Z'} else zone}".rstrip()
+
+
 def peak_place(peak: Peak) -> str:
     """Return when and where the peak of live memory stood, with the module where known."""
     text = moment_text(peak.iteration, peak.phase, peak.microbatch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import runpy
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from tests.integration.program import git, oomscope
 
-DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "fixtures" / "demo"
 HASHES = {
     "v0.2": "02ea698263433e6e26cf60889e7b64eb9de1adf2",
     "long-context": "4eb9b96c8df5f2217fe9ec77c57d19a0debd3128",
@@ -27,11 +29,11 @@ def tinytrain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repo
 
 
-def bisect(repo: Path, commits: str, limit: str) -> dict:
+def bisect(repo: Path, commits: str, limit: str, *options: str) -> str:
     arguments = ["--repo", repo, "--harness", DEMO / "harness.py", "--limit", limit, "--iterations", "4"]
-    done = oomscope("bisect", commits, *arguments, "--backend", "sim", "--json", timeout=560)
+    done = oomscope("bisect", commits, *arguments, "--backend", "sim", *options, timeout=560)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return done.stdout
 
 
 def test_the_hashes_are_the_same_everywhere(tinytrain: Path) -> None:
@@ -53,7 +55,7 @@ def test_the_hashes_are_the_same_everywhere(tinytrain: Path) -> None:
     ids=["fragmentation", "capacity"],
 )
 def test_culprit_and_kind(tinytrain: Path, commits, limit, subject, kind, untestable) -> None:
-    document = bisect(tinytrain, commits, limit)
+    document = json.loads(bisect(tinytrain, commits, limit, "--json"))
     assert document["outcome"] == "culprit"
     assert document["culprit"]["subject"] == subject
     assert document["verdict"]["kind"] == kind
@@ -64,3 +66,16 @@ def test_culprit_and_kind(tinytrain: Path, commits, limit, subject, kind, untest
     candidates = int(git(tinytrain, "rev-list", "--count", commits))
     answered = len(document["probes"]) - len(skipped)
     assert answered <= math.ceil(math.log2(candidates)) + 2
+    if kind == "fragmentation":
+        printed = bisect(tinytrain, commits, limit)  # from the cache
+        assert_in_order(printed, (ROOT / "README.md").read_text().partition("from `make demo`")[2].split("```")[1])
+
+
+def assert_in_order(printed: str, quoted: str) -> None:
+    """Check that what the README shows is what is printed: line breaks, times and the lines at ``...`` apart."""
+    printed, quoted = (" ".join(re.sub(r"\((?:\d+\.\d s|cached)\)", "", text).split()) for text in (printed, quoted))
+    at = 0
+    for piece in quoted.split("..."):
+        at = printed.find(piece.strip(), at)
+        assert at >= 0, piece
+        at += len(piece.strip())

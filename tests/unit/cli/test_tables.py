@@ -142,3 +142,27 @@ def test_pandas_is_loaded_only_for_tables(tmp_path: Path, options: list[str], lo
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == str(loaded)
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=HYPERLINK(0)", "'=HYPERLINK(0)"),
+        ("- drop a line", "'- drop a line"),
+        ("a\x1b[31m\u202eb", "a\\x1b[31m\\u202eb"),
+        ("Clip gradients", "Clip gradients"),
+    ],
+)
+def test_cells_are_neither_formulas_nor_control_sequences(tmp_path: Path, text: str, cell: str) -> None:
+    oom = replace(results.OOM, peak=replace(results.PEAK, sites=(replace(results.SITES[0], category=text),)))
+    write_probe_tables(tmp_path / "tables", oom, JOB)
+    assert rows(tmp_path / "tables" / "sites.csv")[0]["category"] == cell
+
+
+def test_names_in_events_are_harmless_too(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 4096, stack=(Frame("/src/train.py", 3, "=step\x1b"),))
+    file = write_snapshot(Snapshot(segments=(), traces=(builder.build(),)), tmp_path / "trace.pickle")
+    write_probe_tables(tmp_path / "tables", replace(results.OOM, snapshot=str(file)), JOB)
+    (row,) = rows(tmp_path / "tables" / "events.csv")
+    assert "\\x1b" in row["site"]

@@ -94,6 +94,20 @@ def test_aliases_and_merge_keys() -> None:
             ),
         ),
         (
+            MODEL + "data: {seq_length: 010}\n",
+            (
+                'cfg.yaml:5: data.seq_length is "010", but must be a whole number of at least 1; '
+                "write the number without the leading zero, which makes it octal for some readers of YAML"
+            ),
+        ),
+        (
+            MODEL + "data: {seq_length: 99999999999999999999}\n",
+            (
+                "cfg.yaml:5: data.seq_length is 99999999999999999999, but must be a whole number of at least 1; "
+                "give at most 2147483647"
+            ),
+        ),
+        (
             MODEL + "data: {seq_length: 0}\n",
             "cfg.yaml:5: data.seq_length is 0, but must be a whole number of at least 1",
         ),
@@ -144,7 +158,8 @@ def test_aliases_and_merge_keys() -> None:
         ),
         (
             MODEL + f"data: {{seq_length: 0x{'f' * 5000}}}\n",
-            f"cfg.yaml:5: data.seq_length is 0x{'f' * 54}…f, but must be a whole number of at least 1",
+            f"cfg.yaml:5: data.seq_length is 0x{'f' * 54}…f, but must be a whole number of at least 1; "
+            "give at most 2147483647",
         ),
         (MODEL + "optimizer: {lr: .inf}\n", "cfg.yaml:5: optimizer.lr is inf, but must be a number above 0"),
         (

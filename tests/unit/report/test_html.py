@@ -141,3 +141,14 @@ def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path, page: s
     assert "CONSOLE" not in done.stderr
     assert done.stdout.count("<figure") == charts
     assert words in done.stdout
+
+
+def test_control_characters_of_other_people_reach_no_page() -> None:
+    hostile = "\x1b[31m\u202egnp.exe\udcff"
+    site = replace(results.SITES[0], site=replace(results.MLP, function=hostile))
+    fixes = tuple(replace(fix, name=hostile) for fix in results.FRAGMENTATION.fixes)
+    verdict = replace(results.FRAGMENTATION, fixes=fixes, headline=hostile)
+    peak = replace(results.PEAK, sites=(site,), categories={hostile: 1})
+    page = probe_page(replace(results.OOM, verdict=verdict, peak=peak, notes=(hostile,)), title=hostile)
+    assert "\\x1b[31m\\u202egnp.exe\\xff" in page
+    assert not set("\x1b\u202e\udcff") & set(page)

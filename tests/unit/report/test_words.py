@@ -123,3 +123,15 @@ def test_an_emptied_cache_and_what_it_hid() -> None:
     assert words.retries_text(emptied) == "the allocator emptied its cache 2 times"
     known = replace(emptied, demand_peak=replace(results.PEAK, reserved_bytes=12 * GiB))
     assert words.retries_text(known).endswith("2 times; without a limit it would hold 12.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("date", "said"),
+    [
+        ("2025-01-06T19:24:00+00:00", "2025-01-06 19:24 UTC"),
+        ("2025-01-06T19:24:00+05:30", "2025-01-06 19:24 +05:30"),
+        ("", ""),
+    ],
+)
+def test_dates_for_people(date: str, said: str) -> None:
+    assert words.date_text(date) == said
