@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.commits import Commit, Line, Repository
 from oomscope.bisect.growth import grown_sites
-from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
-from oomscope.bisect.measured import Bytes
+from oomscope.bisect.line_search import LineSearch, Track
+from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome, StepRow
+from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
 from oomscope.bisect.rooms import room
 from oomscope.bisect.search import Found
 from oomscope.bisect.subjects import Subject, subject_of
-from oomscope.errors import GitError
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
@@ -48,17 +46,6 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
         return CommitBisect(request, repository, subject, Prober.of(request, **means), good, bad, line).run()
-
-
-@dataclass(frozen=True)
-class Walked:
-    """A line that was searched, and with it the lines that merges at fault brought into it."""
-
-    search: LineSearch
-    """The innermost search, which has the answer."""
-    answer: LineAnswer
-    steps: tuple[StepRow, ...]
-    """All steps seen, from the outer line's good end to its bad end, each of them once."""
 
 
 @dataclass
@@ -93,8 +80,11 @@ class CommitBisect:
         )
         self._announce(track, base)
         search = LineSearch(track, self.subject, self.prober)
-        walked = self._into_merges(search, search.run())
-        answered = self._with_answer(base, walked.search, walked.answer)
+        answer = search.run()
+        walked = Walked(search, answer, search.steps())
+        if not self.request.first_parent:
+            walked = MergeOpener(self.repository, self.request.paths).walk(search, answer)
+        answered = self._with_answer(base, walked)
         return replace(answered, steps=walked.steps, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
 
     def _announce(self, track: Track, base: BisectResult) -> None:
@@ -116,64 +106,17 @@ class CommitBisect:
             )
         )
 
-    def _into_merges(self, search: LineSearch, answer: LineAnswer) -> Walked:
-        """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere."""
-        walked = Walked(search, answer, search.steps())
-        merge = self._merge_at_fault(search, answer)
-        if merge is None:
-            return walked
-        brought: list[StepRow] = []
-        for parent in range(1, len(merge.parents)):
-            inside = self._into_branch(merge, parent)
-            if inside is None:
-                continue
-            brought += inside.steps
-            if inside.answer.found is not None:
-                walked = inside
-                break
-            if inside.answer.kind == "out_of_time":
-                self.prober.note(f"the deadline passed before the branch merged by {merge.short} was looked into")
-                break
-            self.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({inside.answer.reason})")
-        return replace(walked, steps=opened(search.steps(), merge.hash, brought))
-
-    def _merge_at_fault(self, search: LineSearch, answer: LineAnswer) -> Commit | None:
-        if self.request.first_parent or answer.kind != "found" or answer.found is None:
-            return None
-        suspects = [search.commit(position) for position in answer.found.suspects]
-        if len(suspects) > 1:
-            for merge in filter(lambda commit: commit.is_merge, suspects):
-                self.prober.note(f"{merge.short} is a merge and stands for all that it brought in")
-            return None
-        return suspects[0] if suspects[0].is_merge else None
-
-    def _into_branch(self, merge: Commit, parent: int) -> Walked | None:
-        """Search the line that ``merge`` brought in by one of its parents; None where there is none."""
-        try:
-            line = self.repository.merged_line(merge, parent, self.request.paths)
-        except GitError as error:
-            self.prober.note(f"what {merge.short} brought in cannot be searched: {error}")
-            return None
-        if line is None:
-            return None
-        inner = LineSearch(
-            Track.of(line, self.subject),
-            self.subject,
-            self.prober,
-            good_role="merged branch",
-            bad_role="merged branch",
-        )
-        return self._into_merges(inner, inner.run())
-
-    def _with_answer(self, base: BisectResult, search: LineSearch, answer: LineAnswer) -> BisectResult:
+    def _with_answer(self, base: BisectResult, walked: Walked) -> BisectResult:
+        answer = walked.answer
         if answer.found is not None:
-            return self._with_found(base, search, answer.found, answer.reason)
+            return self._with_found(base, walked, answer.found)
         outcome: SearchOutcome = "inconclusive"
         if answer.kind in {"no_culprit", "ends_invalid"}:
             outcome = "no_culprit" if answer.kind == "no_culprit" else "ends_invalid"
         return replace(base, outcome=outcome, message=answer.reason)
 
-    def _with_found(self, base: BisectResult, search: LineSearch, found: Found, reason: str) -> BisectResult:
+    def _with_found(self, base: BisectResult, walked: Walked, found: Found) -> BisectResult:
+        search = walked.search
         before, after = search.results[found.last_good], search.results[found.first_bad]
         change = search.bytes_at(found.first_bad) - search.bytes_at(found.last_good)
         sites = grown_sites(before, after)
@@ -184,9 +127,10 @@ class CommitBisect:
             last_good=self._evidence(search.last_commit(found.last_good), before),
             first_bad=self._evidence(search.commit(found.first_bad), after),
         )
-        if found.kind == "suspects":
-            suspects = search.suspects(found)
-            message = f"one of {len(suspects)} commits is at fault: {reason or 'the others cannot be tested'}"
+        if walked.suspects or found.kind == "suspects":
+            suspects = walked.suspects or search.suspects(found)
+            reason = walked.answer.reason or "the others cannot be tested"
+            message = f"one of {len(suspects)} commits is at fault: {reason}"
             return replace(base, outcome="suspects", suspects=suspects, message=message)
         commit = search.commit(found.first_bad)
         culprit = CommitCulprit(
@@ -203,28 +147,6 @@ class CommitBisect:
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
         return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
-
-
-def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> tuple[StepRow, ...]:
-    """Return ``steps`` with the steps that ``merge`` brought in ahead of its own, which is what is left of it.
-
-    The sum stays; a merge that adds nothing of its own has no row, and a commit that several lines share has one.
-    """
-    listed = {row.commit for row in steps}
-    new: dict[str | None, StepRow] = {}
-    for part in brought:
-        if part.commit not in listed:
-            new.setdefault(part.commit, part if part.merge else replace(part, merge=merge))
-    parts = list(new.values())
-    rows: list[StepRow] = []
-    for row in steps:
-        if row.commit != merge or not brought:
-            rows.append(row)
-            continue
-        rest = row.delta - sum((part.delta for part in parts), start=Bytes())
-        rows += parts
-        rows += [replace(row, delta=rest)] if rest != Bytes() else []
-    return tuple(rows)
 
 
 def changed_keys(good: Config | None, bad: Config | None) -> tuple[KeyChange, ...]:

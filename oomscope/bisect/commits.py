@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,7 +61,7 @@ class Line:
     """Commits in order, each containing the one before."""
 
     base: Commit
-    """The good end: the first parent of the first commit."""
+    """The good end, which the first commit contains."""
     commits: tuple[Commit, ...]
     """All after ``base``, oldest first; the last one is the bad end."""
     touching: frozenset[str] | None = None
@@ -148,7 +149,8 @@ class Repository:
     def line(self, good: Commit, bad: Commit, paths: Sequence[str] = ()) -> Line:
         """Return the line of first parents from ``good`` to ``bad``, and which of its commits touch ``paths``.
 
-        Where ``good`` lies on a branch that was merged, the line begins where that branch left it.
+        Where ``good`` lies on a branch that was merged, the line goes from it to the merge that brought it in: what
+        the first parents before that merge contain is not what ``good`` contains.
 
         Raises:
             GitError: ``good`` is no ancestor of ``bad``, they are the same, a shallow clone lacks part of the line, or
@@ -156,14 +158,7 @@ class Repository:
         """
         self._check_order(good, bad)
         walked = self._first_parents(good, bad)
-        first = walked[0]
-        self._check_whole(first)
-        base = self.read_headers([first.parents[0]])[0] if first.parents else good
-        notes = []
-        if base.hash != good.hash:
-            notes.append(
-                f"{good.short} lies on a merged branch; the search begins where it left the line, at {base.short}"
-            )
+        self._check_whole(walked[0])
         touching = self._touching(good, bad, paths)
         if touching is not None and not touching:
             raise GitError(
@@ -171,25 +166,39 @@ class Repository:
                 where=f"{self.path}: -- {' '.join(paths)}",
                 remedy="give paths from the root of the repository",
             )
-        return Line(base=base, commits=tuple(walked), touching=touching, notes=tuple(notes))
+        if good.hash in walked[0].parents[:1]:
+            return Line(base=good, commits=tuple(walked), touching=touching)
+        commits = walked[bisect_left(walked, True, key=lambda commit: self.contains(commit, good)) :]
+        note = f"{good.short} lies on a merged branch; {commits[0].short} brought it into the line, which begins there"
+        if touching is not None:
+            touching |= {commits[0].hash}  # what came before it on the line came with it
+        return Line(base=good, commits=tuple(commits), touching=touching, notes=(note,))
 
-    def merged_line(self, merge: Commit, parent: int, paths: Sequence[str] = ()) -> Line | None:
-        """Return the line that ``merge`` brought in by its parent number ``parent`` (from 1; 0 is the line it is on).
+    def merged_line(self, merge: Commit, parent: int, good: Commit, paths: Sequence[str] = ()) -> Line | None:
+        """Return the line that ``merge`` brought to ``good`` by its parent number ``parent`` (from 0).
 
-        None where that parent was there already.
+        It ends with the merge itself, and begins where its first parents leave the history of ``good``, the commit
+        before the merge on the line that is searched. None where that parent was there already.
 
         Raises:
-            GitError: it has no beginning on the line that it was merged into, or a shallow clone lacks it.
+            GitError: it never meets that history, or a shallow clone lacks where.
         """
-        mainline, tip = self.read_headers([merge.parents[0], merge.parents[parent]])
-        if self.contains(mainline, tip):
+        tip = self.parent(merge, parent)
+        if self.contains(good, tip):
             return None
-        walked = self._first_parents(mainline, tip)
+        walked = self._first_parents(good, tip)
         self._check_whole(walked[0])
         if not walked[0].parents:
             raise GitError("it has a history of its own", where=tip.short)
-        base = self.read_headers([walked[0].parents[0]])[0]
-        return Line(base=base, commits=tuple(walked), touching=self._touching(mainline, tip, paths))
+        base = self.parent(walked[0], 0)
+        touching = self._touching(good, tip, paths)
+        if touching is not None:
+            touching |= {merge.hash}
+        return Line(base=base, commits=(*walked, merge), touching=touching)
+
+    def parent(self, commit: Commit, number: int) -> Commit:
+        """Return the header of the parent ``number`` (from 0) of ``commit``."""
+        return self.read_headers([commit.parents[number]])[0]
 
     def count(self, good: Commit, bad: Commit, *, first_parent: bool = False) -> int:
         """Return ``git rev-list --count good..bad``: with ``first_parent`` the commits of the line alone."""

@@ -100,8 +100,8 @@ class ConfigBisect:
 
     def _search(self, base: BisectResult, units: list[Changes]) -> BisectResult:
         none, everything = frozenset[int](), self.mixture.all
-        good = self._ask(none, "good end", 1)
-        bad = self._ask(everything, "bad end", 0) if units else good
+        good = self._ask(none, "good end")
+        bad = self._ask(everything, "bad end") if units else good
         answered = judge_ends(good, bad)
         if answered is not None:
             return replace(base, outcome=answered.kind, message=answered.reason)
@@ -110,10 +110,9 @@ class ConfigBisect:
     def _minimal(self, units: list[Changes]) -> list[Changes]:
         questions = minimal_set(units, self.mixture.is_valid)
         try:
-            question = next(questions)
+            changes = next(questions)
             while True:
-                answer = self._ask(question.changes, "search", max(0, question.probes_left - 1)).answer
-                question = questions.send(answer)
+                changes = questions.send(self._ask(changes, "search").answer)
         except StopIteration as stop:
             found: list[Changes] = stop.value
             return found
@@ -199,7 +198,7 @@ class ConfigBisect:
             try:
                 for changes in (before, made):
                     if changes not in self.records:
-                        self._ask(changes, "key alone", 0)
+                        self._ask(changes, "key alone")
             except OutOfTimeError:
                 self.prober.note("the deadline passed before every key was measured by itself")
             measured = [bytes_of(self.results[changes]) for changes in (before, made) if changes in self.results]
@@ -207,12 +206,10 @@ class ConfigBisect:
             alone.append(known[1] - known[0] if len(known) == 2 else None)
         return alone
 
-    def _ask(self, changes: Changes, role: Role, left: int) -> ProbeRecord:
+    def _ask(self, changes: Changes, role: Role) -> ProbeRecord:
         keys = self.mixture.names(changes)
         name = str(self.request.range.bad) if role == "bad end" else _name(self.request.range.good, keys)
-        record, result = self.prober.ask(
-            Question(role=role, name=name, keys=keys), self._experiment(changes), lambda _: left
-        )
+        record, result = self.prober.ask(Question(role=role, name=name, keys=keys), self._experiment(changes))
         self.records[changes] = record
         if result is not None:
             self.results[changes] = result

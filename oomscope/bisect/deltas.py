@@ -9,7 +9,6 @@ Each costs one bisection, so k needed changes of n take about k * log2(n) probes
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from itertools import combinations
 
 from oomscope.bisect.search import Answer, Search
@@ -21,17 +20,8 @@ EXTRA = 2
 """Prerequisites of one change that are looked for by trying all: the rules know no key that needs more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """Which changes are to be made."""
-
-    changes: Changes
-    probes_left: int
-    """Answers that the bisection under way may still need, this one included. More bisections may follow."""
-
-
-def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, Answer, list[Changes]]:
-    """Ask about sets of changes and return the units that together are bad, of which none can be left out.
+def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, Answer, list[Changes]]:
+    """Ask about sets of changes to make and return the units that together are bad, of which none can be left out.
 
     Args:
         units: changes that are made together, in an order in which every beginning of the row makes sense if
@@ -45,7 +35,7 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, 
     bad = len(units)
     while bad > 0:
         made = _union(lumps)
-        if lumps and is_valid(made) and (yield Question(changes=made, probes_left=1)) is Answer.BAD:
+        if lumps and is_valid(made) and (yield made) is Answer.BAD:
             break
         search = Search.over(bad)
         for position in range(1, bad):
@@ -53,7 +43,7 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, 
                 search = search.told(position, Answer.UNTESTABLE)
         while (wanted := search.wanted) is not None:
             changes = _union([units[:wanted]]) | made
-            search = search.told(wanted, (yield Question(changes=changes, probes_left=search.probes_left)))
+            search = search.told(wanted, (yield changes))
         lumps.insert(0, units[search.good : search.bad])
         bad = search.good
     for lump in lumps:
@@ -61,12 +51,12 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Question, 
     return [_union([lump]) for lump in lumps]
 
 
-def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Question, Answer, None]:
+def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Changes, Answer, None]:
     """Take out of ``lump`` the units that untestable sets alone kept in it: all is bad without them."""
     for unit in list(lump) if len(lump) > 1 else []:
         without = _union(lumps) - unit
         if len(lump) > 1 and is_valid(without):
-            answer = yield Question(changes=without, probes_left=1)
+            answer = yield without
             if answer is Answer.BAD:
                 lump.remove(unit)
 
@@ -108,9 +98,9 @@ def smallest_valid(wanted: Changes, among: Changes, is_valid: IsValid) -> Change
     # The same search that finds what together is bad finds what together is valid.
     questions = minimal_set([frozenset({change}) for change in row], lambda _: True)
     try:
-        question = next(questions)
+        changes = next(questions)
         while True:
-            question = questions.send(Answer.BAD if is_valid(wanted | question.changes) else Answer.GOOD)
+            changes = questions.send(Answer.BAD if is_valid(wanted | changes) else Answer.GOOD)
     except StopIteration as stop:
         needed: list[Changes] = stop.value
     return wanted.union(*needed)

@@ -16,7 +16,7 @@ from oomscope.bisect.ends import judge_ends
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.prober import OutOfTimeError, Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
-from oomscope.bisect.search import Answer, Found, Search
+from oomscope.bisect.search import Found, Search
 from oomscope.bisect.steps import steps_between
 from oomscope.bisect.subjects import Subject
 from oomscope.probe.result import ProbeResult
@@ -90,15 +90,11 @@ class LineSearch:
         track: where.
         subject: what of each commit is measured.
         prober: who answers.
-        good_role: how records name the first end.
-        bad_role: how they name the last.
     """
 
     track: Track
     subject: Subject
     prober: Prober
-    good_role: Role = "good end"
-    bad_role: Role = "bad end"
     records: dict[int, ProbeRecord] = field(default_factory=dict)
     results: dict[int, ProbeResult] = field(default_factory=dict)
     _places: Sequence[int] = ()
@@ -109,18 +105,15 @@ class LineSearch:
     def run(self) -> LineAnswer:
         """Check the ends, search between them and return the answer."""
         try:
-            self._probe(0, self.good_role)
+            self._probe(0, "good end")
             if self.track.last > 0:
-                self._probe(self.track.last, self.bad_role)
+                self._probe(self.track.last, "bad end")
             answered = judge_ends(self.records[0], self.records[self.track.last])
             if answered is not None:
                 return LineAnswer(kind=answered.kind, reason=answered.reason)
-            found = self._bisect(self.track.asked_first)
-            if not set(found.suspects) <= set(self.track.asked_first):
-                found = self._among_all(found)
+            return LineAnswer(kind="found", found=self._between_ends())
         except OutOfTimeError:
             return self._stopped()
-        return LineAnswer(kind="found", found=found)
 
     def commit(self, position: int) -> Commit:
         """Return the commit that ``position`` is named by."""
@@ -160,9 +153,16 @@ class LineSearch:
         reason = record.reason if record else "not probed"
         if position not in self.track.chosen:
             reason = f"{OUTSIDE}; {reason}"
-        if position == found.first_bad:
+        if record is not None and position == found.first_bad:
             reason = f"the first that is known to be bad: {reason}"
         return Suspect(commit=commit.hash, subject=commit.subject, reason=reason)
+
+    def _between_ends(self) -> Found:
+        """Search between the ends, the first of which is taken for good and the last for bad."""
+        found = self._bisect(self.track.asked_first)
+        if set(found.suspects) <= set(self.track.asked_first):
+            return found
+        return self._among_all(found)
 
     def _bisect(self, places: Sequence[int], first: int | None = None) -> Found:
         """Search among ``places``, of which the ends are known, and return what was found, in positions.
@@ -209,23 +209,11 @@ class LineSearch:
         question = Question(
             role=role, name=f"{commit.short} {commit.subject}", commit=commit.hash, subject=commit.subject
         )
-        record, result = self.prober.ask(
-            question, self.subject.experiment(commit), lambda answer: self._left(position, answer)
-        )
+        record, result = self.prober.ask(question, self.subject.experiment(commit))
         self.records[position] = record
         if result is not None:
             self.results[position] = result
         return record
-
-    def _left(self, position: int, answer: Answer) -> int:
-        """Return how many probes with an answer may follow that of ``position``."""
-        track = self.track
-        if self._search is None:
-            known = 1 if position == 0 else 2
-            return track.probes_at_most - known + track.probes_more if track.last else 0
-        left = self._search.told(self._places.index(position), answer).probes_left
-        some_are_hidden = self._places == track.asked_first and len(track.chosen) < track.last
-        return left + (1 + track.probes_more if some_are_hidden else 0)
 
     def _stopped(self) -> LineAnswer:
         if self._search is None:

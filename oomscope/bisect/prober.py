@@ -125,15 +125,12 @@ class Prober:
             prober.cache = ResultCache(request.places.results, prober.note)
         return prober
 
-    def ask(
-        self, question: Question, experiment: Experiment | Untestable, left: Callable[[Answer], int]
-    ) -> tuple[ProbeRecord, ProbeResult | None]:
+    def ask(self, question: Question, experiment: Experiment | Untestable) -> tuple[ProbeRecord, ProbeResult | None]:
         """Return the answer to ``question``, and the result that it rests on where something was measured.
 
         Args:
             question: its names.
             experiment: what to measure.
-            left: tells how many more probes may be needed, given the answer.
 
         Raises:
             OutOfTimeError: the deadline passed before there was an answer; nothing is recorded.
@@ -166,7 +163,7 @@ class Prober:
             log=self._log_of(question, result),
         )
         self.records.append(record)
-        self.reporter.probed(record, left(judgement.answer))
+        self.reporter.probed(record)
         return record, result
 
     def note(self, text: str) -> None:

@@ -41,8 +41,8 @@ class Reporter(Protocol):
         """Take notice of a step forward inside the running probe."""
         ...
 
-    def probed(self, record: ProbeRecord, left: int) -> None:
-        """Take notice of an answer; ``left`` more may be needed at most, untestable ones apart."""
+    def probed(self, record: ProbeRecord) -> None:
+        """Take notice of an answer."""
         ...
 
 
@@ -58,5 +58,5 @@ class Silent:
     def progressed(self, progress: Progress) -> None:
         """Do nothing."""
 
-    def probed(self, record: ProbeRecord, left: int) -> None:
+    def probed(self, record: ProbeRecord) -> None:
         """Do nothing."""

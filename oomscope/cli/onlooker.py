@@ -48,7 +48,7 @@ class Onlooker:
         if self._status is not None:
             self._status.update(f"{self._running}: {progress_text(progress)}")
 
-    def probed(self, record: ProbeRecord, left: int) -> None:
+    def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
         from oomscope.report.bisect_text import probe_line
 

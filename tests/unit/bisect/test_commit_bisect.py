@@ -6,119 +6,30 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.commit_bisect import bisect_commits, opened
+from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord, StepRow
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
-from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
-
-SETTINGS = load_preset("gpt-tiny", ["probe.backend=sim"]).config
-
-
-def measure(size: int) -> ProbeResult:
-    return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
-
-
-class FakeProbe:
-    """Reads ``size.txt`` of the checkout: bytes that the run wants, or a failure's kind. Remembers what it ran."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-        self.jobs: list[ProbeJob] = []
-
-    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        assert isinstance(job.target, HarnessTarget)
-        content = (Path(job.target.repo) / "size.txt").read_text().strip()
-        self.ran.append(content)
-        self.jobs.append(job)
-        if progress is not None:
-            progress(Progress(stage="step"))
-        if content.isdigit():
-            return measure(int(content))
-        return error(content, f"{job.target.repo}/train.py:1 {content}")  # type: ignore[arg-type]
-
-
-class Listener:
-    """A reporter that remembers."""
-
-    def __init__(self) -> None:
-        self.plan: Plan | None = None
-        self.left: list[int] = []
-        self.records: list[ProbeRecord] = []
-        self.stages = 0
-        self.names: list[str] = []
-
-    def planned(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def probing(self, name: str, number: int) -> None:
-        assert number == len(self.records) + 1
-        self.names.append(name)
-
-    def progressed(self, progress: Progress) -> None:
-        self.stages += 1
-
-    def probed(self, record: ProbeRecord, left: int) -> None:
-        self.records.append(record)
-        self.left.append(left)
-
-
-class World:
-    """A repository, a harness, a place for state, and a probe."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.repo = Repo(tmp_path / "repo")
-        self.harness = tmp_path / "harness.py"
-        self.harness.write_text("# drives it\n")
-        self.places = Places(tmp_path / "state")
-        self.probe = FakeProbe()
-        self.listener = Listener()
-
-    def sizes(self, sizes: Sequence[int | str]) -> list[str]:
-        return [self.repo.commit(f"commit {index}", {"size.txt": f"{size}\n"}) for index, size in enumerate(sizes)]
-
-    def request(self, good: str, **options: object) -> CommitRequest:
-        return CommitRequest(
-            repo=self.repo.path,
-            range=RevisionRange(good=good, bad="HEAD"),
-            subject=HarnessFile(path=self.harness, settings=SETTINGS),
-            places=self.places,
-            **options,  # type: ignore[arg-type]
-        )
-
-    def bisect(self, good: str, **options: object) -> BisectResult:
-        result = bisect_commits(self.request(good, **options), probe=self.probe, reporter=self.listener, environment={})
-        assert not list(self.places.checkouts.iterdir()), "no clone is left"
-        return result
+from tests.unit.bisect.results import error
+from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, measure, with_clock
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def culprit(result: BisectResult) -> CommitCulprit:
-    assert result.outcome == "culprit", result.message
-    assert isinstance(result.culprit, CommitCulprit)
-    return result.culprit
 
 
 def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
@@ -157,8 +68,6 @@ def test_stays_within_its_promise_and_says_so_beforehand(world: World) -> None:
     assert world.listener.plan is not None
     assert world.listener.plan.probes_at_most == 2 + 5
     assert len(result.probes) <= 7
-    assert world.listener.left == sorted(world.listener.left, reverse=True)
-    assert world.listener.left[-1] == 0
     assert world.listener.records == list(result.probes)
     assert world.listener.stages == len(result.probes)
 
@@ -301,30 +210,6 @@ def test_a_machine_that_cannot_probe_ends_the_search(world: World) -> None:
     assert not list(world.places.checkouts.iterdir())
 
 
-class Clock:
-    """Goes on by a minute at each probe."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0) -> BisectResult:
-    clock = Clock()
-
-    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        if job.timeout_s < probe_s:
-            clock.now += job.timeout_s
-            return error("timeout")
-        clock.now += probe_s
-        return world.probe(job, progress)
-
-    request = world.request(good, deadline_s=deadline_s)
-    return bisect_commits(request, probe=probe, environment={}, clock=clock)
-
-
 def test_the_deadline_ends_the_search_with_the_suspects_left(world: World) -> None:
     hashes = world.sizes([500 + index if index < 9 else 1100 + index for index in range(17)])
     result = with_clock(world, hashes[0], deadline_s=4 * 60 + 30)
@@ -435,124 +320,6 @@ def test_paths_that_nothing_touches_are_refused_before_any_probe(world: World) -
     with pytest.raises(GitError, match="no commit between good and bad touches them"):
         world.bisect(good, paths=("srcc",))
     assert world.probe.ran == []
-
-
-@pytest.fixture
-def merged(world: World) -> dict[str, str]:
-    """A line with a merge at fault: 500 501 M(1200) 1201, where a branch of four made the third of them bad."""
-    commits = {"good": world.repo.commit("main 0", {"size.txt": "500", "other": "0"})}
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    for index, size in enumerate([505, 506, 1200, 1207]):
-        commits[f"side {index}"] = world.repo.commit(f"side {index}", {"size.txt": str(size)})
-    world.repo.git("checkout", "--quiet", "main")
-    commits["main 1"] = world.repo.commit("main 1", {"other": "1"})
-    commits["merge"] = world.repo.merge("side", "merge side")
-    commits["main 2"] = world.repo.commit("main 2", {"other": "2"})
-    return commits
-
-
-def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"])
-    assert culprit(result).commit == merged["side 2"]
-    assert culprit(result).delta.live_bytes == 1200 - 506
-    rows = [(row.label, row.merge, row.delta.live_bytes) for row in result.steps]
-    assert rows == [
-        ("main 1", None, 0),
-        ("side 1", merged["merge"], 6),
-        ("side 2", merged["merge"], 694),
-        ("side 3", merged["merge"], 7),
-        ("main 2", None, 0),
-    ], "each step once; the merge adds nothing of its own"
-
-
-def test_commits_are_counted_as_git_does(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"])
-    assert (result.candidates, result.on_line, result.considered) == (7, 3, 3)
-    assert world.listener.plan is not None
-    assert world.listener.plan.more_if == ("a merge is at fault (what it brought in is searched as well)",)
-
-
-def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], first_parent=True)
-    assert culprit(result).commit == merged["merge"]
-    assert {row.merge for row in result.steps} == {None}
-    assert (result.candidates, result.on_line) == (3, 3)
-    assert world.listener.plan is not None
-    assert world.listener.plan.more_if == ()
-
-
-def test_paths_and_merges_together(world: World, merged: dict[str, str]) -> None:
-    result = world.bisect(merged["good"], paths=("other",))
-    assert culprit(result).commit == merged["side 2"]
-
-
-def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
-    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
-    world.repo.git("checkout", "--quiet", "-b", "side")
-    world.repo.commit("side 0", {"size.txt": "600"})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main 1", {"other": "1"})
-    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
-    guilty = world.repo.commit("merge with a change", {"size.txt": "1200"})
-    result = world.bisect(good)
-    assert culprit(result).commit == guilty
-    assert any("not at fault by itself" in note for note in result.notes)
-    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps] == [
-        ("main 1", None, 0),
-        ("side 0", guilty, 100),
-        ("merge with a change", None, 600),
-    ], "what the merge adds to what it brought in"
-
-
-def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
-    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
-    for name, file in (("one", "one"), ("two", "size.txt"), ("three", "three")):
-        world.repo.git("checkout", "--quiet", "-b", name, "main")
-        world.repo.commit(f"{name} 0", {name: "0"})
-        world.repo.commit(f"{name} 1", {file: "1200"})
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main 1", {"other": "1"})
-    world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "all three", "one", "two", "three")
-    result = world.bisect(good)
-    assert culprit(result).commit == world.repo.git("rev-parse", "two")
-    assert sum(row.delta.live_bytes for row in result.steps) == 700
-    assert [row.label for row in result.steps if row.delta.live_bytes] == ["two 1"]
-
-
-def step(commit: str, live: int, merge: str | None = None) -> StepRow:
-    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(live_bytes=live))
-
-
-def test_a_commit_that_two_lines_share_is_one_step() -> None:
-    steps = (step("a", 5), step("merge", 20), step("b", 1))
-    brought = [step("a", 5), step("x", 7), step("y", 8, merge="inner"), step("x", 7)]
-    rows = opened(steps, "merge", brought)
-    assert [(row.commit, row.merge, row.delta.live_bytes) for row in rows] == [
-        ("a", None, 5),
-        ("x", "merge", 7),
-        ("y", "inner", 8),
-        ("merge", None, 5),
-        ("b", None, 1),
-    ]
-
-
-def test_a_merge_inside_a_merge(world: World) -> None:
-    good = world.repo.commit("main 0", {"size.txt": "500"})
-    world.repo.git("checkout", "--quiet", "-b", "outer")
-    world.repo.commit("outer 0", {"outer": "0"})
-    world.repo.git("checkout", "--quiet", "-b", "inner")
-    guilty = world.repo.commit("inner 0", {"size.txt": "1200"})
-    world.repo.commit("inner 1", {"inner": "1"})
-    world.repo.git("checkout", "--quiet", "outer")
-    world.repo.commit("outer 1", {"outer": "1"})
-    world.repo.merge("inner", "merge inner")
-    world.repo.git("checkout", "--quiet", "main")
-    world.repo.commit("main 1", {"main": "1"})
-    world.repo.merge("outer", "merge outer")
-    result = world.bisect(good)
-    assert culprit(result).commit == guilty
-    assert sum(row.delta.live_bytes for row in result.steps) == 700
-    assert [row.label for row in result.steps if row.delta.live_bytes] == ["inner 0"]
 
 
 def test_the_chosen_class_decides(world: World) -> None:

@@ -165,19 +165,27 @@ def test_the_line_is_that_of_first_parents_and_a_merge_has_its_own(merged: Repo)
     assert subjects(line.commits) == ["C", "D", "M", "E"]
     merge = line.commits[2]
     assert merge.is_merge
-    brought = repository.merged_line(merge, 1)
+    good = line.commits[1]
+    brought = repository.merged_line(merge, 1, good)
     assert brought is not None
-    assert subjects([brought.base, *brought.commits]) == ["B", "x", "y", "z"]
-    limited = repository.merged_line(merge, 1, ["y"])
+    assert subjects([brought.base, *brought.commits]) == ["B", "x", "y", "z", "M"]
+    limited = repository.merged_line(merge, 1, good, ["y"])
     assert limited is not None
-    assert subjects(filter(limited.is_chosen, limited.commits)) == ["y"]
+    assert subjects(filter(limited.is_chosen, limited.commits)) == ["y", "M"]
+    assert repository.merged_line(merge, 0, good) is None, "it was there already"
 
 
 def test_a_good_end_on_the_merged_branch(merged: Repo) -> None:
     repository = Repository.open(merged.path)
-    line = repository.line(repository.resolve("side~1"), repository.resolve("HEAD"))
-    assert subjects([line.base, *line.commits]) == ["B", "C", "D", "M", "E"]
+    good = repository.resolve("side~1")
+    line = repository.line(good, repository.resolve("HEAD"), ["D"])
+    assert subjects([line.base, *line.commits]) == ["y", "M", "E"]
     assert "lies on a merged branch" in line.notes[0]
+    assert subjects(filter(line.is_chosen, line.commits)) == ["M"], "it brought D to the good end"
+    for parent, names in enumerate((["B", "C", "D", "M"], ["y", "z", "M"])):
+        brought = repository.merged_line(line.commits[0], parent, good)
+        assert brought is not None
+        assert subjects([brought.base, *brought.commits]) == names
 
 
 def test_an_empty_merge_brings_no_line(merged: Repo) -> None:
@@ -185,14 +193,14 @@ def test_an_empty_merge_brings_no_line(merged: Repo) -> None:
     merged.git("checkout", "--quiet", "-b", "again")
     tree = merged.git("rev-parse", "HEAD^{tree}")
     made = merged.git("commit-tree", tree, "-p", "HEAD", "-p", "side", "-m", "nothing new")
-    assert repository.merged_line(repository.resolve(made), 1) is None
+    assert repository.merged_line(repository.resolve(made), 1, repository.resolve("HEAD")) is None
 
 
 def test_reading_changes_nothing(merged: Repo) -> None:
     before = fingerprint(merged.path)
     repository = Repository.open(merged.path)
     line = repository.line(repository.resolve("HEAD~4"), repository.resolve("HEAD"), ["C"])
-    repository.merged_line(repository.resolve("HEAD~1"), 1)
+    repository.merged_line(repository.resolve("HEAD~1"), 1, repository.resolve("HEAD~2"))
     repository.read_file(line.commits[-1], "C")
     assert fingerprint(merged.path) == before
 
@@ -317,7 +325,7 @@ def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Pat
     assert merge.is_merge
     assert repository.resolve("HEAD~1^2").parents == ()
     with pytest.raises(GitError, match="this shallow clone ends here; run git fetch --unshallow"):
-        repository.merged_line(merge, 1)
+        repository.merged_line(merge, 1, repository.parent(merge, 0))
 
 
 def test_gitpython_is_imported_late() -> None:
@@ -374,7 +382,7 @@ def test_a_merged_history_of_its_own_is_refused(repo: Repo) -> None:
     repo.git("merge", "--quiet", "--allow-unrelated-histories", "--no-gpg-sign", "-m", "bridge", "island")
     repository = Repository.open(repo.path)
     with pytest.raises(GitError, match="history of its own"):
-        repository.merged_line(repository.resolve("HEAD"), 1)
+        repository.merged_line(repository.resolve("HEAD"), 1, repository.resolve("HEAD~1"))
 
 
 def test_commits_are_counted_as_git_does(merged: Repo) -> None:

@@ -31,9 +31,9 @@ def drive(
     try:
         question = next(questions)
         while True:
-            assert is_valid(question.changes), "invalid sets are never asked about"
-            asked.append(question.changes)
-            question = questions.send(answer(question.changes))
+            assert is_valid(question), "invalid sets are never asked about"
+            asked.append(question)
+            question = questions.send(answer(question))
     except StopIteration as stop:
         return stop.value, asked
 

@@ -39,7 +39,7 @@ class Searches:
         experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda: self.missing)
         prober = Prober(probe=self.probe, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
         for _ in range(2):
-            record, _ = prober.ask(Question(role="search", name="a commit"), experiment, lambda answer: 0)
+            record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
             assert record.bytes is not None
             assert record.bytes.live_bytes == int(os.environ["BATCH"])
         return prober

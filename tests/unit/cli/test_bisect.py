@@ -30,7 +30,7 @@ def searched(monkeypatch: pytest.MonkeyPatch):
             for record in self.result.probes:
                 reporter.probing("name", record.number)
                 reporter.progressed(Progress(stage="step"))
-                reporter.probed(record, 0)
+                reporter.probed(record)
             return self.result
 
     search = Search()

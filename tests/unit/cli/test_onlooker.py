@@ -19,7 +19,7 @@ def test_the_running_probe_is_shown_and_gone_before_its_answer() -> None:
     onlooker = Onlooker(answers, progress)
     onlooker.probing("aaaaaaaaaa start", 1)
     onlooker.progressed(Progress(stage="step", done=1, total=2))
-    onlooker.probed(searches.PROBES[0], left=2)
+    onlooker.probed(searches.PROBES[0])
     assert "probe 1: aaaaaaaaaa start" in progress.file.getvalue()
     assert answers.file.getvalue().startswith("  1  good")
     assert progress._live_stack == []
@@ -30,7 +30,7 @@ def test_without_a_terminal_only_answers_are_printed() -> None:
     progress = Console(file=io.StringIO(), width=200)
     onlooker = Onlooker(answers, progress)
     onlooker.probing("name", 1)
-    onlooker.probed(searches.PROBES[0], left=0)
+    onlooker.probed(searches.PROBES[0])
     assert progress.file.getvalue() == ""
 
 

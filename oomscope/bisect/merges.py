@@ -1,0 +1,185 @@
+"""Opens a merge at fault: searches each line that it brought in, with the merge itself as that line's bad end.
+
+Only a line whose tip is good is acquitted. Where a line can be searched neither from a good beginning nor for want of
+time, its commits and the merge are suspects: the merge alone would be named for what nobody has looked into.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.prober import OutOfTimeError
+from oomscope.bisect.result import StepRow, Suspect
+from oomscope.bisect.search import Answer, Found
+from oomscope.errors import GitError
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A line that was searched, and with it the lines that merges at fault brought into it."""
+
+    search: LineSearch
+    """The innermost search, which has the answer."""
+    answer: LineAnswer
+    steps: tuple[StepRow, ...]
+    """All steps seen, from the outer line's good end to its bad end, each of them once."""
+    suspects: tuple[Suspect, ...] = ()
+    """What may be at fault instead of the merge that the answer names, where not all it brought in was acquitted."""
+
+
+class BranchSearch(LineSearch):
+    """A search along what a merge brought in. Its last commit is the merge, whose answer is known already."""
+
+    @property
+    def tip(self) -> int:
+        """The position of the last commit before the merge."""
+        last = self.track.last
+        return last if len(self.track.positions[last]) > 1 else last - 1
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether no commit before the merge changes what is measured."""
+        return self.track.last == 0 or self.tip == 0
+
+    def run(self) -> LineAnswer:
+        """Check tip and beginning, search between beginning and merge, and return the answer.
+
+        A good tip is ``no_culprit``. A bad beginning is ``ends_invalid``. One that cannot be tested is only one more
+        untestable position: a good commit after it will do, and without one the answer is ``ends_invalid`` as well.
+        """
+        if self.is_unchanged:
+            return LineAnswer(kind="no_culprit", reason="nothing on it changes what is measured")
+        try:
+            tip = self.records.get(self.tip) or self._probe(self.tip, "merged branch")
+            if tip.answer is Answer.GOOD:
+                with contextlib.suppress(OutOfTimeError):  # only the steps need the beginning
+                    self._probe(0, "merged branch")
+                return LineAnswer(kind="no_culprit", reason=f"its tip is good: {tip.reason}")
+            beginning = self._probe(0, "merged branch")
+            if beginning.answer is Answer.BAD:
+                return LineAnswer(kind="ends_invalid", reason=f"its beginning is bad already: {beginning.reason}")
+            found = self._between_ends()
+        except OutOfTimeError:
+            stopped = self._stopped()
+            is_bounded = stopped.found is not None and self._is_bounded(stopped.found)
+            return LineAnswer(
+                kind="out_of_time", reason="the deadline passed", found=stopped.found if is_bounded else None
+            )
+        if not self._is_bounded(found):
+            return LineAnswer(kind="ends_invalid", reason=f"its beginning cannot be tested: {beginning.reason}")
+        return LineAnswer(kind="found", found=found)
+
+    def all_suspects(self) -> tuple[Suspect, ...]:
+        """Return all commits before the merge up to the first that is known to be bad."""
+        known = (place for place, record in self.records.items() if place > 0 and record.answer is Answer.BAD)
+        until = min([self.tip, *known])
+        return self.suspects(Found(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1))))
+
+    def _is_bounded(self, found: Found) -> bool:
+        """Whether a commit that is known to be good comes before those that ``found`` names."""
+        return self.records[found.last_good].answer is Answer.GOOD
+
+
+@dataclass(frozen=True)
+class MergeOpener:
+    """Opens merges at fault.
+
+    Args:
+        repository: where they are.
+        paths: the paths that were chosen.
+    """
+
+    repository: Repository
+    paths: tuple[str, ...] = ()
+
+    def walk(self, search: LineSearch, answer: LineAnswer) -> Walked:
+        """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere."""
+        walked = Walked(search, answer, search.steps())
+        merge = _merge_at_fault(search, answer)
+        if merge is None or answer.found is None:
+            return walked
+        brought: list[StepRow] = []
+        unsure: list[Suspect] = []
+        reasons: list[str] = []
+        for parent in range(len(merge.parents)):
+            try:
+                branch = self._branch(search, answer.found, parent)
+            except GitError as error:
+                tip = self.repository.parent(merge, parent)
+                unsure.append(Suspect(commit=tip.hash, subject=tip.subject, reason="stands for a branch not searched"))
+                reasons.append(f"what {merge.short} brought in cannot be searched: {error}")
+                continue
+            if branch is None:
+                continue
+            inside = self.walk(branch, branch.run())
+            brought += inside.steps if 0 in branch.results else ()
+            if inside.answer.found is not None:
+                return replace(inside, steps=opened(walked.steps, merge.hash, brought))
+            if inside.answer.kind == "no_culprit":
+                why = inside.answer.reason
+                search.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({why})")
+                continue
+            unsure += branch.all_suspects()
+            reasons.append(f"the branch merged by {merge.short} cannot be acquitted: {inside.answer.reason}")
+        walked = replace(walked, steps=opened(walked.steps, merge.hash, brought))
+        if not unsure:
+            return walked
+        unsure.append(search.suspects(answer.found)[0])
+        return replace(walked, answer=replace(answer, reason="; ".join(reasons)), suspects=tuple(unsure))
+
+    def _branch(self, search: LineSearch, found: Found, parent: int) -> BranchSearch | None:
+        """Return the search of what the merge that ``found`` names brought in by one of its parents; None for nothing.
+
+        Raises:
+            GitError: that cannot be searched.
+        """
+        merge, good = search.commit(found.first_bad), search.last_commit(found.last_good)
+        line = self.repository.merged_line(merge, parent, good, self.paths)
+        if line is None:
+            return None
+        branch = BranchSearch(Track.of(line, search.subject), search.subject, search.prober)
+        branch.records[branch.track.last] = search.records[found.first_bad]
+        branch.results[branch.track.last] = search.results[found.first_bad]
+        return branch
+
+
+def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> tuple[StepRow, ...]:
+    """Return ``steps`` with the steps that ``merge`` brought in ahead of its own, which is what is left of it.
+
+    The sum stays; a merge that adds nothing of its own has no row, and a commit that several lines share has one. What
+    is left stands for as many commits as there are between the last one measured of what was brought in and the merge.
+    """
+    listed = {row.commit for row in steps}
+    new: dict[str | None, StepRow] = {}
+    for part in brought:
+        if part.commit not in listed:
+            new.setdefault(part.commit, part if part.merge else replace(part, merge=merge))
+    parts = list(new.values())
+    unmeasured = max((part.commits for part in brought if part.commit == merge), default=1)
+    rows: list[StepRow] = []
+    for row in steps:
+        if row.commit != merge or not brought:
+            rows.append(row)
+            continue
+        rest = row.delta - sum((part.delta for part in parts), start=Bytes())
+        rows += parts
+        rows += [replace(row, delta=rest, commits=max(row.commits, unmeasured))] if rest != Bytes() else []
+    return tuple(rows)
+
+
+def _merge_at_fault(search: LineSearch, answer: LineAnswer) -> Commit | None:
+    if answer.found is None:
+        return None
+    suspects = [search.commit(position) for position in answer.found.suspects]
+    if answer.found.kind == "culprit":
+        return suspects[0] if suspects[0].is_merge else None
+    opened_already = search.last_commit(search.track.last) if isinstance(search, BranchSearch) else None
+    for commit in suspects:
+        if commit.is_merge and commit != opened_already:
+            search.prober.note(f"{commit.short} is a merge and stands for all that it brought in")
+    return None

@@ -1,0 +1,291 @@
+"""A merge at fault is opened; it is named only where all that it brought in is known to be good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.merges import opened
+from oomscope.bisect.result import BisectResult, StepRow
+from oomscope.errors import ExitCode
+from tests.unit.bisect.worlds import World, culprit, with_clock
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def merged(world: World) -> dict[str, str]:
+    """A line with a merge at fault: 500 501 M(1200) 1201, where a branch of four made the third of them bad."""
+    commits = {"good": world.repo.commit("main 0", {"size.txt": "500", "other": "0"})}
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for index, size in enumerate([505, 506, 1200, 1207]):
+        commits[f"side {index}"] = world.repo.commit(f"side {index}", {"size.txt": str(size)})
+    world.repo.git("checkout", "--quiet", "main")
+    commits["main 1"] = world.repo.commit("main 1", {"other": "1"})
+    commits["merge"] = world.repo.merge("side", "merge side")
+    commits["main 2"] = world.repo.commit("main 2", {"other": "2"})
+    return commits
+
+
+def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"])
+    assert culprit(result).commit == merged["side 2"]
+    assert culprit(result).delta.live_bytes == 1200 - 506
+    rows = [(row.label, row.merge, row.delta.live_bytes) for row in result.steps]
+    assert rows == [
+        ("main 1", None, 0),
+        ("side 1", merged["merge"], 6),
+        ("side 2", merged["merge"], 694),
+        ("side 3", merged["merge"], 7),
+        ("main 2", None, 0),
+    ], "each step once; the merge adds nothing of its own"
+
+
+def test_commits_are_counted_as_git_does(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"])
+    assert (result.candidates, result.on_line, result.considered) == (7, 3, 3)
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == ("a merge is at fault (what it brought in is searched as well)",)
+
+
+def test_first_parent_stops_at_the_merge(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], first_parent=True)
+    assert culprit(result).commit == merged["merge"]
+    assert {row.merge for row in result.steps} == {None}
+    assert (result.candidates, result.on_line) == (3, 3)
+    assert world.listener.plan is not None
+    assert world.listener.plan.more_if == ()
+
+
+def test_paths_and_merges_together(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], paths=("other",))
+    assert culprit(result).commit == merged["side 2"]
+
+
+def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side 0", {"size.txt": "600"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"other": "1"})
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
+    guilty = world.repo.commit("merge with a change", {"size.txt": "1200"})
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert any("not at fault by itself" in note for note in result.notes)
+    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps] == [
+        ("main 1", None, 0),
+        ("side 0", guilty, 100),
+        ("merge with a change", None, 600),
+    ], "what the merge adds to what it brought in"
+
+
+def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
+    for name, file in (("one", "one"), ("two", "size.txt"), ("three", "three")):
+        world.repo.git("checkout", "--quiet", "-b", name, "main")
+        world.repo.commit(f"{name} 0", {name: "0"})
+        world.repo.commit(f"{name} 1", {file: "1200"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"other": "1"})
+    world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "all three", "one", "two", "three")
+    result = world.bisect(good)
+    assert culprit(result).commit == world.repo.git("rev-parse", "two")
+    assert sum(row.delta.live_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.live_bytes] == ["two 1"]
+
+
+def step(commit: str, live: int, merge: str | None = None) -> StepRow:
+    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(live_bytes=live))
+
+
+def test_a_commit_that_two_lines_share_is_one_step() -> None:
+    steps = (step("a", 5), step("merge", 20), step("b", 1))
+    brought = [step("a", 5), step("x", 7), step("y", 8, merge="inner"), step("x", 7)]
+    rows = opened(steps, "merge", brought)
+    assert [(row.commit, row.merge, row.delta.live_bytes) for row in rows] == [
+        ("a", None, 5),
+        ("x", "merge", 7),
+        ("y", "inner", 8),
+        ("merge", None, 5),
+        ("b", None, 1),
+    ]
+
+
+def test_a_merge_inside_a_merge(world: World) -> None:
+    good = world.repo.commit("main 0", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "outer")
+    world.repo.commit("outer 0", {"outer": "0"})
+    world.repo.git("checkout", "--quiet", "-b", "inner")
+    guilty = world.repo.commit("inner 0", {"size.txt": "1200"})
+    world.repo.commit("inner 1", {"inner": "1"})
+    world.repo.git("checkout", "--quiet", "outer")
+    world.repo.commit("outer 1", {"outer": "1"})
+    world.repo.merge("inner", "merge inner")
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"main": "1"})
+    world.repo.merge("outer", "merge outer")
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert sum(row.delta.live_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.live_bytes] == ["inner 0"]
+
+
+def diverge(world: World, main: str, *side: dict[str, str]) -> tuple[str, list[str]]:
+    """Commit a good end and on top of it ``main``, a size, then ``side`` on a branch from there; return hashes."""
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.commit("fork", {"size.txt": main, "fork": "1"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    hashes = [world.repo.commit(f"side {index}", files) for index, files in enumerate(side)]
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"size.txt": "500", "main": "1"})
+    return good, hashes
+
+
+def merge_with(world: World, size: str) -> str:
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", "side")
+    return world.repo.commit("merge side", {"size.txt": size})
+
+
+def named(result: BisectResult) -> list[str]:
+    return [suspect.subject for suspect in result.suspects]
+
+
+def assert_only_suspects(result: BisectResult, *subjects: str) -> None:
+    assert (result.outcome, result.culprit, result.exit_code) == ("suspects", None, ExitCode.INCONCLUSIVE)
+    assert named(result) == list(subjects)
+    assert result.change is not None
+    assert sum(step.delta.live_bytes for step in result.steps) == 700
+
+
+def test_a_branch_that_forked_at_an_untestable_commit_is_searched(world: World) -> None:
+    good, hashes = diverge(world, "import", {"a": "1"}, {"size.txt": "510"}, {"size.txt": "1200"}, {"b": "1"})
+    merge_with(world, "1200")
+    result = world.bisect(good)
+    assert culprit(result).commit == hashes[2]
+    assert culprit(result).delta.live_bytes == 690
+
+
+def test_a_branch_that_was_never_seen_to_be_good_leaves_suspects(world: World) -> None:
+    good, _ = diverge(world, "import", {"a": "1"}, {"size.txt": "1200"}, {"b": "1"})
+    merge_with(world, "1200")
+    result = world.bisect(good)
+    assert_only_suspects(result, "side 0", "side 1", "merge side")
+    assert "its beginning cannot be tested: import" in result.message
+    assert [suspect.reason.split(":")[0] for suspect in result.suspects] == [
+        "import",
+        "the first that is known to be bad",
+        "the first that is known to be bad",
+    ]
+
+
+def test_a_branch_with_an_untestable_tip_is_searched(world: World) -> None:
+    good, hashes = diverge(world, "500", {"a": "1"}, {"size.txt": "1200"}, {"b": "1"}, {"size.txt": "import"})
+    merge = merge_with(world, "1200")
+    result = world.bisect(good)
+    assert culprit(result).commit == hashes[1]
+    assert sum(step.delta.live_bytes for step in result.steps) == 700
+    assert merge not in [step.commit for step in result.steps], "it adds nothing of its own"
+
+
+def test_an_untestable_tip_and_its_merge_cannot_be_told_apart(world: World) -> None:
+    good, _ = diverge(world, "500", {"a": "1"}, {"size.txt": "510"}, {"size.txt": "import"})
+    merge = merge_with(world, "1200")
+    result = world.bisect(good)
+    assert_only_suspects(result, "side 2", "merge side")
+    (row,) = (step for step in result.steps if step.commit == merge)
+    assert (row.commits, row.delta.live_bytes) == (2, 690), "a row of one commit would be exact"
+    assert not [note for note in result.notes if "stands for all" in note], "it was opened"
+
+
+def test_a_branch_that_was_bad_from_the_beginning_leaves_suspects(world: World) -> None:
+    """The line mended what the branch still has: the merge brought it back, or a commit of the branch did."""
+    world.repo.commit("root", {"size.txt": "1200"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side 0", {"size.txt": "1210"})
+    world.repo.git("checkout", "--quiet", "main")
+    good = world.repo.commit("mended", {"size.txt": "500"})
+    merge_with(world, "1200")
+    result = world.bisect(good)
+    assert_only_suspects(result, "side 0", "merge side")
+    assert "its beginning is bad already" in result.message
+
+
+def test_a_branch_that_changes_nothing_acquits_itself_without_a_probe(world: World) -> None:
+    world.repo.commit("root", {"size.txt": "1200"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side 0", {})
+    world.repo.git("checkout", "--quiet", "main")
+    good = world.repo.commit("mended", {"size.txt": "500"})
+    guilty = merge_with(world, "1200")
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert len(result.probes) == 2
+
+
+def test_a_branch_of_another_history_leaves_suspects(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "--orphan", "side")
+    world.repo.commit("island", {"size.txt": "600"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.git("merge", "--quiet", "--no-commit", "--strategy=ours", "--allow-unrelated-histories", "side")
+    world.repo.commit("merge island", {"size.txt": "1200"})
+    result = world.bisect(good)
+    assert_only_suspects(result, "island", "merge island")
+    assert "it has a history of its own" in result.message
+
+
+@pytest.mark.parametrize(("probes", "suspects"), [(4, 5), (5, 4), (6, 2)])
+def test_a_deadline_inside_a_merge_leaves_suspects(
+    world: World, merged: dict[str, str], probes: int, suspects: int
+) -> None:
+    """Before its branch is looked into, after both of its ends and after a probe between them."""
+    result = with_clock(world, merged["good"], deadline_s=60 * probes + 30)
+    assert (result.outcome, result.exit_code) == ("suspects", ExitCode.INCONCLUSIVE)
+    assert "the deadline passed" in result.message
+    assert "side 2" in named(result)
+    assert len(result.suspects) == suspects
+    assert all("not probed" not in suspect.reason or suspect.reason == "not probed" for suspect in result.suspects)
+    assert sum(not record.cached for record in result.probes) == probes
+
+
+def test_a_deadline_before_the_merge_is_found_says_what_it_stands_for(world: World, merged: dict[str, str]) -> None:
+    result = with_clock(world, merged["good"], deadline_s=3 * 60 + 30)
+    assert named(result) == ["merge side", "main 2"]
+    assert any("stands for all that it brought in" in note for note in result.notes)
+
+
+def test_a_good_end_on_a_merged_branch_is_probed_itself(world: World) -> None:
+    """Where the branch left the line it was bad; the branch mended it."""
+    world.repo.commit("root", {"size.txt": "1200"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    good = world.repo.commit("mended", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    world.repo.merge("side", "merge side")
+    guilty = world.repo.commit("guilty", {"size.txt": "1300"})
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert result.probes[0].commit == good
+
+
+def test_the_merge_that_brought_the_good_end_in_is_opened_on_both_sides(world: World) -> None:
+    world.repo.commit("root", {"size.txt": "490"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    good = world.repo.commit("good", {"side": "0"})
+    world.repo.commit("side", {"side": "1"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 0", {"main": "0"})
+    guilty = world.repo.commit("main 1", {"size.txt": "1200"})
+    world.repo.commit("main 2", {"main": "2"})
+    merge = world.repo.merge("side", "merge side")
+    result = world.bisect(good)
+    assert culprit(result).commit == guilty
+    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps if row.delta.live_bytes] == [
+        ("main 1", merge, 710)
+    ]

@@ -1,0 +1,126 @@
+"""A repository, a harness, a place for state, and a probe that only reads a number out of the checkout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.subjects import HarnessFile
+from oomscope.config.load import load_preset
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo
+from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+
+SETTINGS = load_preset("gpt-tiny", ["probe.backend=sim"]).config
+
+
+def measure(size: int) -> ProbeResult:
+    return fits(size) if size <= AVAILABLE else oom(live=900, requested=100, demand=size)
+
+
+class FakeProbe:
+    """Reads ``size.txt`` of the checkout: bytes that the run wants, or a failure's kind. Remembers what it ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.jobs: list[ProbeJob] = []
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        assert isinstance(job.target, HarnessTarget)
+        content = (Path(job.target.repo) / "size.txt").read_text().strip()
+        self.ran.append(content)
+        self.jobs.append(job)
+        if progress is not None:
+            progress(Progress(stage="step"))
+        if content.isdigit():
+            return measure(int(content))
+        return error(content, f"{job.target.repo}/train.py:1 {content}")  # type: ignore[arg-type]
+
+
+class Listener:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.records: list[ProbeRecord] = []
+        self.stages = 0
+        self.names: list[str] = []
+
+    def planned(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def probing(self, name: str, number: int) -> None:
+        assert number == len(self.records) + 1
+        self.names.append(name)
+
+    def progressed(self, progress: Progress) -> None:
+        self.stages += 1
+
+    def probed(self, record: ProbeRecord) -> None:
+        self.records.append(record)
+
+
+class World:
+    """A repository, a harness, a place for state, and a probe."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.repo = Repo(tmp_path / "repo")
+        self.harness = tmp_path / "harness.py"
+        self.harness.write_text("# drives it\n")
+        self.places = Places(tmp_path / "state")
+        self.probe = FakeProbe()
+        self.listener = Listener()
+
+    def sizes(self, sizes: Sequence[int | str]) -> list[str]:
+        return [self.repo.commit(f"commit {index}", {"size.txt": f"{size}\n"}) for index, size in enumerate(sizes)]
+
+    def request(self, good: str, **options: object) -> CommitRequest:
+        return CommitRequest(
+            repo=self.repo.path,
+            range=RevisionRange(good=good, bad="HEAD"),
+            subject=HarnessFile(path=self.harness, settings=SETTINGS),
+            places=self.places,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def bisect(self, good: str, **options: object) -> BisectResult:
+        result = bisect_commits(self.request(good, **options), probe=self.probe, reporter=self.listener, environment={})
+        assert not list(self.places.checkouts.iterdir()), "no clone is left"
+        return result
+
+
+def culprit(result: BisectResult) -> CommitCulprit:
+    assert result.outcome == "culprit", result.message
+    assert isinstance(result.culprit, CommitCulprit)
+    return result.culprit
+
+
+class Clock:
+    """Goes on by a minute at each probe."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0) -> BisectResult:
+    clock = Clock()
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        if job.timeout_s < probe_s:
+            clock.now += job.timeout_s
+            return error("timeout")
+        clock.now += probe_s
+        return world.probe(job, progress)
+
+    request = world.request(good, deadline_s=deadline_s)
+    return bisect_commits(request, probe=probe, environment={}, clock=clock)
