@@ -1,4 +1,4 @@
-"""``oomscope config``: show a configuration as it will be measured, check it, or print the schema for editors."""
+"""``oomscope config``: show a configuration as it will be measured, check it, import one, or print the schema."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oomscope.cli.config_import import import_command
 from oomscope.cli.output import print_json, remark, say
 from oomscope.cli.source import complete_preset, config_source
 from oomscope.errors import ExitCode
@@ -23,7 +24,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.group(invoke_without_command=True)
 @click.pass_context
 def config(ctx: click.Context) -> ExitCode:
-    """Show, check or describe configurations."""
+    """Show, check, import or describe configurations."""
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())
     return ExitCode.USAGE
@@ -82,6 +83,9 @@ def schema(as_json: bool) -> ExitCode:
     document: dict[str, Any] = json_schema()
     print_json({"schema_version": SCHEMA_VERSION, "schema": document} if as_json else document)
     return ExitCode.OK
+
+
+config.add_command(import_command, "import")
 
 
 def _finding_document(finding: Finding, where: str) -> dict[str, Any]:

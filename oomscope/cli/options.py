@@ -83,7 +83,7 @@ def measurement_options(command: Command) -> Command:
             "--world-size",
             type=click.IntRange(1, MOST),
             metavar="N",
-            help="With --harness: ranks of the world that it sees, one of which is played (default: 1).",
+            help="Ranks of the world: with --harness those that it sees (default: 1), with --from those of the job.",
         ),
     )
     for option in reversed(options):

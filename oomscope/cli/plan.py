@@ -59,7 +59,7 @@ def _bundled_plan(source: ConfigSource) -> Plan:
         job=bundled_job(loaded.config),
         ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
         title=source.title,
-        warnings=tuple(str(warning) for warning in loaded.warnings),
+        warnings=(*loaded.remarks, *(str(warning) for warning in loaded.warnings)),
     )
 
 

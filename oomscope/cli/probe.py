@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oomscope.cli.config_import import DIALECTS
 from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.output import (
@@ -37,6 +38,7 @@ PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
 @click.option(
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )
+@click.option("--from", "dialect", type=click.Choice(DIALECTS), help="CFG.yaml has these names (docs/import.md).")
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
 @click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
 @measurement_options
@@ -51,6 +53,7 @@ def probe(
     *,
     words: tuple[str, ...],
     preset: str | None,
+    dialect: str | None,
     harness: Path | None,
     repo: Path | None,
     snapshot: Path | None,
@@ -69,11 +72,12 @@ def probe(
 
     \b
     oomscope probe --preset llama3-8b --gpu h100-80gb
+    oomscope probe --from megatron args.yaml --world-size 64
     oomscope probe cfg.yaml data.micro_batch_size=2 --limit 80GiB
     oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
-    source = config_source(words, preset, settings_overrides(settings))
+    source = config_source(words, preset, settings_overrides(settings), dialect)
     read = [("the configuration", source.path), ("--harness", harness)]
     written = [("--snapshot", snapshot), ("--html", html), *table_files(tables, PROBE_TABLES)]
     refuse_one_place(*read, *written)

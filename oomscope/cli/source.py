@@ -22,6 +22,8 @@ class ConfigSource:
     path: Path | None
     preset: str | None
     overrides: tuple[str, ...]
+    dialect: str | None = None
+    """Whose names the file has, where it is not a configuration of oomscope."""
 
     @property
     def title(self) -> str:
@@ -37,11 +39,23 @@ class ConfigSource:
         """
         from oomscope.config.load import load_config, load_preset
 
+        if self.dialect is not None:
+            return self._import(enforce=enforce)
         if self.preset:
             return load_preset(self.preset, self.overrides, enforce=enforce)
         if self.path is None:
             raise UsageError("no configuration given", remedy="name a YAML file, or a preset with --preset")
         return load_config(self.path, self.overrides, enforce=enforce)
+
+    def _import(self, *, enforce: bool) -> LoadedConfig:
+        from oomscope.config.dialects.documents import read_arguments
+        from oomscope.config.dialects.load import load_arguments
+        from oomscope.config.load import read_file
+
+        if self.path is None:
+            raise UsageError(f"--from {self.dialect} without a file", remedy="name the file of arguments")
+        arguments = read_arguments(read_file(self.path), str(self.path))
+        return load_arguments(arguments, self.dialect, self.overrides, preset=self.preset, enforce=enforce)
 
     def is_blamed_by(self, error: ConfigError) -> bool:
         """Whether ``error`` is in what the file says, and thus a fault of the commit that it stands in."""
@@ -49,10 +63,13 @@ class ConfigSource:
         return self.path is not None and self.path.is_file() and blamed == str(self.path)
 
 
-def config_source(words: Sequence[str], preset: str | None = None, extra: Sequence[str] = ()) -> ConfigSource:
+def config_source(
+    words: Sequence[str], preset: str | None = None, extra: Sequence[str] = (), dialect: str | None = None
+) -> ConfigSource:
     """Return the source that the positional ``words`` name; ``extra`` are overrides that options stand for.
 
-    A word with ``=`` is an override, any other the file; options win over overrides.
+    A word with ``=`` is an override, any other the file; options win over overrides. Arguments in a ``dialect`` may be
+    laid upon a preset.
 
     Raises:
         UsageError: two files, or a file and a preset.
@@ -61,9 +78,9 @@ def config_source(words: Sequence[str], preset: str | None = None, extra: Sequen
     overrides = [word for word in words if "=" in word]
     if len(files) > 1:
         raise UsageError(f"two configuration files: {files[0]} and {files[1]}", remedy="write overrides as key=value")
-    if files and preset:
+    if files and preset and dialect is None:
         raise UsageError(f"both {files[0]} and --preset {preset}", remedy="name one of them")
-    return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra))
+    return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra), dialect)
 
 
 def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

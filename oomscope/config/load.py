@@ -34,6 +34,8 @@ class LoadedConfig:
     """Dotted key to where it was set (``cfg.yaml:12``, ``preset gpt-tiny:8``, ``override a.b=1``); else the default."""
     findings: tuple[Finding, ...]
     """The rules that it breaks: only warnings, unless it was loaded with ``enforce=False``."""
+    remarks: tuple[str, ...] = ()
+    """What else is to be said of where it comes from, a line each."""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -56,7 +58,7 @@ def load_config(path: Path, overrides: Sequence[str] = (), *, enforce: bool = Tr
     Raises:
         InvalidConfigError: the file or an override is wrong, or a rule is broken; all problems are listed.
     """
-    return load_text(_read(path), source=str(path), overrides=overrides, enforce=enforce)
+    return load_text(read_file(path), source=str(path), overrides=overrides, enforce=enforce)
 
 
 def load_text(text: str | bytes, *, source: str, overrides: Sequence[str] = (), enforce: bool = True) -> LoadedConfig:
@@ -71,46 +73,31 @@ def load_text(text: str | bytes, *, source: str, overrides: Sequence[str] = (), 
     tree, problems = read_yaml(text, source)
     layer = layer_of_tree(tree, source)
     layer.problems[:0] = problems
-    return _assemble(layer, source, overrides, enforce)
+    return load_layer(layer, source, overrides, enforce)
 
 
 def load_preset(name: str, overrides: Sequence[str] = (), *, enforce: bool = True) -> LoadedConfig:
     """Return the preset ``name`` with ``overrides`` on top; see :func:`load_config`."""
     source = f"preset {name}"
-    return _assemble(_preset_layer(name, None), source, overrides, enforce)
+    return load_layer(_preset_layer(name, None), source, overrides, enforce)
 
 
 def config_from_mapping(
     mapping: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "configuration", enforce: bool = True
 ) -> LoadedConfig:
     """Return the configuration in a mapping of sections, such as a part of ``Config.model_dump``; see above."""
-    return _assemble(layer_of_mapping(mapping, source), source, overrides, enforce)
+    return load_layer(layer_of_mapping(mapping, source), source, overrides, enforce)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, IsADirectoryError):
-            reason, remedy = "is a directory", "give a YAML file"
-        elif str(path) in preset_names():
-            remedy = f"for the preset write --preset {path}"
-        else:
-            remedy = "give a readable YAML file"
-        raise InvalidConfigError([Problem(reason, str(path), remedy)]) from None
+def load_layer(layer: Layer, source: str, overrides: Sequence[str], enforce: bool) -> LoadedConfig:
+    """Return the configuration of ``layer``, merged over its preset and under the overrides; see :func:`load_config`.
 
-
-def _preset_layer(name: object, where: str | None) -> Layer:
-    preset = read_preset(name, where=where)
-    source = f"preset {preset.name}"
-    tree, _ = read_yaml(preset.text, source)
-    return layer_of_tree(tree, source)
-
-
-def _assemble(layer: Layer, source: str, overrides: Sequence[str], enforce: bool) -> LoadedConfig:
-    """Merge ``layer`` over its preset and under the overrides, and check the result."""
+    Args:
+        layer: what a document sets.
+        source: how messages name it.
+        overrides: as for :func:`load_config`.
+        enforce: as for :func:`load_config`.
+    """
     layers = [layer, layer_of_overrides(overrides)]
     problems = [problem for part in layers for problem in part.problems]
     if layer.preset is not None:
@@ -132,6 +119,33 @@ def _assemble(layer: Layer, source: str, overrides: Sequence[str], enforce: bool
     if problems or outcome.config is None:
         raise InvalidConfigError(problems)
     return LoadedConfig(outcome.config, source, origins, findings)
+
+
+def read_file(path: Path) -> bytes:
+    """Return what ``path`` holds, up to a little more than a configuration may.
+
+    Raises:
+        InvalidConfigError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, IsADirectoryError):
+            reason, remedy = "is a directory", "give a YAML file"
+        elif str(path) in preset_names():
+            remedy = f"for the preset write --preset {path}"
+        else:
+            remedy = "give a readable YAML file"
+        raise InvalidConfigError([Problem(reason, str(path), remedy)]) from None
+
+
+def _preset_layer(name: object, where: str | None) -> Layer:
+    preset = read_preset(name, where=where)
+    source = f"preset {preset.name}"
+    tree, _ = read_yaml(preset.text, source)
+    return layer_of_tree(tree, source)
 
 
 def blamed(keys: Sequence[str], origins: Mapping[str, str], source: str) -> str:

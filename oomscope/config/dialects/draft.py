@@ -1,0 +1,81 @@
+"""A configuration in the making: settings with their origin, and what was assumed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomscope.config.settings import Setting
+
+
+@dataclass
+class Draft:
+    """What a dialect's own arithmetic works on."""
+
+    source: str
+    given: Mapping[str, Any]
+    """The foreign names that were given, and their values."""
+    wheres: Mapping[str, str]
+    world_size: int | None = None
+    settings: dict[str, Setting] = field(default_factory=dict)
+    """Dotted key to value and origin."""
+    assumed: list[str] = field(default_factory=list)
+    """What was filled in or computed, in words."""
+    refused: list[tuple[str, Any, str]] = field(default_factory=list)
+    """Names that together with others are not modelled, their value, and the reason."""
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return the value that ``key`` has so far."""
+        setting = self.settings.get(key)
+        return default if setting is None else setting.value
+
+    def is_set(self, key: str) -> bool:
+        """Whether ``key`` has a value."""
+        return key in self.settings
+
+    def set(self, key: str, value: Any, *, because: str, name: str | None = None) -> None:
+        """Set ``key`` to what was computed; ``name`` is the argument that it was computed from."""
+        where = self.wheres.get(name or "", self.source)
+        self.settings[key] = Setting(value, f"{where} ({because})")
+
+    def default(self, key: str, value: Any, *, because: str) -> None:
+        """Set ``key`` where nothing has set it."""
+        if key not in self.settings:
+            self.set(key, value, because=because)
+
+    def assume(self, text: str) -> None:
+        """Note something that the user should know."""
+        self.assumed.append(text)
+
+    def refuse(self, name: str, value: Any, reason: str) -> None:
+        """Note that ``name`` means something that is not modelled."""
+        self.refused.append((name, value, reason))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a job with a model, and not only some of its settings."""
+        return self.is_set("model.num_layers")
+
+
+def share_world(draft: Draft) -> None:
+    """Set ``parallel.data_parallel_size`` to what the world leaves for it.
+
+    The world is split as Megatron-Core parallel_state.py does: TP * CP * PP ranks hold one replica.
+    """
+    if not draft.is_whole or draft.is_set("parallel.data_parallel_size"):
+        return
+    replica = 1
+    for size in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
+        value = draft.value(f"parallel.{size}", 1)
+        replica *= value if isinstance(value, int) and value > 0 else 1
+    if draft.world_size is None:
+        draft.assume("the number of GPUs is not given: one replica (give --world-size N)")
+    elif draft.world_size % replica:
+        draft.assume(f"{draft.world_size} GPUs cannot be cut into replicas of {replica} (TP * PP * CP): one replica")
+    else:
+        draft.set(
+            "parallel.data_parallel_size",
+            draft.world_size // replica,
+            because=f"{draft.world_size} GPUs over {replica} of a replica",
+        )

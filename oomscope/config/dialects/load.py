@@ -1,0 +1,68 @@
+"""A foreign configuration, loaded like one of oomscope's own: imported, checked, with the place of every complaint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oomscope.config.dialects.arguments import Arguments
+from oomscope.config.dialects.importer import Imported, import_arguments
+from oomscope.config.load import LoadedConfig, load_layer
+from oomscope.config.problems import shown
+from oomscope.config.settings import Setting
+
+_WORLD_SIZE = "probe.world_size="
+_LISTED = 8
+"""Names beyond which a remark gives their number alone."""
+
+
+def load_arguments(
+    arguments: Arguments,
+    dialect: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    preset: str | None = None,
+    enforce: bool = True,
+) -> LoadedConfig:
+    """Return the configuration that ``arguments`` mean, with ``overrides`` on top.
+
+    An override of ``probe.world_size`` says how many GPUs the job has.
+
+    Args:
+        arguments: what was given.
+        dialect: as for :func:`~oomscope.config.dialects.importer.import_arguments`.
+        overrides: ``section.key=value`` each.
+        preset: a preset that the arguments are laid upon.
+        enforce: refuse what breaks a rule or is not modelled; else only what has no meaning at all.
+
+    Raises:
+        InvalidConfigError: a value is wrong, an argument is not modelled, or a rule is broken.
+    """
+    sizes = [text.removeprefix(_WORLD_SIZE) for text in overrides if text.startswith(_WORLD_SIZE)]
+    if sizes and sizes[-1].isdigit():
+        arguments = replace(arguments, world_size=int(sizes[-1]))
+    imported = import_arguments(arguments, dialect)
+    layer = imported.layer()
+    if not enforce:
+        layer.problems.clear()
+    if preset is not None:
+        layer.preset = Setting(preset, f"--preset {preset}")
+    loaded = load_layer(layer, arguments.source, overrides, enforce)
+    return replace(loaded, remarks=remarks_on(imported))
+
+
+def remarks_on(imported: Imported) -> tuple[str, ...]:
+    """Return what a user has to know of an import, a line each."""
+    remarks = [f"assumed: {text}" for text in imported.assumed]
+    remarks += [
+        f"not modelled: {remark.where}: {remark.name} is {shown(remark.value)}: {remark.reason}"
+        for remark in imported.not_modelled
+    ]
+    remarks += [
+        f"not understood: {remark.where}: {remark.name} is {shown(remark.value)}" for remark in imported.not_understood
+    ]
+    names = [remark.name for remark in imported.without_memory]
+    if names:
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        remarks.append(f"nothing to do with memory: {', '.join(names[:_LISTED])}{more}")
+    return tuple(remarks)

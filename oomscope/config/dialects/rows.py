@@ -1,0 +1,142 @@
+"""What a row of a dialect's table can say of a foreign name: which keys its value becomes, or why none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oomscope.config.keys import SECTIONS
+
+Settings = Mapping[str, Any]
+"""Dotted key of a configuration to its value."""
+
+
+@dataclass(frozen=True)
+class To:
+    """The value goes into one key."""
+
+    key: str
+    convert: Callable[[Any], Any] = lambda value: value
+    """Raises ValueError, in the user's words, for what cannot be."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A flag: what it sets when it is on, and what when it is off."""
+
+    on: Settings
+    off: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several words, each of which sets keys; any other is not modelled."""
+
+    choices: Mapping[str, Settings]
+    alike: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Word to the choice that it is taken for, and why that is so."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """No key by itself: the dialect computes with it, together with others."""
+
+
+@dataclass(frozen=True)
+class Unmodelled:
+    """It changes memory and has no key; with one of the harmless values it does not."""
+
+    reason: str
+    harmless: tuple[Any, ...] = ()
+
+
+Row = To | Switch | Choice | Kept | Unmodelled
+
+
+def is_on(value: Any) -> bool:
+    """Return whether a flag with ``value`` is set.
+
+    Raises:
+        ValueError: it is no truth value.
+    """
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if value in (0, 1):
+        return bool(value)
+    raise ValueError("must be true or false")
+
+
+def negated(value: Any) -> bool:
+    """Return the opposite of a flag."""
+    return not is_on(value)
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list that may be written as one word, or as words with commas or spaces in between."""
+    if isinstance(value, str):
+        return [word.strip("'\"") for word in value.strip("[]").replace(",", " ").split()]
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [word for item in value for word in (listed(item) if isinstance(item, str) else [item])]
+
+
+def named(value: Any) -> str:
+    """Return the last name of ``torch.nn.functional.silu``, also as a mapping with ``_target_``, in lower case."""
+    if isinstance(value, dict):
+        value = value.get("_target_", "")
+    return str(value).rpartition(".")[2].lower()
+
+
+def number_as_float(value: Any) -> float:
+    """Return a number that may be a whole one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise ValueError("must be a number")
+
+
+def whole(value: Any) -> int:
+    """Return a whole number that may be written as ``1e6`` or ``10000.0``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
+        return int(value)
+    raise ValueError("must be a whole number")
+
+
+def positive_or_none(value: Any) -> Any:
+    """Return the number, or None for 0 and less, where a foreign dialect says so what is null here."""
+    return value if isinstance(value, int | float) and value > 0 else None
+
+
+def same_names(*sections: str, prefix: str = "") -> dict[str, Row]:
+    """Return a row for each key of ``sections`` that the dialect calls by the same name, after ``prefix``."""
+    return {
+        f"{prefix}{key}": To(f"{section}.{key}", _reader(schema))
+        for section in sections
+        for key, schema in SECTIONS[section].model_json_schema()["properties"].items()
+    }
+
+
+def _reader(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return what reads a value of this JSON Schema from how others may write it."""
+    kinds = {option.get("type") for option in schema.get("anyOf", [schema])} - {"null"}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "boolean": is_on,
+        "integer": whole,
+        "number": number_as_float,
+        "array": listed,
+    }
+    return readers.get(kinds.pop(), _as_it_is) if len(kinds) == 1 else _as_it_is
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

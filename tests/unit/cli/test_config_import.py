@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oomscope.cli.main import run
+
+SHAPE = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32"
+TINY = f"{SHAPE} --micro-batch-size 1 --bf16 --vocab-size 512 --transformer-impl local".split()
+
+
+def test_a_command_line_becomes_a_configuration(capsys) -> None:
+    assert run(["config", "import", "--", "torchrun", "--nproc-per-node", "2", "train.py", *TINY, "--foo", "1"]) == 0
+    captured = capsys.readouterr()
+    config = yaml.safe_load(captured.out)
+    assert config["model"]["num_layers"] == 2
+    assert config["parallel"]["data_parallel_size"] == 2
+    assert "not understood: --foo 1: foo is 1" in captured.err
+
+
+def test_a_file_is_written_and_can_be_checked(tmp_path: Path, capsys) -> None:
+    arguments = tmp_path / "args.sh"
+    arguments.write_text(" ".join(TINY))
+    output = tmp_path / "cfg.yaml"
+    assert run(["config", "import", str(arguments), "--world-size", "4", "-o", str(output)]) == 0
+    assert run(["config", "check", str(output)]) == 0
+    assert yaml.safe_load(output.read_text())["parallel"]["data_parallel_size"] == 4
+    assert run(["config", "import", str(arguments), "-o", str(output)]) == 2
+    assert "file exists" in capsys.readouterr().err
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"model.activations_checkpoint_method=block")))
+    assert run(["config", "import", "-", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["dialect"] == "nemo"
+    assert document["config"] == {"recompute": {"recompute_method": "block"}}
+
+
+def test_json_accounts_for_every_argument(capsys) -> None:
+    assert run(["config", "import", "--json", "--", *TINY, "--foo", "1", "--save", "x", "--squared-relu"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in document["not_understood"]] == ["foo"]
+    assert [row["name"] for row in document["without_memory"]] == ["save"]
+    assert [row["name"] for row in document["not_modelled"]] == ["squared_relu"]
+    assert document["origins"]["model.num_layers"] == "--num-layers 2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to import"),
+        (["no-such-file.yaml"], "No such file"),
+        (["--dialect", "hydra", "x.yaml"], "hydra"),
+        (["--", "--num-layers", "x"], "must be a whole number"),
+    ],
+)
+def test_a_wrong_call_is_said_in_a_line(arguments: list[str], said: str, capsys) -> None:
+    assert run(["config", "import", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_probe_refuses_what_is_not_modelled(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "args.sh"
+    file.write_text(" ".join([*TINY, "--squared-relu"]))
+    assert run(["probe", "--from", "megatron", str(file)]) == 2
+    assert "squared_relu is true, which is not modelled" in capsys.readouterr().err
+
+
+def test_probe_without_a_file(capsys) -> None:
+    assert run(["probe", "--from", "megatron"]) == 2
+    assert "--from megatron without a file" in capsys.readouterr().err
