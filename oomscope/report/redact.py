@@ -21,10 +21,16 @@ Level: TypeAlias = Literal["paths", "source", "all"]
 """``paths``: the folders of all files. ``source``: file names, functions and line numbers as well. ``all``: also
 modules, annotations and the names of the files that were read."""
 
-PUBLIC: Final = re.compile(r"(?:^|/)(?:site|dist)-packages/(torch/.*)|^(torch/.*)")
-"""A file of an installed torch."""
-PUBLIC_NAME: Final = re.compile(r"^\(|\((?:autograd|operator), C\+\+\)$|\b(?:at|c10|c10d|torch|caffe2)::")
-"""What stands for no stack at all, and functions of PyTorch's own C++ code."""
+PUBLIC: Final = re.compile(r"(?:^|/)(?:site|dist)-packages/(torch/.*)")
+"""A file of an installed torch; a ``torch/`` that lies anywhere else may be anybody's."""
+PUBLIC_NAME: Final = re.compile(r"^\((?!anonymous namespace\))|\((?:autograd|operator), C\+\+\)$")
+"""What stands for no stack at all, and names that oomscope itself gives to PyTorch's operators."""
+PYTORCH: Final = frozenset({"at", "c10", "c10d", "torch", "caffe2"})
+"""Namespaces of PyTorch's own C++ code."""
+NAMESPACE: Final = re.compile(r"(?<![\w:])(\w+)::")
+TEMPLATE_ARGUMENTS: Final = re.compile(r"<[^<>]*>")
+UNKNOWN_FILES: Final = frozenset({"", "??"})
+"""What stands for the file of a function of which none is known."""
 FILE_FIELDS: Final = frozenset({"file", "directory", "before_file", "after_file"})
 """Fields with the name of a file or folder that was read."""
 MODULE_FIELDS: Final = frozenset({"module", "modules"})
@@ -150,11 +156,10 @@ class _Redactor:
 
     def _place(self, file: str, line: int, function: str) -> tuple[str, int, str]:
         """Return the place of a line of code."""
-        if public := PUBLIC.search(file):
-            return public[1] or public[2], line, function
-        if not file.endswith(".py"):
-            hidden = self._hides_source and not PUBLIC_NAME.search(function)
-            return file.rpartition("/")[2], line, self._function(function) if hidden else function
+        if public := PUBLIC.search(file.replace("\\", "/")):
+            return public[1], line, function
+        if file in UNKNOWN_FILES:
+            return file, line, self._function(function) if self._hides_source and not is_public(function) else function
         new = self._file(file)
         self._say(file, new)
         return (new, self._line(file, line), self._function(function)) if self._hides_source else (new, line, function)
@@ -185,3 +190,17 @@ class _Redactor:
             longest_first = map(re.escape, sorted(self._said, key=len, reverse=True))
             self._pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(longest_first)})(?!\w)")
         return self._pattern.sub(lambda found: self._said[found[0]], text)
+
+
+def is_public(function: str) -> bool:
+    """Whether a C++ function is PyTorch's own and its signature names nobody else's types.
+
+    What counts is the namespace of its own name, not those of its arguments.
+    """
+    if PUBLIC_NAME.search(function):
+        return True
+    name, shorter = function, TEMPLATE_ARGUMENTS.sub("", function)
+    while shorter != name:
+        name, shorter = shorter, TEMPLATE_ARGUMENTS.sub("", shorter)
+    own = NAMESPACE.match(name.partition("(")[0].strip().rpartition(" ")[2])
+    return own is not None and own[1] in PYTORCH and set(NAMESPACE.findall(function)) <= PYTORCH | {"std"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.redact import Level, redacted
+from oomscope.report.redact import Level, is_public, redacted
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.diff import Named, diff
 from oomscope.snapshot.provenance import Provenance
@@ -128,3 +128,40 @@ def test_a_snapshot_can_be_redacted_as_a_whole() -> None:
     assert "acme" not in repr(hidden)
     assert "quinn" not in repr(hidden)
     assert hidden.traces[0].size.tolist() == [4]
+
+
+HIDDEN = (
+    Frame("/home/quinn/acme/csrc/fused.cpp", 77, "acme::fused_secret(at::Tensor const&, int)"),
+    Frame("/home/quinn/acme/secret_kernel.cu", 12, "secret"),
+    Frame("C:\\Users\\quinn\\acme\\secret.pyd", 3, "secret"),
+    Frame("torch/acme_train.py", 4, "secret"),
+    Frame("acme.ipy", 5, "secret"),
+    Frame("??", 0, "void at::native::launch<acme::Secret>(acme::Secret)"),
+)
+
+
+@pytest.mark.parametrize("frame", HIDDEN, ids=str)
+def test_code_of_any_language_is_hidden(frame: Frame) -> None:
+    builder = TraceBuilder()
+    builder.event(Action.ALLOC, 0, 4, stack=(frame,))
+    snapshot = Snapshot(segments=(), traces=(builder.build(),))
+    assert "quinn" not in repr(redacted(snapshot, "paths"))
+    (place,) = redacted(snapshot, "source").traces[0].stacks[1]
+    assert (place.filename, place.name) == ("??" if frame.filename == "??" else "file1.py", "function1")
+    assert place.line <= 1
+
+
+@pytest.mark.parametrize(
+    ("function", "public"),
+    [
+        ("at::empty(c10::ArrayRef<long>)", True),
+        ("void at::native::(anonymous namespace)::fill<std::complex<float>>(at::Tensor const&)", True),
+        ("at::native::add_kernel (C++)", True),
+        ("(no stack)", True),
+        ("std::vector<at::Tensor> acme::split(at::Tensor)", False),
+        ("(anonymous namespace)::secret(at::Tensor)", False),
+        ("secret", False),
+    ],
+)
+def test_what_is_pytorchs_own(function: str, public: bool) -> None:
+    assert is_public(function) == public
