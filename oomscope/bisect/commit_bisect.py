@@ -36,6 +36,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     Raises:
         GitError: the repository or the range cannot be used.
         UsageError: the configuration's path or the harness cannot be.
+        ConfigError: an override is wrong for an end that is measured without it.
         InputError: there is no place for clones and results.
         MachineUnfitError: this machine cannot probe.
     """
@@ -45,6 +46,8 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     request.places.make()
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
+        for end in (good, bad):
+            subject.check(end)
         return CommitBisect(request, repository, subject, Prober.of(request, **means), good, bad, line).run()
 
 

@@ -48,6 +48,14 @@ class HarnessFile:
 class Subject(Protocol):
     """What of a commit is measured."""
 
+    def check(self, end: Commit) -> None:
+        """Refuse overrides that ``end`` cannot be measured with, though it can be without them.
+
+        Raises:
+            ConfigError: the overrides are wrong.
+        """
+        ...
+
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return for each commit a name of all that is measured of it: neighbours with one name measure the same."""
         ...
@@ -101,6 +109,11 @@ class ConfigSubject:
     path: str
     overrides: tuple[str, ...]
 
+    def check(self, end: Commit) -> None:
+        """Refuse overrides that make a valid configuration of ``end`` an invalid one."""
+        if isinstance(self._load(end), Untestable) and not isinstance(self._load(end, ()), Untestable):
+            self._read(end, self.overrides)
+
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return the hash of the file in each commit; empty where there is none."""
         return self.repository.objects_at(commits, self.path)
@@ -124,20 +137,21 @@ class ConfigSubject:
         probe = ["oomscope", "probe", written, *self.overrides]
         return f"{shlex.join(show)} > {shlex.quote(written)}", shlex.join(probe)
 
-    def _load(self, commit: Commit) -> Config | Untestable:
+    def _load(self, commit: Commit, overrides: tuple[str, ...] | None = None) -> Config | Untestable:
+        """Return the configuration of ``commit`` under ``overrides`` (all unless given), or why there is none."""
+        try:
+            return self._read(commit, self.overrides if overrides is None else overrides)
+        except (ConfigError, GitError) as error:
+            return Untestable(str(error))
+
+    def _read(self, commit: Commit, overrides: tuple[str, ...]) -> Config:
         from oomscope.config.load import load_text
 
-        try:
-            text = self.repository.read_file(commit, self.path)
-        except GitError as error:
-            return Untestable(str(error))
+        text = self.repository.read_file(commit, self.path)
         if text is None:
-            return Untestable(f"no file {self.path} in this commit")
-        try:
-            loaded = load_text(text, source=f"{commit.short}:{self.path}", overrides=self.overrides)
-            check_card(loaded)
-        except ConfigError as error:
-            return Untestable(str(error))
+            raise GitError(f"no file {self.path} in this commit")
+        loaded = load_text(text, source=f"{commit.short}:{self.path}", overrides=overrides)
+        check_card(loaded)
         return loaded.config
 
 
@@ -148,6 +162,9 @@ class HarnessSubject:
     repository: Repository
     choice: HarnessFile
     checkout: Checkout
+
+    def check(self, end: Commit) -> None:
+        """Do nothing: the settings that a harness is measured under were checked when they were read."""
 
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return the tree of each commit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,17 @@ class PathsAfterDashes(click.Command):
         return super().parse_args(ctx, args[:cut])
 
 
+def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse ``nan`` and ``inf``, which click takes for numbers.
+
+    Raises:
+        click.BadParameter: the value is one of them.
+    """
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
+
+
 @click.command(cls=PathsAfterDashes, short_help="Find the commit or the configuration keys at fault.")
 @click.argument("ends", metavar="GOOD..BAD")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
@@ -37,6 +49,7 @@ class PathsAfterDashes(click.Command):
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0),
+    callback=finite,
     metavar="SECONDS",
     help="End the search after this long, with its suspects.",
 )
@@ -75,7 +88,8 @@ def bisect(
     from oomscope.cli.onlooker import Onlooker
     from oomscope.report.console import progress_console, result_console
 
-    refuse_one_place(("--harness", given["harness"]), ("--html", html), *table_files(tables, BISECT_TABLES))
+    read = [("--harness", given["harness"]), *_files_read(given["ends"])]
+    refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
@@ -100,3 +114,11 @@ def bisect(
     if tables is not None:
         write_bisect_tables(tables, result)
     return result.exit_code
+
+
+def _files_read(ends: str) -> list[tuple[str, Path]]:
+    """Return the configurations that a search over keys reads, with their name for people."""
+    from oomscope.bisect.ranges import FileRange, parse_range
+
+    range_ = parse_range(ends)
+    return [("GOOD..BAD", file) for file in (range_.good, range_.bad)] if isinstance(range_, FileRange) else []

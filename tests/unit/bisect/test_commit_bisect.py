@@ -19,7 +19,7 @@ from oomscope.bisect.predicate import Bad
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
-from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
+from oomscope.errors import ConfigError, ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -425,6 +425,33 @@ def test_overrides_apply_to_every_commit(world: World) -> None:
     request = config_request(world, good, "data.seq_length=256")
     result = bisect_commits(request, probe=config_probe, environment={})
     assert result.outcome == "no_culprit"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.micro_batchsize=2", "unknown key"),
+        ("probe.timeout_s=0", "override probe.timeout_s=0"),
+        ("device.gpu=nosuch", "override device.gpu=nosuch"),
+        ("allocator.conf=nosuch:1", "override allocator.conf=nosuch:1"),
+        ("probe.rank=5", "override probe.rank=5"),
+    ],
+)
+def test_a_wrong_override_is_no_untestable_commit(world: World, override: str, said: str) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
+    with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
+        bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
+    world.repo.commit("broken", {"conf/train.yaml": "]"})
+    with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
+        bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
+
+
+def test_an_end_that_is_invalid_by_itself_is_not_blamed_on_an_override(world: World) -> None:
+    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
+    world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
+    result = bisect_commits(config_request(world, good, "probe.seed=3"), probe=config_probe, environment={})
+    assert result.outcome == "ends_invalid"
 
 
 def test_nothing_that_is_measured_changed(world: World) -> None:

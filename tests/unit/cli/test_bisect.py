@@ -139,6 +139,8 @@ def test_two_files(searched, tmp_path: Path) -> None:
         (["-x..v2", "--config", "a.yaml"], "No such option"),
         (["v1..v2", "--html", "/"], "is a directory"),
         (["v1..v2", "--config", "a.yaml", "--deadline", "-1"], "'--deadline': -1.0 is not in the range x>=0"),
+        (["v1..v2", "--config", "a.yaml", "--deadline", "nan"], "'--deadline': nan is no number of seconds"),
+        (["v1..v2", "--config", "a.yaml", "--deadline", "inf"], "'--deadline': inf is no number of seconds"),
     ],
 )
 def test_what_cannot_be_understood_is_one_line(searched, capsys, arguments: list[str], words: str) -> None:
@@ -154,6 +156,19 @@ def test_options_about_commits_mean_nothing_to_files(searched, tmp_path: Path, c
     file.touch()
     assert run(["bisect", f"{file}..{file}", "--first-parent"]) == 2
     assert "--first-parent with two configuration files" in capsys.readouterr().err
+
+
+def test_what_is_read_is_not_written_over(searched, harness, tmp_path: Path, capsys) -> None:
+    files = [tmp_path / "good.yaml", tmp_path / "bad.yaml"]
+    for file in files:
+        file.write_text("preset: gpt-tiny")
+    for file in files:
+        assert run(["bisect", f"{files[0]}..{files[1]}", "--html", str(file), "--force"]) == 2
+        assert "GOOD..BAD and --html name one file" in capsys.readouterr().err
+    assert run(["bisect", "v1..v2", "--harness", harness, "--html", harness, "--force"]) == 2
+    assert "--harness and --html name one file" in capsys.readouterr().err
+    assert searched.requests == []
+    assert {file.read_text() for file in files} == {"preset: gpt-tiny"}
 
 
 def test_json_after_dashes_is_a_path(searched, capsys) -> None:
