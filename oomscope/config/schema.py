@@ -240,6 +240,11 @@ class ParallelConfig(Section):
     SOURCE = "Megatron-Core model_parallel_config.py"
     SOURCES: ClassVar[Mapping[str, str]] = {
         "data_parallel_size": "Megatron-Core parallel_state.py (derived there)",
+        "num_layers_per_virtual_pipeline_stage": "Megatron-LM training/arguments.py",
+        "num_layers_in_first_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
+        "num_layers_in_last_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
+        "account_for_embedding_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
+        "account_for_loss_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
         "use_torch_fsdp2": "Megatron-LM training/arguments.py",
         "use_megatron_fsdp": "Megatron-LM training/arguments.py",
         "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
@@ -252,7 +257,20 @@ class ParallelConfig(Section):
     pipeline_model_parallel_size: Count = 1
     """Pipeline stages (PP)."""
     virtual_pipeline_model_parallel_size: Count | None = None
-    """Model chunks a pipeline rank holds (VPP); null means one."""
+    """Model chunks a pipeline rank holds (VPP): the interleaved schedule, which keeps more microbatches in flight."""
+    num_layers_per_virtual_pipeline_stage: Count | None = None
+    """Layers of a model chunk, in place of the number of chunks."""
+    microbatch_group_size_per_vp_stage: Count | None = None
+    """Microbatches that a chunk takes in a row before the next chunk's turn; null means pipeline_model_parallel_size.
+    Each one more keeps v - 1 more chunks in flight."""
+    num_layers_in_first_pipeline_stage: Count | None = None
+    """Layers of the first stage, over all its chunks; null means an even share."""
+    num_layers_in_last_pipeline_stage: Count | None = None
+    """Layers of the last stage, over all its chunks; null means an even share."""
+    account_for_embedding_in_pipeline_split: bool = False
+    """Count the embedding as a layer when layers are shared out: the first chunk gets one less."""
+    account_for_loss_in_pipeline_split: bool = False
+    """Count the loss as a layer when layers are shared out: the last chunk gets one less."""
     context_parallel_size: Count = 1
     """Ranks that share each sequence (CP)."""
     cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] = "p2p"
@@ -525,6 +543,27 @@ class ProbeConfig(Section):
     """Python frames kept of each stack."""
 
 
+class CostConfig(Section):
+    """What the estimate of time assumes; nothing that is measured depends on it.
+
+    Shares are of the card's published peaks. The defaults repeat what Korthikanti et al. 2022 (Table 4, A100) and
+    Megatron-Bridge's measurements (H100) report; see docs/cost.md.
+    """
+
+    matmul_efficiency: float = Field(default=0.65, gt=0, le=1)
+    """Share of the peak FLOP/s that matrix products reach."""
+    memory_efficiency: float = Field(default=0.8, gt=0, le=1)
+    """Share of the peak memory bandwidth that element-wise kernels reach."""
+    link_efficiency: float = Field(default=0.7, gt=0, le=1)
+    """Share of the peak NVLink and PCI Express bandwidth that copies and collectives reach."""
+    gpus_per_node: Count = 8
+    """Cards that NVLink joins; groups that reach further use the network."""
+    network_gbps: float = Field(default=50.0, gt=0)
+    """Network bandwidth of a card in one direction, 10^9 bytes a second (50: one 400 Gbit/s port a card)."""
+    host_memory_gbps: float = Field(default=150.0, gt=0)
+    """Bandwidth that the optimizers of a node's ranks reach together in host memory, 10^9 bytes a second."""
+
+
 class Config(Section):
     """A whole configuration."""
 
@@ -541,6 +580,7 @@ class Config(Section):
     allocator: AllocatorConfig = AllocatorConfig()
     device: DeviceConfig = DeviceConfig()
     probe: ProbeConfig = ProbeConfig()
+    cost: CostConfig = CostConfig()
 
     # Derived quantities, each with Megatron's own definition -------------------------------------------------
 
@@ -570,6 +610,16 @@ class Config(Section):
         """Width of the dense MLP (of each half when gated)."""
         return self.model.ffn_hidden_size or 4 * self.model.hidden_size
 
+    @property
+    def expert_ffn_size(self) -> int:
+        """Width of one routed expert (of each half when gated)."""
+        return self.model.moe_ffn_hidden_size or self.ffn_size
+
+    @property
+    def aux_loss_coeff(self) -> float:
+        """Weight of the router's balancing loss; 0 where the configured balancing has none."""
+        return self.model.moe_aux_loss_coeff if self.model.moe_router_load_balancing_type == "aux_loss" else 0.0
+
     def is_moe_layer(self, layer: int) -> bool:
         """Whether ``layer``, counted over the whole model from 0, has experts (Megatron-Core ``moe_layer_freq``)."""
         if self.model.num_moe_experts is None:
@@ -591,6 +641,30 @@ class Config(Section):
         if self.data.global_batch_size is not None:
             return self.data.global_batch_size // (self.data.micro_batch_size * self.parallel.data_parallel_size)
         return 1
+
+    @property
+    def model_chunks(self) -> int:
+        """Model chunks that each pipeline rank holds (v); without a pipeline always 1."""
+        parallel = self.parallel
+        if parallel.pipeline_model_parallel_size == 1:
+            return 1
+        if parallel.virtual_pipeline_model_parallel_size is not None:
+            return parallel.virtual_pipeline_model_parallel_size
+        if parallel.num_layers_per_virtual_pipeline_stage is None:
+            return 1
+        return max(1, self.layers_of_even_stage // parallel.num_layers_per_virtual_pipeline_stage)
+
+    @property
+    def layers_of_even_stage(self) -> int:
+        """Layers of a stage where all have the same; embedding and loss included where they count."""
+        parallel = self.parallel
+        ends = parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
+        return (self.model.num_layers + ends) // parallel.pipeline_model_parallel_size
+
+    @property
+    def microbatch_group_size(self) -> int:
+        """Microbatches that a model chunk takes in a row (G)."""
+        return self.parallel.microbatch_group_size_per_vp_stage or self.parallel.pipeline_model_parallel_size
 
     @property
     def attention_backend(self) -> Literal["flash", "unfused"]:

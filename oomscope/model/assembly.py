@@ -12,12 +12,15 @@ from oomscope.model.attention import CoreAttention, SelfAttention
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
-from oomscope.model.initialisation import Parameters
+from oomscope.model.experts import ExpertForm, GroupedExperts, SequentialExperts
+from oomscope.model.initialisation import Parameters, Shard
+from oomscope.model.mla import LatentAttention, LatentWidths, Projections
 from oomscope.model.mlp import MLP
-from oomscope.model.moe import MoE, Router
+from oomscope.model.moe import MoE
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
+from oomscope.model.router import Balance, Router
 from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
 from oomscope.model.transformer_layer import TransformerLayer
 
@@ -65,11 +68,9 @@ class Assembly:
         self._random = random
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
         positions = cp.positions(config.data.seq_length // cp.size, device)
-        self._rotary = (
-            rotary_table(positions, config.head_dim, config.model.rotary_base, dtype=dtype)
-            if config.model.position_embedding_type == "rope"
-            else None
-        )
+        width = config.model.qk_pos_emb_head_dim if config.model.multi_latent_attention else config.head_dim
+        rotates = config.model.multi_latent_attention or config.model.position_embedding_type == "rope"
+        self._rotary = rotary_table(positions, width, config.model.rotary_base, dtype=dtype) if rotates else None
 
     @property
     def constants(self) -> tuple[torch.Tensor, ...]:
@@ -113,11 +114,13 @@ class Assembly:
         config = self._config
         return TransformerLayer(
             self.norm(config.model.hidden_size),
-            self._attention(f"layers.{index}.attention"),
+            self._latent_attention(f"layers.{index}.attention")
+            if config.model.multi_latent_attention
+            else self._attention(f"layers.{index}.attention"),
             self.norm(config.model.hidden_size),
-            self._mlp(f"layers.{index}.mlp")
-            if config.model.num_moe_experts is None
-            else self._moe(f"layers.{index}.mlp", config.model.num_moe_experts),
+            self._moe(f"layers.{index}.mlp", config.model.num_moe_experts)
+            if config.model.num_moe_experts is not None and config.is_moe_layer(index)
+            else self._mlp(f"layers.{index}.mlp", config.ffn_size),
             hidden_dropout=config.model.hidden_dropout,
             recompute_modules=config.recompute_modules,
             fused_norms=config.model.transformer_impl == "transformer_engine",
@@ -131,20 +134,52 @@ class Assembly:
         return SelfAttention(
             self._column(f"{name}.qkv", (a * d, g * d, g * d), bias=model.add_bias_linear or model.add_qkv_bias),
             self._row(f"{name}.projection", a * d),
-            CoreAttention(
-                config.attention_backend,
-                dropout_p=model.attention_dropout,
-                random=self._random,
-                fork=not self._tp.sequence_parallel,
-                recompute="core_attn" in config.recompute_modules,
-                buffer=self._tp.buffer,
-                cp=self._cp,
-            ),
+            self._core(),
             heads=(a // self._tp.size, g // self._tp.size, g // self._tp.size),
             rotary=self._rotary,
             q_norm=norms[0],
             k_norm=norms[1],
         )
+
+    def _core(self) -> CoreAttention:
+        config = self._config
+        return CoreAttention(
+            config.attention_backend,
+            dropout_p=config.model.attention_dropout,
+            random=self._random,
+            fork=not self._tp.sequence_parallel,
+            recompute="core_attn" in config.recompute_modules,
+            buffer=self._tp.buffer,
+            cp=self._cp,
+        )
+
+    def _latent_attention(self, name: str) -> LatentAttention:
+        model, up = self._config.model, self._parameters.split_rows
+        a, latent, h = model.num_attention_heads, model.kv_lora_rank, model.hidden_size
+        query_width = a * self._config.query_width
+        key_value_width = a * (model.qk_head_dim + model.v_head_dim)
+        q_down = None if model.q_lora_rank is None else self._duplicated(f"{name}.q_down", model.q_lora_rank)
+        return LatentAttention(
+            Projections(
+                q_down=q_down,
+                q_norm=self.norm(model.q_lora_rank) if model.qk_layernorm and model.q_lora_rank else None,
+                q_up=up(f"{name}.q_up", (query_width,), model.q_lora_rank or h, std=_INIT_STD),
+                kv_down=self._duplicated(f"{name}.kv_down", latent + model.qk_pos_emb_head_dim),
+                kv_norm=self.norm(latent) if model.qk_layernorm else None,
+                kv_up=up(f"{name}.kv_up", (key_value_width,), latent, std=_INIT_STD),
+            ),
+            self._row(f"{name}.projection", a * model.v_head_dim),
+            self._core(),
+            widths=LatentWidths(latent, model.qk_head_dim, model.qk_pos_emb_head_dim, model.v_head_dim),
+            rotary=self._rotary,
+            tp=self._tp,
+            recompute="mla_up_proj" in self._config.recompute_modules,
+            fused_norms=model.transformer_impl == "transformer_engine",
+        )
+
+    def _duplicated(self, name: str, rows: int) -> torch.nn.Parameter:
+        """Return a matrix that every rank holds alike and multiplies its own rows of the sequence by."""
+        return self._parameters.whole(name, rows, self._config.model.hidden_size, std=_INIT_STD, sequence_parallel=True)
 
     @property
     def _scaled_std(self) -> float:
@@ -158,8 +193,8 @@ class Assembly:
             parameter.sequence_parallel = self._tp.size > 1  # type: ignore[attr-defined]
         return norm
 
-    def _mlp(self, name: str) -> MLP:
-        model, f = self._config.model, self._config.ffn_size
+    def _mlp(self, name: str, f: int) -> MLP:
+        model = self._config.model
         return MLP(
             self._column(f"{name}.fc1", (f, f) if model.gated_linear_unit else (f,), bias=model.add_bias_linear),
             self._row(f"{name}.fc2", f),
@@ -168,21 +203,56 @@ class Assembly:
         )
 
     def _moe(self, name: str, num_experts: int) -> MoE:
-        model, h = self._config.model, self._config.model.hidden_size
-        f, local = model.moe_ffn_hidden_size or self._config.ffn_size, num_experts // self._ep.size
-        mine = range(self._ep.rank * local, (self._ep.rank + 1) * local)
-        fc1_rows = 2 * f if model.gated_linear_unit else f
-        router = self._parameters.whole(f"{name}.router", num_experts, h, std=_INIT_STD, sequence_parallel=True)
+        model = self._config.model
+        router = self._parameters.whole(
+            f"{name}.router", num_experts, model.hidden_size, std=_INIT_STD, sequence_parallel=True
+        )
+        shared = model.moe_shared_expert_intermediate_size
         return MoE(
-            Router(router, model.moe_router_topk),
-            self._parameters.experts(f"{name}.fc1", mine, fc1_rows, h, std=_INIT_STD),
-            self._parameters.experts(f"{name}.fc2", mine, h, f, std=self._scaled_std),
+            Router(router, model, self._balance()),
+            self._experts(name, num_experts),
+            None if shared is None else self._mlp(f"{name}.shared", shared),
+            model=model,
+            ep=self._ep,
+            recompute_modules=self._config.recompute_modules,
+            random=self._random,
+        )
+
+    def _balance(self) -> Balance:
+        """Return the router's losses; gradients become the mean over CP ranks, and so are scaled by their number."""
+        config, tp, cp = self._config, self._tp, self._cp
+        groups = (tp.group if tp.sequence_parallel else None, cp.group)
+        return Balance(
+            aux_loss_coeff=config.aux_loss_coeff,
+            z_loss_coeff=config.model.moe_z_loss_coeff or 0.0,
+            groups=tuple(group for group in groups if group is not None),
+            ranks=(tp.size if tp.sequence_parallel else 1) * cp.size,
+            scale=cp.size / config.num_microbatches,
+        )
+
+    def _experts(self, name: str, num_experts: int) -> GroupedExperts | SequentialExperts:
+        model, h, local = self._config.model, self._config.model.hidden_size, num_experts // self._ep.size
+        f, halves = self._config.expert_ffn_size, 2 if model.gated_linear_unit else 1
+        mine = range(self._ep.rank * local, (self._ep.rank + 1) * local)
+        tp = Shard(self._ep.tp_rank, self._ep.tp_size)
+        form = ExpertForm(
             activation=model.activation_func,
             is_gated=model.gated_linear_unit,
-            num_experts=num_experts,
-            ep=self._ep,
             fuse_weight_gradients=self._tp.fuse_weight_gradients,
+            recompute_activation="moe_act" in self._config.recompute_modules,
         )
+
+        def fc1(experts: range | int) -> torch.nn.Parameter:
+            shape = (halves * f, h)
+            return self._parameters.experts(f"{name}.fc1", experts, shape, blocks=halves, dim=0, tp=tp, std=_INIT_STD)
+
+        def fc2(experts: range | int) -> torch.nn.Parameter:
+            shape = (h, f)
+            return self._parameters.experts(f"{name}.fc2", experts, shape, blocks=1, dim=1, tp=tp, std=self._scaled_std)
+
+        if model.moe_grouped_gemm:
+            return GroupedExperts(fc1(mine), fc2(mine), form)
+        return SequentialExperts([fc1(expert) for expert in mine], [fc2(expert) for expert in mine], form)
 
     def _column(self, name: str, blocks: tuple[int, ...], *, bias: bool) -> ColumnParallelLinear:
         weight = self._parameters.split_rows(name, blocks, self._config.model.hidden_size, std=_INIT_STD)

@@ -38,7 +38,7 @@ def context_attention(
         context = flash_attention(*whole, dropout_p=dropout_p)
         return _HeadsForSequence.apply(context.unflatten(-1, (-1, q.shape[-1])), cp).flatten(2)  # type: ignore[no-any-return]
     attend = _RingAttention if cp.communication == "p2p" else _GatheredAttention
-    return attend.apply(q, k, v, cp, dropout_p).flatten(2)  # type: ignore[no-any-return]
+    return attend.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:
@@ -84,9 +84,9 @@ class _RingAttention(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cp: ContextParallel, dropout_p: float
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: tuple[ContextParallel, float]
     ) -> torch.Tensor:
-        ctx.cp, ctx.dropout_p = cp, dropout_p
+        cp, dropout_p = ctx.how = how
         blocks = [torch.stack((k, v))]
         parts: list[FlashOutput] = []
         for step in range(cp.size):
@@ -108,9 +108,9 @@ class _RingAttention(Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         q, block, out, lse, *random = ctx.saved_tensors
-        cp: ContextParallel = ctx.cp
+        cp, dropout_p = ctx.how
         states = len(random) // cp.size
         grad_q = torch.zeros_like(q)
         here, arriving = (torch.empty((2, *block.shape), dtype=block.dtype, device=block.device) for _ in range(2))
@@ -122,7 +122,7 @@ class _RingAttention(Function):
             of_step = tuple(random[step * states : (step + 1) * states])
             rows = [_heads_first(_queries(x, step, cp.rank, 0)) for x in (grad, q, out)]
             saved = FlashOutput(rows[2], _queries(lse, step, cp.rank, 2).contiguous(), of_step)
-            grads = flash_backward(rows[0], rows[1], keys, values, saved, dropout_p=ctx.dropout_p, causal=step == 0)
+            grads = flash_backward(rows[0], rows[1], keys, values, saved, dropout_p=dropout_p, causal=step == 0)
             _queries(grad_q, step, cp.rank, 0).add_(_sequence_first(grads[0]))
             for target, part in zip(_block(here[1], step, cp.rank), grads[1:], strict=True):
                 target.add_(part)
@@ -130,7 +130,7 @@ class _RingAttention(Function):
             if step:
                 cp.send_on(here, arriving, step=-1)
                 here, arriving = arriving, here
-        return grad_q, here[1, 0], here[1, 1], None, None
+        return grad_q, here[1, 0], here[1, 1], None
 
 
 def _block(pair: torch.Tensor, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -200,24 +200,25 @@ class _GatheredAttention(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cp: ContextParallel, dropout_p: float
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, how: tuple[ContextParallel, float]
     ) -> torch.Tensor:
-        ctx.cp, ctx.dropout_p = cp, dropout_p
+        cp, dropout_p = ctx.how = how
         keys, values = (_all_tokens(x, cp) for x in (k, v))
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         saved: list[torch.Tensor] = []
         for queries, target, chunk in zip(q.chunk(2), out.chunk(2), cp.chunks, strict=True):
             seen = slice((chunk + 1) * queries.shape[0])
-            part = flash_forward(*(_heads_first(x) for x in (queries, keys[seen], values[seen])), dropout_p=dropout_p)
+            rows = [_heads_first(x) for x in (queries, keys[seen], values[seen])]
+            part = flash_forward(rows[0], rows[1], rows[2], dropout_p=dropout_p)
             target.copy_(_sequence_first(part.out))
             saved += [part.out, part.lse, *part.random]
         ctx.save_for_backward(q, k, v, *saved)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         q, k, v, *saved = ctx.saved_tensors
-        cp: ContextParallel = ctx.cp
+        cp, dropout_p = ctx.how
         keys, values = (_all_tokens(x, cp) for x in (k, v))
         grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
         grad_keys, grad_values = torch.zeros_like(keys), torch.zeros_like(values)
@@ -225,16 +226,15 @@ class _GatheredAttention(Function):
         for half, (queries, grads, target) in enumerate(zip(*(x.chunk(2) for x in (q, grad, grad_q)), strict=True)):
             seen = slice((cp.chunks[half] + 1) * queries.shape[0])
             out, lse, *random = saved[half * of_chunk : (half + 1) * of_chunk]
+            rows = [_heads_first(x) for x in (grads, queries, keys[seen], values[seen])]
             parts = flash_backward(
-                *(_heads_first(x) for x in (grads, queries, keys[seen], values[seen])),
-                FlashOutput(out, lse, tuple(random)),
-                dropout_p=ctx.dropout_p,
+                rows[0], rows[1], rows[2], rows[3], FlashOutput(out, lse, tuple(random)), dropout_p=dropout_p
             )
             target.copy_(_sequence_first(parts[0]))
             grad_keys[seen].add_(_sequence_first(parts[1]))
             grad_values[seen].add_(_sequence_first(parts[2]))
         del keys, values
-        return grad_q, _own_tokens(grad_keys, cp), _own_tokens(grad_values, cp), None, None
+        return grad_q, _own_tokens(grad_keys, cp), _own_tokens(grad_values, cp), None
 
 
 def _all_tokens(x: torch.Tensor, cp: ContextParallel) -> torch.Tensor:

@@ -7,7 +7,7 @@ Everything but core attention sees n/c tokens; how attention sees the others is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -28,7 +28,7 @@ class ContextParallel:
     rank: int = 0
     size: int = 1
     communication: CommunicationType = "p2p"
-    observer: Observer = Silent()
+    observer: Observer = field(default_factory=Silent)
     """Told which tensors are buffers of communication."""
 
     @property
@@ -38,7 +38,7 @@ class ContextParallel:
 
     @property
     def chunk_of_place(self) -> list[int]:
-        """The chunk at each place when the ranks' shards are put one after the other: 0, 2c - 1, 1, 2c - 2, …"""
+        """The chunk at each place when the ranks' shards are put one after the other: first 0, then 2c - 1."""
         return [chunk for rank in range(self.size) for chunk in (rank, 2 * self.size - 1 - rank)]
 
     def positions(self, rows: int, device: torch.device) -> torch.Tensor:

@@ -1,39 +1,81 @@
 """Sends each token to the ranks that hold its experts, and brings the results back.
 
-Dropless, by all-to-all, as Megatron-Core ``moe/token_dispatcher.py::MoEAlltoAllTokenDispatcher`` with one rank an
-expert. Rows are sorted by expert before they leave; what arrives is sorted by sender and is put together by expert.
+Two ways of Megatron-Core ``moe/token_dispatcher.py``: ``alltoall`` sends each row where it is wanted, and under expert
+tensor parallelism gathers what arrives over the ranks that share an expert; ``allgather`` brings all tokens of the
+group to every rank, which picks its own. Rows reach the experts sorted by expert.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
+from oomscope.config.schema import ModelConfig
 from oomscope.model.autograd import Function
+from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.devices import computes
+from oomscope.model.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
+from oomscope.model.router import Routing, capacity
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertParallel:
-    """One rank's place in its expert-parallel group."""
+    """One rank's place among those that share the experts of a layer."""
 
     group: dist.ProcessGroup | None = None
     rank: int = 0
     size: int = 1
+    tp_group: dist.ProcessGroup | None = None
+    """Ranks that hold parts of the same experts."""
+    tp_rank: int = 0
+    tp_size: int = 1
+    everybody: dist.ProcessGroup | None = None
+    """Both together, expert TP fastest."""
     imbalance: float = 1.0
     """Rows that reach this rank's experts over an even share, where routing cannot be observed."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of ``everybody``."""
+        return self.size * self.tp_size
+
+
+class Arrival(NamedTuple):
+    """What reaches the experts of a rank."""
+
+    rows: torch.Tensor
+    """[R, h], sorted by expert."""
+    weights: torch.Tensor
+    """[R], in the router's number format."""
+    counts: list[int]
+    """Rows of each local expert."""
+
+
+class Journey(Protocol):
+    """The way of one microbatch's tokens through one layer's experts, and back."""
+
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        ...
+
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        ...
+
+
+# How many rows go where ------------------------------------------------------------------------------------------
 
 
 class Plan(NamedTuple):
     """How many rows go where."""
 
     sent: list[int]
-    """Rows for each rank of the group."""
+    """Rows for each rank of the expert-parallel group."""
     received: list[list[int]]
-    """Rows from each rank for each of this rank's experts."""
+    """Rows from each rank of ``everybody`` for each of this rank's experts; senders with expert TP slowest."""
 
     @property
     def by_expert(self) -> list[int]:
@@ -41,32 +83,50 @@ class Plan(NamedTuple):
         return [sum(rows) for rows in zip(*self.received, strict=True)]
 
 
-def plan(experts: torch.Tensor, num_experts: int, ep: ExpertParallel) -> Plan:
-    """Return how the rows of ``experts`` [n, k] are exchanged.
+def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
+    """Return how the rows of ``visits`` [n, E] are exchanged.
 
     Real routing is counted and the counts exchanged. Where there is none, on a device without values or among ranks
-    that are only played, each rank sends even shares and receives ``ep.imbalance`` times an even share.
+    that are only played, each rank sends even shares and receives ``ep.imbalance`` times an even share. Padding to
+    the capacity leaves nothing to be counted.
     """
-    if not _observes_routing(experts.device, ep):
-        return _nominal_plan(experts.numel(), num_experts, ep)
-    counts = torch.bincount(experts.flatten(), minlength=num_experts)
-    received = counts
-    if ep.size > 1:
-        received = torch.empty_like(counts)
-        dist.all_to_all_single(received, counts, group=ep.group)
-    sent = counts.view(ep.size, -1).sum(1)
-    return Plan(sent.tolist(), received.view(ep.size, -1).tolist())
-
-
-def _observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
-    return computes(device) and (ep.group is None or dist.get_backend(ep.group) != "fake")
-
-
-def _nominal_plan(rows: int, num_experts: int, ep: ExpertParallel) -> Plan:
-    shares = _even(rows, num_experts)
+    tokens, num_experts = visits.shape
     local = num_experts // ep.size
+    if is_padded(model) or not observes_routing(visits.device, ep):
+        return nominal_plan(tokens, model, ep)
+    counts = visits.sum(0)
+    everyone = counts
+    if ep.ranks > 1:
+        everyone = torch.empty(ep.ranks * num_experts, dtype=counts.dtype, device=counts.device)
+        all_gather(everyone, counts, ep.everybody)
+    by_sender = everyone.view(ep.size, ep.tp_size, ep.size, local)[:, :, ep.rank].transpose(0, 1).flatten(0, 1)
+    return Plan(counts.view(ep.size, local).sum(1).tolist(), by_sender.tolist())
+
+
+def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
+    """Whether the router's choice is known: there are values, and the other ranks are not only played."""
+    return computes(device) and (ep.everybody is None or dist.get_backend(ep.everybody) != "fake")
+
+
+def nominal_plan(tokens: int, model: ModelConfig, ep: ExpertParallel) -> Plan:
+    """Return the exchange of the rows of ``tokens`` on each rank under even routing, times ``ep.imbalance``.
+
+    An expert takes at most its capacity of each rank's tokens, and each token once.
+    """
+    num_experts, rows = model.num_moe_experts or 1, tokens * model.moe_router_topk
+    local = num_experts // ep.size
+    limit = min(tokens, capacity(tokens, model) or tokens)
+    if is_padded(model):
+        return Plan([limit * local] * ep.size, [[limit] * local] * ep.ranks)
+    shares = [min(share, limit) for share in _even(rows, num_experts)]
     sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(ep.size)]
-    return Plan(sent, [_even(received_rows(rows, ep.size, ep.imbalance), local) for _ in range(ep.size)])
+    arriving = [min(share, limit) for share in _even(received_rows(rows, ep.size, ep.imbalance), local)]
+    return Plan(sent, [arriving] * ep.ranks)
+
+
+def is_padded(model: ModelConfig) -> bool:
+    """Whether every expert gets its capacity, so that no size depends on the routing."""
+    return model.moe_pad_expert_input_to_capacity and model.moe_expert_capacity_factor is not None
 
 
 def received_rows(rows: int, ep_size: int, imbalance: float) -> int:
@@ -78,33 +138,7 @@ def _even(rows: int, parts: int) -> list[int]:
     return [rows * (part + 1) // parts - rows * part // parts for part in range(parts)]
 
 
-class _Permute(Function):
-    """x [n, h] → a row [n·k, h] for each visit of a token to an expert."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, token_of_row: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(token_of_row)
-        ctx.shape = x.shape
-        return x.index_select(0, token_of_row)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (token_of_row,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.shape).index_add_(0, token_of_row, grad), None
-
-
-class _Unpermute(Function):
-    """rows [n·k, h] → their sum for each token [n, h]; the weights were applied inside the experts."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, token_of_row: torch.Tensor, tokens: int) -> torch.Tensor:
-        ctx.save_for_backward(token_of_row)
-        return rows.new_zeros((tokens, rows.shape[1])).index_add_(0, token_of_row, rows)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (token_of_row,) = ctx.saved_tensors
-        return grad.index_select(0, token_of_row), None, None
+# Collectives on rows ---------------------------------------------------------------------------------------------
 
 
 class _AllToAll(Function):
@@ -127,17 +161,101 @@ def _all_to_all(x: torch.Tensor, sent: list[int], received: list[int], group: di
     return out
 
 
-class _Reorder(Function):
-    """Puts blocks of rows into another order."""
+class _GatherRows(Function):
+    """The rows of all ranks that share an expert, one rank after the other; each has its own number."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
-        ctx.sizes, ctx.order = sizes, order
-        return _reorder(x, sizes, order)
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+        ctx.sizes, ctx.ep = sizes, ep
+        return _gather_rows(x, sizes, ep)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _reorder(grad, *_inverse(ctx.sizes, ctx.order)), None, None
+        return _scatter_rows(grad, ctx.sizes, ctx.ep), None, None
+
+
+class _ScatterRows(Function):
+    """This rank's rows of the sum over the ranks that share an expert."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+        ctx.sizes, ctx.ep = sizes, ep
+        return _scatter_rows(x, sizes, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _gather_rows(grad, ctx.sizes, ctx.ep), None, None
+
+
+def _gather_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+    """Gather shards of different size as c10d does where they differ: by one broadcast each."""
+    out = torch.empty((sum(sizes), *x.shape[1:]), dtype=x.dtype, device=x.device)
+    parts = out.split(sizes)
+    parts[ep.tp_rank].copy_(x)
+    for rank, part in enumerate(parts):
+        dist.broadcast(part, group=ep.tp_group, group_src=rank)
+    return out
+
+
+def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+    """Reduce to each rank its rows; ``x``, which nobody reads again, is overwritten."""
+    parts = x.contiguous().split(sizes)
+    for rank, part in enumerate(parts):
+        dist.reduce(part, group=ep.tp_group, group_dst=rank)
+    return parts[ep.tp_rank].clone()  # type: ignore[no-any-return]
+
+
+class _GatherTokens(Function):
+    """The tokens of everybody [n·ranks, …]; in backward this rank's part of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
+        ctx.ep = ep
+        return _gather_tokens(x, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _scatter_tokens(grad, ctx.ep), None
+
+
+class _ScatterTokens(Function):
+    """This rank's part [n, …] of the sum over everybody."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
+        ctx.ep = ep
+        return _scatter_tokens(x, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _gather_tokens(grad, ctx.ep), None
+
+
+def _gather_tokens(x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
+    out = torch.empty((x.shape[0] * ep.ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    all_gather(out, x.contiguous(), ep.everybody)
+    return out
+
+
+def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
+    out = torch.empty((x.shape[0] // ep.ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    reduce_scatter(out, x.contiguous(), ep.everybody)
+    return out
+
+
+class _SortChunks(Function):
+    """Puts blocks of rows into another order; the fused kernel keeps a map of them, 4 bytes a row."""
+
+    @staticmethod
+    def forward(ctx: Any, sizes: list[int], order: list[int], fused: bool, *rows: torch.Tensor) -> tuple[Any, ...]:
+        ctx.chunks = sizes, order
+        if fused:
+            ctx.save_for_backward(torch.empty(rows[0].shape[0], dtype=torch.int32, device=rows[0].device))
+        return tuple(_reorder(x, sizes, order) for x in rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return None, None, None, *(_reorder(grad, *_inverse(*ctx.chunks)) for grad in grads)
 
 
 def _reorder(x: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
@@ -155,39 +273,106 @@ def _inverse(sizes: list[int], order: list[int]) -> tuple[list[int], list[int]]:
     return [sizes[index] for index in order], back
 
 
-class Dispatch:
-    """The journey of one microbatch's rows through one layer's experts.
+# The two ways ----------------------------------------------------------------------------------------------------
+
+
+class ExchangedJourney:
+    """``alltoall``: permute, exchange over EP, gather over expert TP, sort by expert; and back.
 
     Args:
-        token_of_row: the token of each row [n·k], rows sorted by expert.
-        rows: how many go where.
-        ep: the rank's place in its group.
+        routing: of this rank's tokens.
+        model: top-k, capacity, fusion.
+        ep: the rank's place.
     """
 
-    def __init__(self, token_of_row: torch.Tensor, rows: Plan, ep: ExpertParallel) -> None:
-        self._token_of_row = token_of_row
+    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+        self._routing = routing
+        self._fused = model.moe_permute_fusion
+        self._padded = is_padded(model)
         self._ep = ep
+        rows = plan(routing.visits, model, ep)
         self._sent = rows.sent
-        self._received = [sum(counts) for counts in rows.received]
+        totals = [sum(counts) for counts in rows.received]
+        self._received = totals[ep.tp_rank * ep.size : (ep.tp_rank + 1) * ep.size]
+        self._gathered = [sum(totals[rank * ep.size : (rank + 1) * ep.size]) for rank in range(ep.tp_size)]
+        self._counts = rows.by_expert
         self._sizes = [count for counts in rows.received for count in counts]
-        local = len(rows.received[0])
-        self._order = [sender * local + expert for expert in range(local) for sender in range(ep.size)]
-        self._sorts = ep.size > 1 and local > 1
+        local = len(self._counts)
+        self._order = [sender * local + expert for expert in range(local) for sender in range(ep.ranks)]
 
-    def there(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the rows [R, h] of this rank's experts, expert by expert, from its tokens [n, h]."""
-        return self.carry(_Permute.apply(x, self._token_of_row))
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        rows, weights, source = permute_with_probabilities(
+            x, self._routing, sum(self._sent), fused=self._fused, padded=self._padded
+        )
+        self._source: tuple[RowMap, int] = source, x.shape[0]
+        rows, weights = (self._carry(part) for part in (rows, weights))
+        if len(self._counts) > 1:
+            rows, weights = _SortChunks.apply(self._sizes, self._order, self._fused, rows, weights)
+        return Arrival(rows, weights, self._counts)
 
-    def carry(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return what the others' rows [n·k, …] bring to this rank's experts [R, …]."""
-        if self._ep.size > 1:
-            rows = _AllToAll.apply(rows, self._sent, self._received, self._ep.group)
-        return _Reorder.apply(rows, self._sizes, self._order) if self._sorts else rows
-
-    def back(self, rows: torch.Tensor, tokens: int) -> torch.Tensor:
-        """Return the sum [n, h] of what the experts made of each token, from this rank's rows [R, h]."""
-        if self._sorts:
-            rows = _Reorder.apply(rows, *_inverse(self._sizes, self._order))
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        if len(self._counts) > 1:
+            (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
+        if self._ep.tp_size > 1:
+            rows = _ScatterRows.apply(rows, self._gathered, self._ep)
         if self._ep.size > 1:
             rows = _AllToAll.apply(rows, self._received, self._sent, self._ep.group)
-        return _Unpermute.apply(rows, self._token_of_row, tokens)  # type: ignore[no-any-return]
+        return unpermute(rows, *self._source)
+
+    def _carry(self, rows: torch.Tensor) -> torch.Tensor:
+        if self._ep.size > 1:
+            rows = _AllToAll.apply(rows, self._sent, self._received, self._ep.group)
+        return _GatherRows.apply(rows, self._gathered, self._ep) if self._ep.tp_size > 1 else rows
+
+
+class GatheredJourney:
+    """``allgather``: every rank of ``everybody`` sees all their tokens, and adds up what its own experts made of them.
+
+    Upstream moves probabilities and sums in the router's number format.
+
+    Args:
+        routing: of this rank's tokens.
+        model: top-k, capacity, fusion.
+        ep: the rank's place.
+    """
+
+    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+        self._model = model
+        self._ep = ep
+        self._dtype = routing.probabilities.dtype
+        self._nominal = None if observes_routing(routing.visits.device, ep) else plan(routing.visits, model, ep)
+        visits, probabilities = routing.visits, routing.probabilities
+        if ep.ranks > 1:
+            visits = _gather_tokens(visits.view(torch.uint8), ep).view(torch.bool)
+            probabilities = _GatherTokens.apply(probabilities, ep)
+        local = visits.shape[1] // ep.size
+        mine = slice(ep.rank * local, (ep.rank + 1) * local)
+        self._local = Routing(probabilities[:, mine].contiguous(), visits[:, mine].contiguous())
+
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        if self._ep.ranks > 1:
+            x = _GatherTokens.apply(x, self._ep)
+        counts = self._local.visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
+        rows, self._source = permute(x, self._local.visits, sum(counts), fused=self._model.moe_permute_fusion)
+        return Arrival(rows, select_probabilities(self._local, sum(counts)), counts)
+
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        out = unpermute(rows, self._source, self._local.visits.shape[0])
+        if self._ep.ranks == 1:
+            return out
+        return _ScatterTokens.apply(out.to(self._dtype), self._ep).to(rows.dtype)  # type: ignore[no-any-return]
+
+
+_JOURNEYS: dict[str, type[ExchangedJourney] | type[GatheredJourney]] = {
+    "alltoall": ExchangedJourney,
+    "allgather": GatheredJourney,
+}
+
+
+def journey(routing: Routing, model: ModelConfig, ep: ExpertParallel) -> Journey:
+    """Return how tokens of ``routing`` travel under ``moe_token_dispatcher_type``."""
+    return _JOURNEYS[model.moe_token_dispatcher_type](routing, model, ep)

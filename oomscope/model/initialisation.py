@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -18,6 +19,13 @@ from oomscope.model.tensor_parallel import TensorParallel
 
 _LARGEST_WHOLE_WEIGHT = 64 * 1024**2
 """Elements above which a weight is drawn shard by shard on the CPU as well."""
+
+
+class Shard(NamedTuple):
+    """Which part of a split matrix."""
+
+    rank: int
+    size: int
 
 
 class Parameters:
@@ -71,15 +79,33 @@ class Parameters:
         self._normal(weight.detach(), name, shape, dim=None, std=std)
         return weight
 
-    def experts(self, name: str, experts: range, rows: int, columns: int, *, std: float) -> nn.Parameter:
-        """Return the matrices [len(experts), rows, columns] of the routed ``experts`` that this rank holds.
+    def experts(
+        self, name: str, experts: range | int, shape: tuple[int, int], *, blocks: int, dim: int, tp: Shard, std: float
+    ) -> nn.Parameter:
+        """Return the matrices [len(experts), rows, columns] of the routed ``experts``, as far as this rank holds them.
+
+        Of one expert, [rows, columns].
 
         ``allreduce`` is False on it: other ranks hold its replicas than those of dense weights (as upstream).
+
+        Args:
+            name: of the weight.
+            experts: their numbers in the layer.
+            shape: of one whole matrix.
+            blocks: matrices that ``shape`` stacks along ``dim``, each of which is split over the ranks.
+            dim: along which experts are split.
+            tp: this rank's part of each.
+            std: of the initial values.
         """
-        weight = self._empty(len(experts), rows, columns)
+        rows, columns = (size // tp.size if axis == dim else size for axis, size in enumerate(shape))
+        several = (len(experts),) if isinstance(experts, range) else ()
+        weight = self._empty(*several, rows, columns, tensor_parallel=tp.size > 1)
         weight.allreduce = False  # type: ignore[attr-defined]
-        for matrix, expert in zip(weight.detach(), experts, strict=True):
-            self._normal(matrix, f"{name}.{expert}", (rows, columns), dim=None, std=std, differs=True)
+        whole = torch.Size(size // blocks if axis == dim else size for axis, size in enumerate(shape))
+        numbers = experts if isinstance(experts, range) else (experts,)
+        for matrix, expert in zip(weight.detach().view(-1, rows, columns), numbers, strict=True):
+            for index, block in enumerate(matrix.chunk(blocks, dim)):
+                self._normal(block, f"{name}.{expert}.{index}", whole, dim=dim, std=std, tp=tp, differs=True)
         return weight
 
     def constant(
@@ -116,17 +142,20 @@ class Parameters:
         *,
         dim: int | None,
         std: float,
+        tp: Shard | None = None,
         differs: bool = False,
     ) -> None:
         """Fill ``shard``, this rank's part along ``dim`` of the weight ``name`` of ``shape``.
 
-        ``differs``: other ranks hold other weights, although this one is not split.
+        ``tp``: which part, of how many, if not that of the dense layers. ``differs``: other ranks hold other weights
+        also where this one is not split.
         """
+        part = tp or Shard(self._tp.rank, self._tp.size)
         elements = torch.Size(shape).numel()
         if self._device.type == "cpu" and elements <= _LARGEST_WHOLE_WEIGHT:
             generator = torch.Generator().manual_seed(zlib.crc32(f"{self._seed}:{name}".encode()))
             drawn = torch.empty(shape).normal_(0.0, std, generator=generator)
-            shard.copy_(drawn if dim is None else drawn.chunk(self._tp.size, dim)[self._tp.rank])
+            shard.copy_(drawn if dim is None else drawn.chunk(part.size, dim)[part.rank])
         elif dim is None and not differs:
             shard.normal_(0.0, std)
         else:

@@ -1,8 +1,9 @@
 """How many bytes a stage keeps from forward to backward, in closed form.
 
 This is Table 2 of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models") made
-exact for today's layers: GQA, gated MLPs, experts, flash attention, norm statistics, any number format. One row a
-tensor; tests hold the model to every row. Symbols as in ``transformer.py``, plus n = s·b tokens and E bytes an element.
+exact for today's layers: GQA, latent attention, gated MLPs, experts, flash attention, context parallelism, norm
+statistics, any number format. One row a tensor; tests hold the model to every row. Symbols as in ``transformer.py``,
+plus n = s·b tokens (of one context-parallel rank) and E bytes an element. Layers are counted over the whole model.
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomscope.config.schema import Config
-from oomscope.model.dispatch import received_rows
+from oomscope.model.dispatch import ExpertParallel, Plan, is_padded, nominal_plan
+from oomscope.model.mesh import expert_tensor_parallel_size
 from oomscope.model.recompute import layer_groups
 
 _FLASH_RANDOM_STATE = 24
 """The seed (two uint64) and the offset (one) that ``aten::_scaled_dot_product_flash_attention`` returns."""
+_CUDNN_RANDOM_STATE = 16
+"""Seed and offset, an int64 each, of ``aten::_scaled_dot_product_cudnn_attention``."""
 _INDEX = 8
 """Bytes of a token index (int64)."""
 
 _CORE_ATTENTION_ROWS = frozenset(
-    {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state"}
+    {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state", "attention_output"}
 )
 _MLP_ROWS = frozenset({"fc1_output", "fc2_input"})
+_UP_PROJECTION_ROWS = frozenset({"query_key_value"})
+_LATENT_NORM_ROWS = frozenset({"latent_norm_stats", "latent_norm_output"})
+_SHARED_ROWS = frozenset({"shared_fc1_output", "shared_fc2_input"})
 _NORM1_ROWS = frozenset({"norm1_stats", "qkv_input"})
 _NORM2_ROWS = frozenset({"norm2_stats", "fc1_input"})
 
@@ -62,8 +69,8 @@ def hidden_bytes(config: Config) -> int:
     return size.element * size.n * config.model.hidden_size // size.sigma
 
 
-def layer_ledger(config: Config) -> Ledger:
-    """Return what one layer keeps when nothing is recomputed."""
+def layer_ledger(config: Config, layer: int = 0) -> Ledger:
+    """Return what ``layer`` keeps when nothing is recomputed."""
     size, model = _sizes(config), config.model
     hidden = hidden_bytes(config)
     dropout_mask = size.n * model.hidden_size // size.sigma if model.hidden_dropout > 0 else 0
@@ -72,40 +79,78 @@ def layer_ledger(config: Config) -> Ledger:
         "norm1_input": hidden,
         "norm1_stats": stats,
         "qkv_input": hidden,
-        **_attention_rows(config, size),
+        **(_latent_rows(config, size) if model.multi_latent_attention else _projection_rows(config, size)),
+        **_core_rows(config, size),
         "hidden_dropout_mask1": dropout_mask,
         "norm2_input": hidden,
         "norm2_stats": stats,
         "fc1_input": hidden,
-        **(_mlp_rows(config, size) if model.num_moe_experts is None else _expert_rows(config, size)),
+        **(_expert_rows(config, size) if config.is_moe_layer(layer) else _mlp_rows(config, size)),
         "hidden_dropout_mask2": dropout_mask,
     }
 
 
-def _attention_rows(config: Config, size: _Sizes) -> Ledger:
-    model, s, d = config.model, config.data.seq_length, config.head_dim
+def _projection_rows(config: Config, size: _Sizes) -> Ledger:
+    """Q, K and V; where no rotation copies them they are views of their projection, which stays whole."""
+    model, d = config.model, config.head_dim
     a, g = model.num_attention_heads // size.t, config.query_groups // size.t
-    query_key_value = size.element * size.n * (a + 2 * g) * d
-    rows: Ledger = {}
-    if model.qk_layernorm:  # V stays a view of the projection, which the norms keep whole
-        rows["qk_norm_input"] = query_key_value
-        rows["qk_norm_stats"] = size.stats * size.n * (a + g)
-        query_key_value = size.element * size.n * (a + g) * d
-    rows["query_key_value"] = query_key_value
-    if config.attention_backend == "flash":
-        rows["lse"] = 4 * a * size.n
-        rows["flash_random_state"] = _FLASH_RANDOM_STATE
-    else:
-        rows["softmax"] = size.element * a * s * size.n
-        dropped = a * s * size.n if model.attention_dropout > 0 else 0
-        rows["attention_dropout_mask"] = dropped
-        rows["attention_dropped"] = size.element * dropped
-    rows["context"] = size.element * size.n * a * d
+    whole, keys = size.element * size.n * (a + 2 * g) * d, size.element * size.n * 2 * g * d
+    normed = {"qk_norm_input": whole, "qk_norm_stats": size.stats * size.n * (a + g)} if model.qk_layernorm else {}
+    communication = _communication(config)
+    if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
+        views = model.position_embedding_type != "rope" and not normed
+        return {**normed, "query_key_value": whole + keys if views else whole}
+    if communication == "a2a":
+        return {**normed, "query_key_value": whole}
+    return {**normed, "query_key_value": whole - keys // 2 if normed else whole}  # V is a view of qk_norm_input
+
+
+def _communication(config: Config) -> str | None:
+    """Return how core attention communicates, None where it need not, or where a checkpoint keeps its arguments."""
+    if config.parallel.context_parallel_size == 1 or "core_attn" in config.recompute_modules:
+        return None
+    return config.parallel.cp_comm_type
+
+
+def _latent_rows(config: Config, size: _Sizes) -> Ledger:
+    """The latents are on 1/σ of the tokens; that of keys and values holds the rotary key too (``mla.py``)."""
+    model, tokens = config.model, size.n // size.sigma
+    query, key_value = model.q_lora_rank or 0, model.kv_lora_rank
+    rows = {
+        "query_latent": size.element * tokens * query,
+        "key_value_latent": size.element * tokens * (key_value + model.qk_pos_emb_head_dim),
+    }
+    if model.qk_layernorm:
+        rows["latent_norm_stats"] = size.stats * tokens * (2 if query else 1)
+        rows["latent_norm_output"] = size.element * tokens * (query + key_value)
+    heads = model.num_attention_heads // size.t
+    rows["query_key_value"] = size.element * size.n * heads * (2 * config.query_width + config.value_width)
     return rows
 
 
-def _mlp_rows(config: Config, size: _Sizes) -> Ledger:
-    width = size.element * size.n * config.ffn_size // size.t
+def _core_rows(config: Config, size: _Sizes) -> Ledger:
+    model, a = config.model, config.model.num_attention_heads // size.t
+    rows: Ledger = {}
+    context = size.element * size.n * a * config.value_width
+    if config.attention_backend == "flash":
+        communication = _communication(config)
+        kernels = {"p2p": config.parallel.context_parallel_size, "all_gather": 2}.get(communication or "", 1)
+        rows["lse"] = 4 * a * size.n
+        random_state = _CUDNN_RANDOM_STATE if config.query_width != config.value_width else _FLASH_RANDOM_STATE
+        rows["flash_random_state"] = kernels * random_state
+        rows["attention_output"] = context if communication in ("a2a", "all_gather") else 0
+    else:
+        scores = a * config.data.seq_length * size.n
+        rows["softmax"] = size.element * scores
+        dropped = scores if model.attention_dropout > 0 else 0
+        rows["attention_dropout_mask"] = dropped
+        rows["attention_dropped"] = size.element * dropped
+    rows["context"] = context
+    return rows
+
+
+def _mlp_rows(config: Config, size: _Sizes, ffn_size: int | None = None) -> Ledger:
+    width = size.element * size.n * (ffn_size or config.ffn_size) // size.t
     gated = config.model.gated_linear_unit
     # ReLU's gradient needs its output only, which fc2 keeps anyway.
     fc1_output = 2 * width if gated else 0 if config.model.activation_func == "relu" else width
@@ -113,45 +158,128 @@ def _mlp_rows(config: Config, size: _Sizes) -> Ledger:
 
 
 def _expert_rows(config: Config, size: _Sizes) -> Ledger:
-    """Rows visit experts: r of this rank's tokens leave, R arrive (``dispatch.py``)."""
-    model, ep = config.model, config.parallel.expert_model_parallel_size
-    leaving = size.n // size.sigma * model.moe_router_topk
-    arriving = ep * received_rows(leaving, ep, model.moe_imbalance_factor)
-    width = size.element * arriving * (model.moe_ffn_hidden_size or config.ffn_size)
+    """Rows visit experts: some of this rank's tokens' leave, R arrive (``dispatch.py``)."""
+    model, tokens = config.model, size.n // size.sigma
+    plan = nominal_plan(tokens, model, _expert_parallel(config))
+    arriving = sum(plan.by_expert)
+    routed = _router_element(config)
+    width = size.element * arriving * config.expert_ffn_size // expert_tensor_parallel_size(config)
+    dispatched = {"alltoall": _exchange_rows, "allgather": _gather_rows}[model.moe_token_dispatcher_type]
     return {
-        "router_indices": _INDEX * leaving,
-        "router_softmax": 4 * leaving,
-        "row_order": _INDEX * leaving,
-        "row_tokens": _INDEX * leaving,
-        "row_probabilities": size.element * arriving,
+        **_router_rows(config, tokens),
+        **dispatched(config, tokens, plan),
+        "row_probabilities": routed * arriving,
         "expert_fc1_input": size.element * arriving * model.hidden_size,
         "expert_fc1_output": 2 * width if model.gated_linear_unit else width,
         "expert_fc2_input": width,
+        **_shared_rows(config, size),
     }
 
 
-def kept_layer_ledger(config: Config) -> Ledger:
-    """Return what one layer keeps under the configured selective recomputation."""
-    dropped: frozenset[str] = frozenset()
-    dense = config.model.num_moe_experts is None
+def _expert_parallel(config: Config) -> ExpertParallel:
+    return ExpertParallel(
+        size=config.parallel.expert_model_parallel_size,
+        tp_size=expert_tensor_parallel_size(config),
+        imbalance=config.model.moe_imbalance_factor,
+    )
+
+
+def _router_element(config: Config) -> int:
+    """Return the bytes of a logit or probability of the router."""
+    named = {"fp32": 4, "fp64": 8}
+    return element_size(config) if config.model.moe_router_dtype is None else named[config.model.moe_router_dtype]
+
+
+def _router_rows(config: Config, tokens: int) -> Ledger:
+    model, experts, routed = config.model, config.model.num_moe_experts or 0, _router_element(config)
+    balanced = config.aux_loss_coeff > 0
+    return {
+        "router_logits": routed * tokens * experts if model.moe_z_loss_coeff else 0,
+        "router_logsumexp": routed * tokens if model.moe_z_loss_coeff else 0,
+        "router_indices": _INDEX * tokens * model.moe_router_topk,
+        "router_softmax": 4 * tokens * (experts if model.moe_router_pre_softmax else model.moe_router_topk),
+        "balancing_scores": 4 * tokens * experts if balanced else 0,
+        "balancing_counts": _INDEX * experts if balanced else 0,
+        "capacity_mask": tokens * experts if model.moe_expert_capacity_factor is not None else 0,
+    }
+
+
+def _exchange_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
+    """What ``alltoall`` keeps: a sort of all places [E, n] and the tokens of the rows, or the fused kernels' maps."""
+    model, experts, leaving = config.model, config.model.num_moe_experts or 0, sum(plan.sent)
+    if model.moe_permute_fusion:
+        sorts = 2 if experts > config.parallel.expert_model_parallel_size else 0
+        return {"row_map": 4 * tokens * (2 * experts + 1), "chunk_maps": 4 * sorts * sum(plan.by_expert)}
+    places = leaving if is_padded(model) else tokens * experts
+    return {"row_places": _INDEX * places, "row_tokens": _INDEX * leaving}
+
+
+def _gather_rows(config: Config, tokens: int, plan: Plan) -> Ledger:
+    """What ``allgather`` keeps: the local experts' columns of everybody's probabilities and visits, and a map."""
+    model, ep = config.model, _expert_parallel(config)
+    everybody, local = tokens * ep.ranks, (model.num_moe_experts or 0) // ep.size
+    return {
+        "local_probabilities": _router_element(config) * everybody * local,
+        "local_visits": everybody * local,
+        "row_map": 4 * everybody * (2 * local + 1) if model.moe_permute_fusion else 0,
+        "row_tokens": 0 if model.moe_permute_fusion else _INDEX * sum(plan.by_expert),
+    }
+
+
+def _shared_rows(config: Config, size: _Sizes) -> Ledger:
+    shared = config.model.moe_shared_expert_intermediate_size
+    if shared is None:
+        return {}
+    dense = _mlp_rows(config, size, shared)
+    return {"shared_fc1_output": dense["fc1_output"], "shared_fc2_input": dense["fc2_input"]}
+
+
+def kept_layer_ledger(config: Config, layer: int = 0) -> Ledger:
+    """Return what ``layer`` keeps under the configured selective recomputation."""
+    modules, moe = config.recompute_modules, config.is_moe_layer(layer)
     fused_norms = config.model.transformer_impl == "transformer_engine"
-    if "core_attn" in config.recompute_modules:
+    latent = config.model.multi_latent_attention
+    ledger = layer_ledger(config, layer)
+    dropped: frozenset[str] = frozenset()
+    if "core_attn" in modules:
         dropped |= _CORE_ATTENTION_ROWS
-    if "mlp" in config.recompute_modules and dense:
+    if "mla_up_proj" in modules and latent:
+        dropped |= _UP_PROJECTION_ROWS | _LATENT_NORM_ROWS if fused_norms else _UP_PROJECTION_ROWS
+        ledger["rotary_key"] = _gathered_key_bytes(config)
+    if "mlp" in modules and not moe:
         dropped |= _MLP_ROWS | _NORM2_ROWS if fused_norms else _MLP_ROWS
-    if "layernorm" in config.recompute_modules:
-        dropped |= frozenset() if fused_norms else _NORM1_ROWS
-        dropped |= frozenset() if fused_norms and dense else _NORM2_ROWS
-    return {row: size for row, size in layer_ledger(config).items() if row not in dropped}
+    if "layernorm" in modules:
+        dropped |= frozenset() if fused_norms and not latent else _NORM1_ROWS
+        dropped |= frozenset() if fused_norms and not moe else _NORM2_ROWS
+    if moe:
+        dropped |= _dropped_of_experts(config)
+    return {row: size for row, size in ledger.items() if row not in dropped}
 
 
-def layers_bytes(config: Config, num_layers: int) -> int:
-    """Return what ``num_layers`` layers of one stage keep of one microbatch, recomputation considered."""
-    kept = sum(kept_layer_ledger(config).values())
+def _dropped_of_experts(config: Config) -> frozenset[str]:
+    modules, size = config.recompute_modules, _sizes(config)
+    dropped: frozenset[str] = frozenset()
+    if "moe" in modules:
+        dropped |= _expert_rows(config, size).keys()
+    if "moe_act" in modules and config.model.moe_grouped_gemm:
+        dropped |= {"expert_fc2_input"}
+    return dropped | _SHARED_ROWS if "shared_experts" in modules else dropped
+
+
+def _gathered_key_bytes(config: Config) -> int:
+    """Return the rotary key of the whole sequence; without sequence parallelism it is a part of the latent."""
+    size = _sizes(config)
+    return size.element * size.n * config.model.qk_pos_emb_head_dim if size.sigma > 1 else 0
+
+
+def layers_bytes(config: Config, num_layers: int, first: int = 0) -> int:
+    """Return what ``num_layers`` layers of one stage, from ``first`` on, keep of one microbatch."""
     shards = config.parallel.tensor_model_parallel_size if config.recompute.distribute_saved_activations else 1
     checkpoint = hidden_bytes(config) // shards
     return sum(
-        checkpoint if group.recompute else kept * len(group.layers)
+        checkpoint
+        if group.recompute
+        else sum(sum(kept_layer_ledger(config, first + layer).values()) for layer in group.layers)
         for group in layer_groups(config.recompute, num_layers)
     )
 
@@ -163,7 +291,7 @@ def embedding_ledger(config: Config) -> Ledger:
     return {
         "word_indices": _INDEX * size.n,
         "words_elsewhere": size.n if size.t > 1 else 0,
-        "position_indices": _INDEX * config.data.seq_length if learned else 0,
+        "position_indices": _INDEX * size.n // config.data.micro_batch_size if learned else 0,
         "embedding_dropout_mask": size.n * model.hidden_size // size.sigma if model.hidden_dropout > 0 else 0,
     }
 
@@ -192,9 +320,9 @@ def logits_bytes(config: Config) -> int:
     return size.element * size.n * config.padded_vocab_size // size.t
 
 
-def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool) -> int:
-    """Return what one stage keeps of one microbatch between forward and backward."""
-    total = layers_bytes(config, num_layers)
+def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:
+    """Return what one stage, whose layers begin with ``first``, keeps of one microbatch until backward."""
+    total = layers_bytes(config, num_layers, first)
     if pre_process:
         total += sum(embedding_ledger(config).values())
     if post_process:
@@ -205,38 +333,61 @@ def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_proc
 # Parameters ------------------------------------------------------------------------------------------------------
 
 
-def layer_parameters(config: Config) -> int:
-    """Return the parameters of one layer that one rank holds."""
+def layer_parameters(config: Config, layer: int = 0) -> int:
+    """Return the parameters of ``layer`` that one rank holds."""
+    attention = _latent_parameters(config) if config.model.multi_latent_attention else _attention_parameters(config)
+    norms = 2 * _norm_parameters(config, config.model.hidden_size)
+    return attention + norms + (_moe_parameters(config) if config.is_moe_layer(layer) else _mlp_parameters(config))
+
+
+def _attention_parameters(config: Config) -> int:
     model, h, d, t = config.model, config.model.hidden_size, config.head_dim, config.parallel.tensor_model_parallel_size
     qkv = (model.num_attention_heads + 2 * config.query_groups) * d // t
-    attention = h * (qkv + model.num_attention_heads * d // t)
+    matrices = h * (qkv + model.num_attention_heads * d // t)
     biases = qkv + h if model.add_bias_linear else qkv if model.add_qkv_bias else 0
-    head_norms = 2 * _norm_parameters(config, d) if model.qk_layernorm else 0
-    mlp = _mlp_parameters(config) if model.num_moe_experts is None else model.num_moe_experts * h
-    return attention + biases + 2 * _norm_parameters(config, h) + head_norms + mlp + expert_parameters(config)
+    return matrices + biases + (2 * _norm_parameters(config, d) if model.qk_layernorm else 0)
 
 
-def _mlp_parameters(config: Config) -> int:
+def _latent_parameters(config: Config) -> int:
+    """Every rank holds the way down; the way up and the output projection are split by heads."""
+    model, h = config.model, config.model.hidden_size
+    heads = model.num_attention_heads // config.parallel.tensor_model_parallel_size
+    query, latent = model.q_lora_rank, model.kv_lora_rank
+    down = h * (query or 0) + h * (latent + model.qk_pos_emb_head_dim)
+    up = heads * ((query or h) * config.query_width + latent * (model.qk_head_dim + model.v_head_dim))
+    normed = (query or 0, latent) if model.qk_layernorm else ()
+    biases = h if model.add_bias_linear else 0
+    return down + up + heads * model.v_head_dim * h + biases + sum(_norm_parameters(config, width) for width in normed)
+
+
+def _mlp_parameters(config: Config, ffn_size: int | None = None) -> int:
     model, h, t = config.model, config.model.hidden_size, config.parallel.tensor_model_parallel_size
-    fc1 = (2 if model.gated_linear_unit else 1) * config.ffn_size // t
-    return h * (fc1 + config.ffn_size // t) + (fc1 + h if model.add_bias_linear else 0)
+    width = (ffn_size or config.ffn_size) // t
+    fc1 = (2 if model.gated_linear_unit else 1) * width
+    return h * (fc1 + width) + (fc1 + h if model.add_bias_linear else 0)
+
+
+def _moe_parameters(config: Config) -> int:
+    model, shared = config.model, config.model.moe_shared_expert_intermediate_size
+    router = (model.num_moe_experts or 0) * model.hidden_size
+    return router + expert_parameters(config) + (0 if shared is None else _mlp_parameters(config, shared))
 
 
 def expert_parameters(config: Config) -> int:
-    """Return the parameters of the routed experts of one layer that one rank holds; they have no biases."""
+    """Return the parameters of the routed experts of one MoE layer that one rank holds; they have no biases."""
     model = config.model
     if model.num_moe_experts is None:
         return 0
     matrices = 3 if model.gated_linear_unit else 2
     local = model.num_moe_experts // config.parallel.expert_model_parallel_size
-    return local * matrices * model.hidden_size * (model.moe_ffn_hidden_size or config.ffn_size)
+    return local * matrices * model.hidden_size * config.expert_ffn_size // expert_tensor_parallel_size(config)
 
 
-def stage_parameters(config: Config, num_layers: int, *, pre_process: bool, post_process: bool) -> int:
+def stage_parameters(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:
     """Return the parameters of one stage that one TP rank holds; a weight tied within the stage counts once."""
     model, h = config.model, config.model.hidden_size
     vocabulary = config.padded_vocab_size * h // config.parallel.tensor_model_parallel_size
-    total = num_layers * layer_parameters(config)
+    total = sum(layer_parameters(config, first + layer) for layer in range(num_layers))
     if pre_process:
         total += vocabulary
         if model.position_embedding_type == "learned_absolute":

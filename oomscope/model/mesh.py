@@ -16,7 +16,7 @@ import torch.distributed as dist
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError, UsageError
 
-Axis = Literal["tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "embedding"]
+Axis = Literal["tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_tp_ep", "expert_dp", "embedding"]
 
 
 class RankCoordinates(NamedTuple):
@@ -62,6 +62,8 @@ class ParallelState:
     expert_tp_rank: int = 0
     expert_tp_size: int = 1
     expert_tp_group: dist.ProcessGroup | None = None
+    expert_tp_ep_group: dist.ProcessGroup | None = None
+    """Ranks that share the experts of a layer and parts of them, expert TP fastest."""
     expert_dp_rank: int = 0
     expert_dp_size: int = 1
     expert_dp_group: dist.ProcessGroup | None = None
@@ -152,6 +154,8 @@ def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
             places = range(place - at.expert_tp, place - at.expert_tp + expert_tp)
         case "ep":
             places = range(at.expert_dp * expert_tp * ep + at.expert_tp, (at.expert_dp + 1) * expert_tp * ep, expert_tp)
+        case "expert_tp_ep":
+            places = range(at.expert_dp * expert_tp * ep, (at.expert_dp + 1) * expert_tp * ep)
         case "expert_dp":
             places = range(at.ep * expert_tp + at.expert_tp, size, expert_tp * ep)
         case "pp":
@@ -211,6 +215,7 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
         expert_tp_rank=at.expert_tp,
         expert_tp_size=expert_tensor_parallel_size(config),
         expert_tp_group=made.along("expert_tp"),
+        expert_tp_ep_group=made.along("expert_tp_ep"),
         expert_dp_rank=at.expert_dp,
         expert_dp_size=stage_size(config) // expert_ranks,
         expert_dp_group=made.along("expert_dp"),

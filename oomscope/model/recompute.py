@@ -7,7 +7,7 @@ before that operation's backward reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -106,74 +106,82 @@ def layer_groups(recompute: RecomputeConfig, num_layers: int) -> list[LayerGroup
 class _Rerun:
     """What an output-discarding checkpoint knows between its forward and its backward."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Callable[..., Any]) -> None:
         self.region = region
-        self.input: torch.Tensor | None = None
-        self.output: GradientEdge | None = None
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: list[GradientEdge] = []
 
-    def run(self, x: torch.Tensor) -> torch.Tensor:
-        """Run the region with gradients; only the graph is kept, not the output."""
-        self.input = _leaf(x, requires_grad=True)
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the region with gradients; only the graph is kept, not the outputs."""
+        self.inputs = [_leaf(x, x.is_floating_point()) for x in inputs]
         with torch.enable_grad():
-            out = self.region(self.input)
-        self.output = get_gradient_edge(out)
-        return out
+            outputs = _as_list(self.region(*self.inputs))
+        self.outputs = [get_gradient_edge(out) for out in outputs]
+        return outputs
+
+
+def _as_list(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
 
 
 class _Discarding(Function):
     @staticmethod
-    def forward(ctx: Any, rerun: _Rerun, x: torch.Tensor, owner: DiscardedOutput) -> torch.Tensor:
+    def forward(ctx: Any, rerun: _Rerun, owner: DiscardedOutput, *inputs: torch.Tensor) -> Any:
         ctx.rerun = rerun
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(*inputs)
         owner.context = ctx
         with torch.no_grad():
-            return rerun.region(x)
+            return rerun.region(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, torch.Tensor | None, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rerun: _Rerun = ctx.rerun
-        if rerun.output is None or rerun.input is None:
+        if not rerun.outputs:
             raise RuntimeError("the output of a region was needed before the gradient that refills it came")
-        torch.autograd.backward(rerun.output, grad)
-        return None, rerun.input.grad, None
+        torch.autograd.backward(rerun.outputs, grads)
+        return None, None, *(x.grad for x in rerun.inputs)
 
 
 class DiscardedOutput:
-    """One region without random numbers whose output is emptied once it has been used.
+    """One region without random numbers whose outputs are emptied once they have been used.
 
-    ``run`` it, let the consumer use the output, then ``discard`` it. Between forward and backward the region's
-    input is all that it costs. Upstream splices the new storage into the old tensor; here it is copied, so that
+    ``run`` it, let the consumer use the outputs, then ``discard`` them. Between forward and backward the region's
+    inputs are all that it costs. Upstream splices the new storage into the old tensor; here it is copied, so that
     output and copy coexist for the length of one kernel.
+
+    Args:
+        region: one or several tensors in, one tensor or a tuple out, none of them a view.
     """
 
-    def __init__(self, region: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, region: Callable[..., Any]) -> None:
         self._rerun = _Rerun(region)
-        self._husk: torch.Tensor | None = None
+        self._husks: list[torch.Tensor] = []
         self.context: Any = None
 
-    def run(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the region's output for ``x``."""
-        out: torch.Tensor = _Discarding.apply(self._rerun, x, self)
-        self._husk = out.detach()
-        return out
+    def run(self, *inputs: torch.Tensor) -> Any:
+        """Return what the region makes of ``inputs``."""
+        outputs = _Discarding.apply(self._rerun, self, *inputs)
+        self._husks = [out.detach() for out in _as_list(outputs)]
+        return outputs
 
     def discard(self, *, refill_before: torch.Tensor) -> None:
-        """Empty the output; fill it again when the gradient of ``refill_before`` arrives.
+        """Empty the outputs; fill them again when the gradient of ``refill_before`` arrives.
 
         Args:
-            refill_before: computed after every use of the output, so that its gradient comes before theirs.
+            refill_before: computed after every use of the outputs, so that its gradient comes before theirs.
         """
-        if self._husk is None or not refill_before.requires_grad:
-            return  # nothing will come back: without gradients the output dies by itself
-        husk, context, rerun = self._husk, self.context, self._rerun
-        storage = husk.untyped_storage()
-        size = storage.nbytes()
+        if not refill_before.requires_grad:
+            return  # nothing will come back: without gradients the outputs die by themselves
+        context, rerun = self.context, self._rerun
+        husks = [(husk, husk.untyped_storage().nbytes()) for husk in self._husks]
 
         def refill(_grad: torch.Tensor) -> None:
-            out = rerun.run(context.saved_tensors[0])
-            storage.resize_(size)
-            husk.data.copy_(out.detach())
+            outputs = rerun.run(context.saved_tensors)
+            for husk, size in husks:
+                husk.untyped_storage().resize_(size)
+                husk.data.copy_(outputs.pop(0).detach())
 
-        storage.resize_(0)
+        for husk, _ in husks:
+            husk.untyped_storage().resize_(0)
         refill_before.register_hook(refill)
-        self._husk = self.context = None
+        self._husks, self.context = [], None

@@ -28,7 +28,7 @@ def rotary_table(positions: torch.Tensor, head_dim: int, base: float, *, dtype: 
     return RotaryTable(angles.cos().to(dtype), angles.sin().to(dtype))
 
 
-def _rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign: int = 1) -> None:
+def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign: int = 1) -> None:
     """Write ``x`` […, d] turned by ``sign`` times its angle into ``out``, without temporaries."""
     if not computes(x.device):
         return
@@ -43,13 +43,13 @@ class _Rotate(Function):
     def forward(ctx: Any, x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
         ctx.table = table
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        _rotate_into(out, x, table)
+        rotate_into(out, x, table)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         grad_x = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
-        _rotate_into(grad_x, grad, ctx.table, sign=-1)
+        rotate_into(grad_x, grad, ctx.table, sign=-1)
         return grad_x, None
 
 
@@ -67,8 +67,8 @@ class _SplitAndRotate(Function):
         ctx.table = table
         parts = qkv.split_with_sizes(heads, dim=2)
         q, k, v = (torch.empty(part.shape, dtype=part.dtype, device=part.device) for part in parts)
-        _rotate_into(q, parts[0], table)
-        _rotate_into(k, parts[1], table)
+        rotate_into(q, parts[0], table)
+        rotate_into(k, parts[1], table)
         v.copy_(parts[2])
         return q, k, v
 
@@ -79,8 +79,8 @@ class _SplitAndRotate(Function):
         s, b, _, d = grad_q.shape
         grad = torch.empty((s, b, sum(ctx.heads), d), dtype=grad_q.dtype, device=grad_q.device)
         parts = grad.split_with_sizes(ctx.heads, dim=2)
-        _rotate_into(parts[0], grad_q, ctx.table, sign=-1)
-        _rotate_into(parts[1], grad_k, ctx.table, sign=-1)
+        rotate_into(parts[0], grad_q, ctx.table, sign=-1)
+        rotate_into(parts[1], grad_k, ctx.table, sign=-1)
         parts[2].copy_(grad_v)
         return grad, None, None
 

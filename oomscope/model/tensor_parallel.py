@@ -111,6 +111,37 @@ class _Scatter(Function):
         return all_gather_sequence(grad, ctx.tp), None
 
 
+class _Copy(Function):
+    """Identity forward, all-reduce backward (the f of Shoeybi et al.)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_reduce(grad.contiguous(), ctx.tp), None
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return all_gather_sequence(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return reduce_scatter_sequence(grad, ctx.tp), None
+
+
+def enter_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return [s, …] of ``x`` [s/σ, …] for every rank's own heads; their gradients are summed on the way back."""
+    if tp.size == 1:
+        return x
+    return _Gather.apply(x, tp) if tp.sequence_parallel else _Copy.apply(x, tp)  # type: ignore[no-any-return]
+
+
 def reduce_from_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Sum the partial results of all ranks, in place."""
     return _Reduce.apply(x, tp) if tp.size > 1 else x

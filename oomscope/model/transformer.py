@@ -1,4 +1,4 @@
-"""The stage of a decoder-only GPT that one pipeline rank holds.
+"""The stage of a decoder-only GPT that one pipeline rank holds, or one of its model chunks.
 
 Hidden states are [s/σ, b, h], where σ is the TP size under sequence parallelism and 1 without. Legend of the
 package: s sequence, b microbatch, h hidden, a query heads, g key/value heads, d head width, f MLP width,
@@ -41,6 +41,7 @@ class GPTStage(nn.Module):
         device: where everything lives.
         dtype: of parameters and activations.
         observer: is told when the loss begins.
+        beside: another model chunk of this rank; scratch memory and random numbers are one for all of them.
 
     Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
     ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
@@ -49,6 +50,9 @@ class GPTStage(nn.Module):
     Raises:
         ConfigError: the key/value heads cannot be split over the TP ranks.
     """
+
+    _tp: TensorParallel
+    _random: ModelParallelRandom
 
     def __init__(
         self,
@@ -61,24 +65,25 @@ class GPTStage(nn.Module):
         device: torch.device,
         dtype: torch.dtype,
         observer: Observer = _SILENT,
+        beside: GPTStage | None = None,
     ) -> None:
         super().__init__()
+        self.is_first = pre_process
+        self.is_last = post_process
         self._observer = observer
         self._config = config
-        self._tp = TensorParallel(
-            group=state.tp_group,
-            rank=state.tp_rank,
-            size=state.tp_size,
-            sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
-            fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
-            buffer=MemoryBuffer(observer) if config.model.transformer_impl == "local" else None,
-        )
+        self._tp = _tensor_parallel(config, state, observer) if beside is None else beside._tp
         seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
-        self._random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
+        own_random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
+        self._random = own_random if beside is None else beside._random
         ep = ExpertParallel(
             group=state.ep_group,
             rank=state.ep_rank,
             size=state.ep_size,
+            tp_group=state.expert_tp_group,
+            tp_rank=state.expert_tp_rank,
+            tp_size=state.expert_tp_size,
+            everybody=state.expert_tp_ep_group,
             imbalance=config.model.moe_imbalance_factor,
         )
         cp = context_parallel(config, state, observer)
@@ -143,3 +148,14 @@ class GPTStage(nn.Module):
         weight = assembly.vocabulary("embedding.words")
         weight.shared_embedding = True  # type: ignore[attr-defined]
         return weight
+
+
+def _tensor_parallel(config: Config, state: ParallelState, observer: Observer) -> TensorParallel:
+    return TensorParallel(
+        group=state.tp_group,
+        rank=state.tp_rank,
+        size=state.tp_size,
+        sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
+        fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
+        buffer=MemoryBuffer(observer) if config.model.transformer_impl == "local" else None,
+    )

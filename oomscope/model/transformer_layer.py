@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oomscope.model.attention import SelfAttention
+from oomscope.model.mla import LatentAttention
 from oomscope.model.mlp import MLP
 from oomscope.model.moe import MoE
 from oomscope.model.norms import LayerNorm, RMSNorm
@@ -28,17 +29,17 @@ class TransformerLayer(nn.Module):
         norm2: before the MLP.
         mlp: the dense MLP, or the experts.
         hidden_dropout: of both branches.
-        recompute_modules: ``mlp`` and ``layernorm`` are handled here, ``core_attn`` in the attention.
+        recompute_modules: ``mlp`` and ``layernorm`` are handled here, others where their modules are.
         fused_norms: the norms belong to the linear layer behind them (Transformer Engine's specification), so
-            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on. Experts have a norm
-            of their own before them in any specification.
+            that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on. Experts and
+            multi-latent attention have a norm of their own before them in any specification.
         random: the rank's random numbers.
     """
 
     def __init__(
         self,
         norm1: LayerNorm | RMSNorm,
-        attention: SelfAttention,
+        attention: SelfAttention | LatentAttention,
         norm2: LayerNorm | RMSNorm,
         mlp: MLP | MoE,
         *,
@@ -55,7 +56,8 @@ class TransformerLayer(nn.Module):
         self._hidden_dropout = hidden_dropout
         dense = isinstance(mlp, MLP)
         self._recompute_mlp = "mlp" in recompute_modules and dense
-        self._discard_norm1 = "layernorm" in recompute_modules and not fused_norms
+        single_projection = isinstance(attention, SelfAttention)
+        self._discard_norm1 = "layernorm" in recompute_modules and not (fused_norms and single_projection)
         self._discard_norm2 = "layernorm" in recompute_modules and not (fused_norms and dense)
         self._fused_norms = fused_norms
         self._random = random

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState
+from oomscope.model.mesh import ParallelState, expert_tensor_parallel_size
 from oomscope.model.transformer import GPTStage
 
 
@@ -56,13 +56,22 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
     """Make the stage that holds a whole configuration, on rank 0 of its TP group."""
 
     def make(config: Config, *, device: str = "meta") -> GPTStage:
-        t = config.parallel.tensor_model_parallel_size
-        ep = config.parallel.expert_model_parallel_size
-        group = dist.new_group(list(range(t))) if t > 1 else None
-        experts = dist.new_group(list(range(ep))) if ep > 1 else None
+        parallel = config.parallel
+        sizes = {
+            "tp": parallel.tensor_model_parallel_size,
+            "cp": parallel.context_parallel_size,
+            "ep": parallel.expert_model_parallel_size,
+            "expert_tp": expert_tensor_parallel_size(config),
+        }
+        groups = {axis: dist.new_group(list(range(size))) if size > 1 else None for axis, size in sizes.items()}
         return GPTStage(
             config,
-            ParallelState(world_size=8, tp_size=t, tp_group=group, ep_size=ep, ep_group=experts),
+            ParallelState(
+                world_size=8,
+                **{f"{axis}_size": size for axis, size in sizes.items()},
+                **{f"{axis}_group": group for axis, group in groups.items()},
+                expert_tp_ep_group=dist.new_group(list(range(sizes["ep"] * sizes["expert_tp"]))),
+            ),
             layers=range(config.model.num_layers),
             pre_process=True,
             post_process=True,

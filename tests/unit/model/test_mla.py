@@ -1,0 +1,183 @@
+"""Multi-latent attention computes what its definition says, keeps its ledger, and may be split over ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from oomscope.config.schema import Config
+from oomscope.model.ledger import kept_layer_ledger, layer_ledger, stage_parameters
+from oomscope.model.mesh import ParallelState
+from oomscope.model.mla import LatentAttention
+from oomscope.model.transformer import GPTStage
+
+LATENT = {
+    "multi_latent_attention": True,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_head_dim": 8,
+    "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 8,
+    "position_embedding_type": "none",
+    "add_bias_linear": False,
+    "normalization": "RMSNorm",
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+UP = {"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj", "core_attn", "layernorm"]}
+TOKENS = torch.arange(32).view(2, 16)
+
+
+def latent_config(recompute: dict | None = None, **model: object) -> Config:
+    sizes = {"num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 64}
+    return Config.model_validate(
+        {
+            "model": {**sizes, **LATENT, "make_vocab_size_divisible_by": 1, "qk_layernorm": True, **model},
+            "data": {"seq_length": 16, "micro_batch_size": 2},
+            "precision": {"bf16": False},
+            "recompute": recompute or {},
+        }
+    )
+
+
+def stage_of(config: Config, state: ParallelState) -> GPTStage:
+    return GPTStage(
+        config,
+        state,
+        layers=range(2),
+        pre_process=True,
+        post_process=True,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Rotate the last dimension of ``x`` [s, b, a, 4] by position, in the rotate-half form."""
+    s, half = x.shape[0], x.shape[-1] // 2
+    angles = torch.outer(torch.arange(s).float(), 10000 ** (-torch.arange(half).float() / half))[:, None, None]
+    real, imaginary = x.split(half, -1)
+    return torch.cat(
+        [real * angles.cos() - imaginary * angles.sin(), imaginary * angles.cos() + real * angles.sin()], -1
+    )
+
+
+def by_definition(layer: LatentAttention, x: torch.Tensor) -> torch.Tensor:
+    """DeepSeek-V2, equations 9 to 19, head by head."""
+
+    def normed(latent: torch.Tensor) -> torch.Tensor:
+        return latent * (latent.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+    s, b, _ = x.shape
+    query = normed(x @ layer.q_down.t()) @ layer.q_up.t()
+    q = query.view(s, b, 4, 12)
+    latent, position = (x @ layer.kv_down.t()).split([16, 4], -1)
+    k_plain, v = (normed(latent) @ layer.kv_up.t()).view(s, b, 4, 16).split([8, 8], -1)
+    k = torch.cat([k_plain, turned(position.unsqueeze(2)).expand(s, b, 4, 4)], -1)
+    q = torch.cat([q[..., :8], turned(q[..., 8:])], -1)
+    scores = torch.einsum("sbad,tbad->bast", q, k) / math.sqrt(12)
+    hidden = torch.ones(s, s, dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+    return torch.einsum("bast,tbad->sbad", weights, v).flatten(2) @ layer.projection.weight.t()
+
+
+@pytest.mark.parametrize("backend", ["flash", "unfused"])
+def test_latent_attention_is_its_definition(backend):
+    layer = stage_of(latent_config(attention_backend=backend), ParallelState()).layers[0].attention
+    results = []
+    for run in (layer, lambda x: by_definition(layer, x)):
+        x = torch.randn(16, 2, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        layer.zero_grad()
+        out = run(x)
+        (out * torch.linspace(-1, 1, 32)).sum().backward()
+        results.append([out, x.grad, layer.q_down.grad.clone(), layer.q_up.grad.clone(), layer.kv_down.grad.clone()])
+    for got, expected in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("split", [(1, False), (2, True), (2, False)])
+@pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
+def test_latent_attention_keeps_its_ledger(config_of, meta_stage, meter_of, split, implementation):
+    t, sequence_parallel = split
+    options = itertools.product([None, 24], [False, True], ["flash", "unfused"], [[], ["mla_up_proj"], UP])
+    for q_lora_rank, normed, backend, modules in options:
+        config = config_of(
+            model={
+                **LATENT,
+                "q_lora_rank": q_lora_rank,
+                "qk_layernorm": normed,
+                "attention_backend": backend,
+                "transformer_impl": implementation,
+            },
+            parallel={"tensor_model_parallel_size": t, "sequence_parallel": sequence_parallel},
+            recompute=modules
+            if isinstance(modules, dict)
+            else {"recompute_granularity": "selective", "recompute_modules": modules},
+        )
+        stage = meta_stage(config)
+        counted = stage_parameters(config, 2, pre_process=True, post_process=True)
+        assert sum(parameter.numel() for parameter in stage.parameters()) == counted
+        meter = meter_of(stage.layers[0])
+        hidden = torch.empty(
+            16 // (t if sequence_parallel else 1), 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True
+        )
+        out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
+        assert meter.bytes == sum(kept_layer_ledger(config).values()), (q_lora_rank, normed, backend, modules)
+        out.sum().backward()
+        assert hidden.grad.shape == hidden.shape
+
+
+def test_recomputing_the_way_up_spares_queries_keys_and_values():
+    config = latent_config({"recompute_granularity": "selective", "recompute_modules": ["mla_up_proj"]})
+    gone = layer_ledger(config).keys() - kept_layer_ledger(config).keys()
+    assert gone == {"query_key_value", "latent_norm_stats", "latent_norm_output"}
+    assert layer_ledger(config)["query_key_value"] == 4 * 32 * 4 * (12 + 12 + 8)
+
+
+def loss_and_gradients(config: Config, state: ParallelState) -> dict[str, torch.Tensor]:
+    stage = stage_of(config, state)
+    loss = stage(TOKENS, TOKENS.roll(-1, 1))
+    loss.backward()
+    for parameter in stage.parameters():
+        if parameter.sequence_parallel:
+            dist.all_reduce(parameter.grad, group=state.tp_group)
+    return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in stage.named_parameters()}}
+
+
+@pytest.mark.parametrize("backend", ["flash", "unfused"])
+@pytest.mark.parametrize("implementation", ["local", "transformer_engine"])
+def test_recomputation_changes_no_bit(backend, implementation):
+    model = {"attention_backend": backend, "transformer_impl": implementation}
+    expected = loss_and_gradients(latent_config(**model), ParallelState())
+    for name, tensor in loss_and_gradients(latent_config(UP, **model), ParallelState()).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def check_ranks(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    state = ParallelState(rank=rank, world_size=2, tp_rank=rank, tp_size=2, tp_group=dist.group.WORLD)
+    expected = loss_and_gradients(latent_config(), ParallelState())
+    for sequence_parallel, recompute in itertools.product([False, True], [{}, UP]):
+        config = latent_config(recompute)
+        parallel = {"tensor_model_parallel_size": 2, "sequence_parallel": sequence_parallel}
+        config = Config.model_validate({**config.model_dump(), "parallel": parallel})
+        for name, tensor in loss_and_gradients(config, state).items():
+            whole = expected[name]
+            if whole.shape != tensor.shape:
+                dim = 1 if whole.shape[1:] != tensor.shape[1:] else 0
+                if dim == 0 and "attention" not in name:
+                    continue  # test_tensor_parallel cuts those
+                whole = whole.chunk(2, dim)[rank]
+            torch.testing.assert_close(tensor, whole, rtol=1e-4, atol=1e-6, msg=f"{sequence_parallel} {name}")
+    dist.destroy_process_group()
+
+
+def test_latent_attention_on_two_ranks(tmp_path: Path):
+    mp.spawn(check_ranks, args=(str(tmp_path),), nprocs=2)
