@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from oomscope.config.dialects.documents import read_arguments
+from oomscope.config.dialects.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
@@ -98,49 +100,10 @@ def state_bytes(config: Config) -> int:
 
 
 def config_of(arguments: dict[str, str]) -> Config:
-    """Return what the Megatron-LM arguments mean, its defaults filled in."""
-    number = {key: int(value) for key, value in arguments.items() if value.isdigit()}
-    tp, pp = number["--tensor-model-parallel-size"], number["--pipeline-model-parallel-size"]
-    model = {
-        "num_layers": number["--num-layers"],
-        "hidden_size": number["--hidden-size"],
-        "num_attention_heads": number["--num-attention-heads"],
-        "num_query_groups": number.get("--num-query-groups"),
-        "vocab_size": number.get("--vocab-size", 50257),
-        "share_embeddings_and_output_weights": "--untie-embeddings-and-output-weights" not in arguments,
-        "max_position_embeddings": number["--max-position-embeddings"],
-        "transformer_impl": arguments["--transformer-impl"],
-        "attention_backend": "unfused" if is_unfused(arguments) else "flash",
-    }
-    recompute = {
-        key: number.get(argument, arguments.get(argument))
-        for key, argument in (
-            ("recompute_granularity", "--recompute-granularity"),
-            ("recompute_method", "--recompute-method"),
-            ("recompute_num_layers", "--recompute-num-layers"),
-        )
-    }
-    return Config.model_validate(
-        {
-            "model": model,
-            "recompute": recompute,
-            "parallel": {
-                "tensor_model_parallel_size": tp,
-                "pipeline_model_parallel_size": pp,
-                "data_parallel_size": GPUS // (tp * pp),
-            },
-            "optimizer": {"use_distributed_optimizer": "--use-distributed-optimizer" in arguments},
-            "data": {
-                "seq_length": number["--seq-length"],
-                "micro_batch_size": number["--micro-batch-size"],
-                "global_batch_size": number["--global-batch-size"],
-            },
-        }
-    )
-
-
-def is_unfused(arguments: dict[str, str]) -> bool:
-    return arguments["--transformer-impl"] == "local" or arguments.get("--attention-backend") == "unfused"
+    """Return what the Megatron-LM arguments mean on the CI's machine."""
+    given = read_arguments(json.dumps(arguments), "ci_memory.json")
+    given.world_size = GPUS
+    return load_arguments(given, "megatron", enforce=False).config
 
 
 def local_scratch(config: Config) -> int:
