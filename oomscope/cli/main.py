@@ -24,6 +24,8 @@ ERROR_SCHEMA_VERSION = 1
 
 COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
+    "advise": "oomscope.cli.advise:advise",
+    "sweep": "oomscope.cli.sweep:sweep",
     "bisect": "oomscope.cli.bisect:bisect",
     "explain": "oomscope.cli.explain:explain",
     "diff": "oomscope.cli.diff:diff_command",
@@ -63,6 +65,8 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
 
     \b
     oomscope probe --preset llama3-8b --limit 80GiB   measure one configuration
+    oomscope advise train.yaml --limit 80GiB          find changes that fit
+    oomscope sweep train.yaml recompute=none,full     probe a grid
     oomscope bisect v1.2..main --config train.yaml    find the commit at fault
     oomscope bisect good.yaml..bad.yaml               find the keys at fault
     oomscope diff before.pickle after.pickle          say what grew, line by line

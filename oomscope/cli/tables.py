@@ -176,7 +176,7 @@ def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[
 def _write_table(path: Path, table: pd.DataFrame) -> None:
     """Write one table; an index with a name is its first column."""
     texts = table.select_dtypes(["string", "category"])
-    harmless = {name: column.map(harmless_cell, na_action="ignore") for name, column in texts.items()}
+    harmless = {str(name): column.map(harmless_cell, na_action="ignore") for name, column in texts.items()}
     with path.open("w", encoding="utf-8", newline="") as file:
         table.assign(**harmless).to_csv(file, index=table.index.name is not None, lineterminator="\n")
         file.flush()

@@ -77,6 +77,7 @@ def analyse(
         host_bytes=measurement.host_bytes,
         pinned_bytes=measurement.pinned_bytes,
         flops=flops,
+        cost=cost_of(job),
         step_time_s=step_time_s,
         tflops_per_s=flops["model"] / step_time_s / 1e12 if step_time_s and "model" in flops else None,
         num_alloc_retries=stats.num_alloc_retries,
@@ -220,3 +221,14 @@ def _survived(measurement: Measurement, out_of_memory: FailedAllocation | Refuse
         return ()
     times = "once" if failed == 1 else f"{failed} times"
     return (f"an allocation failed {times} and the target went on",)
+
+
+def cost_of(job: ProbeJob) -> dict[str, float]:
+    """Return what a step of the bundled transformer is estimated to take; nothing where that is not known."""
+    if not isinstance(job.target, BundledTarget):
+        return {}
+    from oomscope.config.schema import Config
+    from oomscope.probe.rates import estimated_cost
+
+    cost = estimated_cost(Config.model_validate(job.target.config), rank=job.rank)
+    return {} if cost is None else cost.to_json()

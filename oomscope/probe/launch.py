@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.probe import rooms
 from oomscope.probe.card import check_environment
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
@@ -37,12 +39,17 @@ _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
 
 
+class StoppedError(Exception):
+    """Somebody ended the probe before it had a result; not an answer about the target."""
+
+
 def run(
     job: ProbeJob,
     progress: OnProgress | None = None,
     *,
     log_path: str | os.PathLike[str] | None = None,
     worker: Sequence[str] = WORKER,
+    stop: threading.Event | None = None,
 ) -> ProbeResult:
     """Measure ``job`` in a process of its own and return what came of it.
 
@@ -51,11 +58,13 @@ def run(
         progress: called for each step forward, in the caller's thread.
         log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
         worker: the command that is given the job's file, the result's file and the number of the progress pipe.
+        stop: once it is set, from another thread, the probe is ended.
 
     Never raises for what the target does. An interrupt of the caller, SIGTERM and SIGHUP pass through (the signals as
     ``SystemExit``) once every process that was started is gone.
 
     Raises:
+        StoppedError: ``stop`` was set.
         ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
@@ -63,7 +72,7 @@ def run(
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"
-        exit_ = _run_worker(job, room, log, worker, progress or _ignore)
+        exit_ = _run_worker(job, room, log, worker, progress or _ignore, stop=stop)
         written = _read_result(room / "result.json")
         result = written if written is not None else _failed(job, exit_, _tail(log))
         if written is not None and exit_.unclean:
@@ -73,10 +82,10 @@ def run(
 
 @contextlib.contextmanager
 def _room(job: ProbeJob) -> Iterator[Path]:
-    """Yield a temporary directory that holds the job, and is gone afterwards."""
+    """Yield a temporary directory that holds the job, and is gone afterwards, or when the next probe begins."""
     with contextlib.ExitStack() as stack:
         try:
-            room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oomscope-probe-")))
+            room = stack.enter_context(rooms.room(Path(tempfile.gettempdir()), "oomscope-probe"))
             (room / "job.json").write_text(json.dumps(_absolute(job).to_json()))
         except OSError as error:
             raise MachineUnfitError(
@@ -123,7 +132,15 @@ class _Exit:
         return f"the probe's process was ended by {name}{during}"
 
 
-def _run_worker(job: ProbeJob, room: Path, log: Path, worker: Sequence[str], progress: OnProgress) -> _Exit:
+def _run_worker(
+    job: ProbeJob,
+    room: Path,
+    log: Path,
+    worker: Sequence[str],
+    progress: OnProgress,
+    *,
+    stop: threading.Event | None,
+) -> _Exit:
     deadline = time.monotonic() + job.timeout_s
     kills_before = kernel_oom_kills()
     reader, writer = os.pipe()
@@ -134,7 +151,7 @@ def _run_worker(job: ProbeJob, room: Path, log: Path, worker: Sequence[str], pro
             os.close(writer)
         stage, timed_out = "", False
         try:
-            for step in _follow(lines, process, deadline):
+            for step in _follow(lines, process, deadline, stop):
                 stage = step.stage
                 progress(step)
             timed_out = not await_end(process, deadline)
@@ -165,7 +182,9 @@ def _start(job: ProbeJob, room: Path, log: Path, command: list[str], writer: int
         )
 
 
-def _follow(pipe: io.RawIOBase, process: subprocess.Popen[bytes], deadline: float) -> Iterator[Progress]:
+def _follow(
+    pipe: io.RawIOBase, process: subprocess.Popen[bytes], deadline: float, stop: threading.Event | None
+) -> Iterator[Progress]:
     """Yield what the worker reports until it ends, closes the pipe or runs out of time.
 
     A child of the target may hold the pipe open for longer than the worker lives, hence the look at the process.
@@ -174,6 +193,8 @@ def _follow(pipe: io.RawIOBase, process: subprocess.Popen[bytes], deadline: floa
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
+            if stop is not None and stop.is_set():
+                raise StoppedError
             if not selector.select(min(left, _LOOK_S)):
                 if await_end(process, 0.0):
                     return

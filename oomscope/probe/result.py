@@ -164,6 +164,9 @@ class ProbeResult:
     """Peak pinned host bytes."""
     flops: dict[str, int] = field(default_factory=dict)
     """``model`` and ``recompute`` floating-point operations of an iteration on this rank."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """Estimated seconds of an iteration of this rank by part, and the bytes that leave the card
+    (``oomscope.model.cost.StepCost``); empty for a harness, in fp32 and for a card whose speed is not known."""
     step_time_s: float | None = None
     tflops_per_s: float | None = None
     num_alloc_retries: int | None = None
@@ -194,10 +197,10 @@ class ProbeResult:
     def from_json(cls, document: dict[str, Any]) -> ProbeResult:
         """Read back what :meth:`to_json` wrote."""
         fields = dict(document)
+        fields.pop("margin_bytes", None)  # follows from the others
         for name in ("peak", "demand_peak"):
             if fields.get(name):
                 fields[name] = Peak.from_json(fields[name])
-        fields.pop("margin_bytes", None)  # follows from the others
         if fields.get("reserved_peak"):
             fields["reserved_peak"] = ReservedPeak(**fields["reserved_peak"])
         if fields.get("oom"):

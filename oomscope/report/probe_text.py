@@ -76,6 +76,8 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
     flops = words.flops_text(result)
     if flops:
         yield "Work", flops
+    if cost := words.cost_text(result):
+        yield "Cost", cost
     if result.timeline:
         yield "Timeline", Sparkline(result.timeline, "cyan")
     if result.truncated:

@@ -148,6 +148,36 @@ def flops_text(result: ProbeResult) -> str | None:
     return text
 
 
+def cost_text(result: ProbeResult) -> str | None:
+    """Return the estimate of a step, what of it recomputation and offloading are, and what leaves the card."""
+    cost = result.cost
+    if not cost:
+        return None
+    text = f"about {format_seconds(cost['seconds'])} a step (estimated)"
+    named = (
+        ("recompute_s", "recomputed"),
+        ("activation_offload_s", "waiting for offloaded activations"),
+        ("optimizer_offload_s", "in the host's optimizer"),
+        ("collectives_s", "in collectives"),
+        ("bubble_s", "waiting for other stages"),
+    )
+    parts = [f"{format_seconds(cost[key])} {name}" for key, name in named if cost[key] > 0]
+    text += f", of which {', '.join(parts)}" if parts else ""
+    sent = (("network_bytes", "to other ranks"), ("pcie_bytes", "to the host and back"))
+    moved = [f"{format_size(int(cost[key]))} {name}" for key, name in sent if cost[key]]
+    return f"{text}; {', '.join(moved)}" if moved else text
+
+
+def format_seconds(seconds: float) -> str:
+    """Return ``1.23 s`` or ``45.6 ms``."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def slowdown_text(share: float | None) -> str:
+    """Return ``+3.2 %``; a dash where it is not known."""
+    return "-" if share is None else f"{100 * share:+.1f} %"
+
+
 def format_flops(flops: int) -> str:
     """Return ``1.23 PFLOP``."""
     amount = float(flops)

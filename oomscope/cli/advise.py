@@ -1,0 +1,81 @@
+"""``oomscope advise``: the cheapest changes under which a configuration fits its card, each of them probed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oomscope.cli.options import json_option, measurement_options, settings_overrides
+from oomscope.cli.output import print_json, print_report, remark
+from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.variants import kept_probe, load_with
+from oomscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from oomscope.probe.advise import Advice
+
+
+@click.command(short_help="Find the cheapest changes under which it fits.")
+@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file.")
+@click.option(
+    "--enough",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Stop trying when N changes were found that fit.",
+)
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
+@click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
+@measurement_options
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+def advise(
+    *,
+    words: tuple[str, ...],
+    preset: str | None,
+    enough: int,
+    jobs: int,
+    fresh: bool,
+    quiet: bool,
+    as_json: bool,
+    **settings: Any,
+) -> ExitCode:
+    """Try changes in the order in which Megatron's guides advise them, and print those that fit, cheapest first.
+
+    One rank of every pipeline stage is probed, unless --rank says otherwise. What the rules refuse is not proposed.
+
+    \b
+    oomscope advise cfg.yaml --limit 80GiB
+    oomscope advise --preset llama3-8b --gpu a100-40gb --jobs 4
+    """
+    if settings["world_size"] is not None:
+        raise UsageError("--world-size without a harness", remedy="set the parallel sizes of the configuration")
+    from oomscope.probe import advise as adviser
+
+    source = config_source(words, preset, settings_overrides(settings))
+    load = load_with(source)
+    load(())  # what is wrong with the configuration itself is said before anything is measured
+
+    def announce(name: str, variant: Any) -> None:
+        if not quiet:
+            from oomscope.report.advise_text import tried_text
+
+            remark(tried_text(name, variant))
+
+    advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=enough, announce=announce)
+    if as_json:
+        print_json(advice.to_json())
+    else:
+        from oomscope.report.advise_text import advice_report
+
+        print_report(advice_report(advice, title=source.title))
+    return _exit_code(advice)
+
+
+def _exit_code(advice: Advice) -> ExitCode:
+    if advice.solved:
+        return ExitCode.OK
+    return ExitCode.OOM if advice.now.outcome == "oom" else ExitCode.TARGET_FAILED

@@ -1,0 +1,307 @@
+"""An estimate of what a step takes, part by part: what a saving of memory costs in time, before anybody runs it.
+
+Time is work over speed: matrix products over FLOP/s, element-wise kernels over memory bandwidth, collectives and
+copies over their links, with a share of each peak that is assumed (``cost.*``). What the parts cost relative to each
+other is sounder than their sum, which leaves out launch latencies, stragglers and the data loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+from oomscope.config.schema import Config
+from oomscope.model.flops import (
+    StageLayer,
+    head_flops,
+    layer_flops,
+    layers_of_stage,
+    recomputed_layer_flops,
+    tokens_of,
+)
+from oomscope.model.ledger import expert_parameters, layer_ledger, stage_parameters
+from oomscope.model.mesh import Axis, group_of, rank_coordinates
+from oomscope.model.offload import SMALLEST_OFFLOADED
+from oomscope.model.traffic import Collectives, element_bytes, layer_collectives, layer_traffic
+
+_HOST_ADAM_BYTES = 28
+"""What Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32 a parameter."""
+_FP32 = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What is reached of a machine: FLOP/s, and bytes a second in one direction."""
+
+    matmul: float
+    memory: float
+    nvlink: float
+    """Between cards of a node; that of PCI Express where there is no NVLink."""
+    network: float
+    pcie: float
+    host_memory: float
+    """Of a whole node, for all its ranks together."""
+    gpus_per_node: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """Seconds of one iteration on one rank, by what they are spent on, and the bytes that leave the card."""
+
+    matmul_s: float = 0.0
+    """Matrix products of forward and backward."""
+    elementwise_s: float = 0.0
+    """Norms, non-linearities, residual additions, unfused attention."""
+    collectives_s: float = 0.0
+    """Tensor-, context- and expert-parallel communication, which the next kernel waits for."""
+    recompute_s: float = 0.0
+    """What recomputation runs again of these three."""
+    activation_offload_s: float = 0.0
+    """What copies of activations take beyond the computation that they run beside."""
+    bubble_s: float = 0.0
+    """Waiting for other pipeline stages: (p - 1)/(v·m) of the above (Narayanan et al. 2021)."""
+    data_parallel_s: float = 0.0
+    """Reducing gradients and gathering parameters, less what overlap hides."""
+    optimizer_offload_s: float = 0.0
+    """Copies to and from the host's optimizer, and its update."""
+    recompute_flops: int = 0
+    network_bytes: int = 0
+    """Sent to other ranks, in the node and beyond."""
+    pcie_bytes: int = 0
+    """Copied to the host and back."""
+
+    @property
+    def seconds(self) -> float:
+        """The whole iteration."""
+        return float(sum(getattr(self, field.name) for field in fields(self) if field.name.endswith("_s")))
+
+    def without_savings_s(self) -> float:
+        """Return the seconds of the same iteration without recomputation and offloading."""
+        spent = self.seconds - self.activation_offload_s - self.optimizer_offload_s - self.recompute_s
+        in_pipeline = self.matmul_s + self.elementwise_s + self.collectives_s
+        saved = self.recompute_s + self.activation_offload_s
+        return spent - (self.bubble_s * saved / (in_pipeline + saved) if self.bubble_s else 0.0)
+
+    @property
+    def slowdown(self) -> float:
+        """What recomputation and offloading add, as a share of the iteration without them."""
+        plain = self.without_savings_s()
+        return self.seconds / plain - 1 if plain > 0 else 0.0
+
+    def to_json(self) -> dict[str, float]:
+        """Return all parts, ``seconds`` and ``slowdown``."""
+        return {**asdict(self), "seconds": self.seconds, "slowdown": self.slowdown}
+
+
+def step_cost(config: Config, *, rank: int, rates: Rates) -> StepCost:
+    """Return the estimate for ``rank``.
+
+    Raises:
+        UsageError: the world has no such rank.
+        ConfigError: the layers cannot be shared out.
+    """
+    return _Estimate(config, rank, rates).cost()
+
+
+@dataclass
+class _Passes:
+    """Seconds of one microbatch, and bytes that it sends."""
+
+    matmul: float = 0.0
+    elementwise: float = 0.0
+    collectives: float = 0.0
+    recompute: float = 0.0
+    recompute_flops: int = 0
+    network_bytes: int = 0
+
+    @property
+    def forward(self) -> float:
+        """A third of the whole: backward does twice the work."""
+        return (self.matmul + self.elementwise + self.collectives) / 3
+
+    @property
+    def backward(self) -> float:
+        return 2 * self.forward + self.recompute
+
+
+class _Estimate:
+    """The estimate of one rank."""
+
+    def __init__(self, config: Config, rank: int, rates: Rates) -> None:
+        self._config = config
+        self._rank = rank
+        self._rates = rates
+        self._stage = rank_coordinates(config, rank).pp
+        self._layers = list(layers_of_stage(config, self._stage))
+
+    def cost(self) -> StepCost:
+        config, passes, times = self._config, self._microbatch(), self._config.num_microbatches
+        offloaded = offloaded_bytes(config, [layer.number for layer in self._layers])
+        copy = offloaded / self._rates.pcie
+        exposed = max(0.0, copy - passes.forward) + max(0.0, copy - passes.backward)
+        work = times * (passes.forward + passes.backward + exposed)
+        stages = config.parallel.pipeline_model_parallel_size
+        reduced = self._data_parallel(passes)
+        host_parameters = self._host_parameters()
+        return StepCost(
+            matmul_s=times * passes.matmul,
+            elementwise_s=times * passes.elementwise,
+            collectives_s=times * passes.collectives,
+            recompute_s=times * passes.recompute,
+            activation_offload_s=times * exposed,
+            bubble_s=work * (stages - 1) / (config.model_chunks * times),
+            data_parallel_s=reduced[0],
+            optimizer_offload_s=self._optimizer_offload(host_parameters),
+            recompute_flops=times * passes.recompute_flops,
+            network_bytes=times * (passes.network_bytes + self._pipeline_bytes()) + reduced[1],
+            pcie_bytes=times * 2 * offloaded + 2 * _FP32 * host_parameters,
+        )
+
+    # One microbatch -------------------------------------------------------------------------------------------
+
+    def _microbatch(self) -> _Passes:
+        passes = _Passes()
+        for layer in self._layers:
+            self._add(passes, layer)
+        if self._stage == self._config.parallel.pipeline_model_parallel_size - 1:
+            vocabulary = self._config.padded_vocab_size // self._config.parallel.tensor_model_parallel_size
+            passes.matmul += 3 * head_flops(self._config) / self._rates.matmul
+            # logits written, copied to fp32, maximum and sum taken, exponentiated in place; the gradient cast back
+            moved = tokens_of(self._config) * vocabulary * (3 * element_bytes(self._config) + 6 * _FP32)
+            passes.elementwise += moved / self._rates.memory
+        return passes
+
+    def _add(self, passes: _Passes, layer: StageLayer) -> None:
+        config, rates = self._config, self._rates
+        flops, moved = layer_flops(config, layer.number).total, layer_traffic(config, layer.number).total
+        sent = layer_collectives(config, layer.number)
+        passes.matmul += 3 * flops / rates.matmul
+        passes.elementwise += 3 * moved / rates.memory
+        passes.collectives += 2 * self._communication(sent) + self._gathered_again(sent)
+        passes.network_bytes += 2 * sum((sent.tp, sent.cp, sent.ep))
+        if layer.recomputed:
+            again = (flops, moved, sent)
+        else:
+            again = (
+                recomputed_layer_flops(config, layer.number),
+                recomputed_traffic(config, layer.number),
+                _recomputed_collectives(config, sent, layer.number),
+            )
+        passes.recompute += again[0] / rates.matmul + again[1] / rates.memory + self._communication(again[2])
+        passes.recompute_flops += again[0]
+        passes.network_bytes += sum((again[2].tp, again[2].cp, again[2].ep))
+
+    def _communication(self, sent: Collectives) -> float:
+        return sent.tp / self._link("tp") + sent.cp / self._link("cp") + sent.ep / self._link("ep")
+
+    def _gathered_again(self, sent: Collectives) -> float:
+        """Return what sequence parallelism gathers again in backward, the shards alone being kept."""
+        if not self._config.parallel.sequence_parallel:
+            return 0.0
+        return sent.tp / 2 / self._link("tp")
+
+    def _pipeline_bytes(self) -> int:
+        """Return what goes to neighbouring stages: a hidden state forward and its gradient back, for each chunk."""
+        config = self._config
+        if config.parallel.pipeline_model_parallel_size == 1:
+            return 0
+        shards = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
+        hidden = element_bytes(config) * tokens_of(config) * config.model.hidden_size // shards
+        return 2 * hidden * config.model_chunks
+
+    # One step -------------------------------------------------------------------------------------------------
+
+    def _data_parallel(self, passes: _Passes) -> tuple[float, int]:
+        """Return exposed seconds and bytes of reducing gradients and of gathering or keeping parameters."""
+        config = self._config
+        gradient = _FP32 if config.precision.grad_reduce_in_fp32 else element_bytes(config)
+        experts = sum(expert_parameters(config) for layer in self._layers if config.is_moe_layer(layer.number))
+        reduce_s = gather_s = 0.0
+        sent = 0
+        for parameters, axis in ((self._parameters() - experts, "dp_cp"), (experts, "expert_dp")):
+            ranks = len(group_of(config, self._rank, axis))  # type: ignore[arg-type]
+            link = self._link(axis)  # type: ignore[arg-type]
+            share = parameters * (ranks - 1) // ranks
+            again = element_bytes(config) if config.optimizer.use_distributed_optimizer else gradient
+            reduce_s += share * gradient / link
+            gather_s += share * again / link
+            sent += share * (gradient + again)
+        if config.optimizer.overlap_grad_reduce:
+            reduce_s = max(0.0, reduce_s - passes.backward)
+        if config.optimizer.overlap_param_gather:
+            gather_s = max(0.0, gather_s - passes.forward)
+        return reduce_s + gather_s, sent
+
+    def _parameters(self) -> int:
+        stages = self._config.parallel.pipeline_model_parallel_size
+        return stage_parameters(
+            self._config,
+            len(self._layers),
+            pre_process=self._stage == 0,
+            post_process=self._stage == stages - 1,
+            first=self._layers[0].number if self._layers else 0,
+        )
+
+    def _host_parameters(self) -> int:
+        """Return how many parameters of this rank the host updates."""
+        optimizer = self._config.optimizer
+        if not optimizer.optimizer_cpu_offload:
+            return 0
+        shards = len(group_of(self._config, self._rank, "dp_cp")) if optimizer.use_distributed_optimizer else 1
+        return round(optimizer.optimizer_offload_fraction * self._parameters() / shards)
+
+    def _optimizer_offload(self, parameters: int) -> float:
+        """Return the seconds of the host's part of the step: one after the other, or the longest of them."""
+        copy = _FP32 * parameters / self._rates.pcie
+        neighbours = min(self._rates.gpus_per_node, self._config.parallel.world_size)
+        update = _HOST_ADAM_BYTES * parameters * neighbours / self._rates.host_memory
+        if self._config.optimizer.overlap_cpu_optimizer_d2h_h2d:
+            return max(copy, update)
+        return copy + update + copy
+
+    def _link(self, axis: Axis) -> float:
+        """Return the bandwidth along ``axis``: NVLink where the group stays inside a node."""
+        nodes = {rank // self._rates.gpus_per_node for rank in group_of(self._config, self._rank, axis)}
+        return self._rates.nvlink if len(nodes) == 1 else self._rates.network
+
+
+def recomputed_traffic(config: Config, layer: int) -> int:
+    """Return the element-wise bytes that selective recomputation moves again in ``layer``."""
+    traffic, modules, moe = layer_traffic(config, layer), config.recompute_modules, config.is_moe_layer(layer)
+    fused = config.model.transformer_impl == "transformer_engine"
+    again = 0
+    if "core_attn" in modules:
+        again += traffic.core_attention
+    if ("moe" if moe else "mlp") in modules:
+        again += traffic.activation + (traffic.norms // 2 if fused and not moe else 0)
+    elif moe and "moe_act" in modules:
+        again += traffic.activation
+    if "layernorm" in modules and (moe or not fused):
+        again += traffic.norms // 2 if fused else traffic.norms
+    return again
+
+
+def _recomputed_collectives(config: Config, sent: Collectives, layer: int) -> Collectives:
+    """Return what selective recomputation sends again: an ordinary checkpoint replays its region's collectives."""
+    modules = config.recompute_modules
+    whole_mlp = ("moe" if config.is_moe_layer(layer) else "mlp") in modules
+    return Collectives(
+        attention_tp=0,
+        mlp_tp=sent.mlp_tp if whole_mlp else 0,
+        cp=sent.cp if "core_attn" in modules else 0,
+        ep=sent.ep if whole_mlp else 0,
+    )
+
+
+def offloaded_bytes(config: Config, layers: Sequence[int]) -> int:
+    """Return the bytes of activations of one microbatch that go to the host, of the ``layers`` of a stage."""
+    offload = config.offload
+    if not (offload.cpu_offloading and offload.cpu_offloading_activations):
+        return 0
+    large = SMALLEST_OFFLOADED * element_bytes(config)
+    return sum(
+        size
+        for layer in layers[: offload.cpu_offloading_num_layers]
+        for size in layer_ledger(config, layer).values()
+        if size >= large
+    )

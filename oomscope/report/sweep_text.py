@@ -1,0 +1,65 @@
+"""A sweep for the terminal: one row a combination, with a bar of what is live at its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.probe.sweep import Axis, Sweep
+from oomscope.probe.variants import Variant
+from oomscope.report import words
+from oomscope.report.advise_text import variant_text
+from oomscope.report.layout import bar, section, table
+
+_STYLES = {"fits": "green", "oom": "red", "error": "yellow", "refused": "dim", "interrupted": "dim"}
+
+
+def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
+    """Return the whole report."""
+    outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
+    told = [words.count(len(outcomes), "combination")]
+    told += [f"{outcomes.count(kind)} {kind}" for kind in _STYLES if outcomes.count(kind)]
+    parts: list[RenderableType] = [Text(" · ".join(part for part in (title, *told) if part), style="dim")]
+    parts.append(grid_table(sweep))
+    reasons = reason_table(sweep)
+    if reasons.row_count:
+        parts.append(section("Not measured, and why", reasons))
+    parts.append(Text("\nTimes are estimates over the quickest row, see docs/cost.md.", style="dim"))
+    return Group(*parts)
+
+
+def grid_table(sweep: Sweep) -> Table:
+    """Return all combinations in their order."""
+    names = [axis.name.rpartition(".")[2] for axis in sweep.axes]
+    rows = table(*names, "Outcome", ">Live", ">Reserved", ">Margin", ">Host", ">Time", "?")
+    most = max((row.variant.live_bytes or 0 for row in sweep.rows), default=0)
+    for row in sweep.rows:
+        variant = row.variant
+        outcome = variant.verdict if variant.outcome == "oom" and variant.verdict else variant.outcome
+        sizes = (variant.live_bytes, variant.reserved_bytes, variant.margin_bytes, variant.host_bytes or None)
+        rows.add_row(
+            *row.values,
+            Text(outcome, style=_STYLES[variant.outcome]),
+            *(words.known_size(size) for size in sizes),
+            words.slowdown_text(row.slowdown),
+            bar(variant.live_bytes or 0, most),
+        )
+    return rows
+
+
+def reason_table(sweep: Sweep) -> Table:
+    """Return the rows without a measurement, with what stood against it."""
+    rows = table(*(axis.name.rpartition(".")[2] for axis in sweep.axes), "Reason")
+    for row in sweep.rows:
+        if row.variant.outcome in {"refused", "error"}:
+            rows.add_row(*row.values, row.variant.message)
+    return rows
+
+
+def row_text(axes: Sequence[Axis], values: Sequence[str], variant: Variant) -> str:
+    """Return the line of progress for one combination."""
+    named = ", ".join(f"{axis.name}={value}" for axis, value in zip(axes, values, strict=True))
+    return f"{named}: {variant_text(variant)}"

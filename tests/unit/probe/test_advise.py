@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from oomscope.config.load import LoadedConfig, load_preset
+from oomscope.errors import ConfigError
+from oomscope.probe.advise import Advice, advise
+from oomscope.probe.job import ProbeJob
+from oomscope.probe.remedies import remedies
+from oomscope.probe.result import ProbeResult
+from tests.unit.probe.played import measured
+
+FAMILIES = ("allocator", "selective recompute", "offload", "full recompute", "parallelism")
+
+
+class Played:
+    """Remembers what was probed."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ProbeJob] = []
+
+    def __call__(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        self.jobs.append(job)
+        return measured(job)
+
+
+def advice_for(*own: str, enough: int = 3, probe: Played | None = None) -> Advice:
+    def load(overrides) -> LoadedConfig:
+        return load_preset("gpt-tiny", ("device.non_torch_bytes=0", *own, *overrides))
+
+    return advise(load, probe=probe or Played(), enough=enough)
+
+
+def test_what_fits_needs_no_advice() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=2GiB", probe=probe)
+    assert advice.now.fits
+    assert advice.solved
+    assert (advice.fitting, advice.insufficient, len(probe.jobs)) == ((), (), 1)
+
+
+def test_fragmentation_is_first_met_by_expandable_segments() -> None:
+    advice = advice_for("data.micro_batch_size=1", "device.limit=850MiB", enough=1)
+    assert advice.now.verdict == "fragmentation"
+    (proposal,) = advice.fitting
+    assert proposal.families == ("allocator",)
+    assert proposal.variant.overrides == ("allocator.conf=expandable_segments:True",)
+    assert advice.probes == 2
+
+
+def test_proposals_are_sorted_by_cost_and_each_was_probed() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=1200MiB", enough=20, probe=probe)
+    assert not advice.now.fits
+    costs = [proposal.slowdown for proposal in advice.fitting]
+    assert costs == sorted(costs)
+    assert len(advice.fitting) >= 2
+    assert len(probe.jobs) == advice.probes == 1 + len(advice.fitting) + len(advice.insufficient)
+    for proposal in advice.fitting:
+        assert proposal.variant.fits
+        assert proposal.saved_bytes >= 0
+
+
+def test_enough_is_enough() -> None:
+    assert len(advice_for("device.limit=1200MiB", enough=1).fitting) == 1
+
+
+def test_changes_are_laid_together_where_none_suffices_alone() -> None:
+    advice = advice_for("data.micro_batch_size=1", "parallel.data_parallel_size=3", "device.limit=200MiB")
+    assert advice.fitting
+    assert all(len(proposal.names) > 1 for proposal in advice.fitting)
+    assert min(len(proposal.names) for proposal in advice.fitting) == 3  # allocator, full, distributed optimizer
+    single = [proposal for proposal in advice.insufficient if len(proposal.names) == 1]
+    assert not any(proposal.variant.fits for proposal in single)
+
+
+def test_nothing_fits_a_card_that_is_too_small() -> None:
+    advice = advice_for("device.limit=100MiB")
+    assert not advice.solved
+    assert advice.fitting == ()
+    assert advice.insufficient
+
+
+def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=100MiB", probe=probe)
+    assert advice.refused
+    names = {proposal.names for proposal in (*advice.fitting, *advice.insufficient)}
+    assert not names & {(row.name,) for row in advice.refused}
+    assert all(row.reason for row in advice.refused)
+
+
+def test_a_wrong_configuration_is_not_advised_on() -> None:
+    with pytest.raises(ConfigError):
+        advice_for("recompute.recompute_granularity=full")
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "llama3-8b", "llama3-70b", "qwen3-30b-a3b-shaped"])
+def test_changes_come_in_the_documents_order_and_are_loadable_overrides(preset: str) -> None:
+    config = load_preset(preset).config
+    changes = list(remedies(config))
+    places = [FAMILIES.index(change.family) for change in changes]
+    assert places == sorted(places)
+    assert set(places) == set(range(5))
+    for change in changes:
+        changed = load_preset(preset, change.overrides, enforce=False).config
+        assert changed != config, change.name
+        batch = changed.num_microbatches * changed.data.micro_batch_size * changed.parallel.data_parallel_size
+        assert batch == config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
+        assert changed.parallel.world_size == config.parallel.world_size
