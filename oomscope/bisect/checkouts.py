@@ -11,8 +11,8 @@ from pathlib import Path
 
 from oomscope.bisect.commits import Commit, Repository
 from oomscope.bisect.git import Git
-from oomscope.bisect.rooms import remove_tree
 from oomscope.errors import GitError
+from oomscope.probe.rooms import remove_tree
 
 _GITLINK_MODE = "160000"
 

@@ -13,10 +13,10 @@ from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
-from oomscope.bisect.rooms import room
 from oomscope.bisect.search import Found
 from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.rooms import room
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

@@ -209,7 +209,7 @@ class Repository:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
         wanted = "".join(f"{commit.hash}:{path}\n" for commit in commits)
         git = Git(self.common, (self.common, *_spellings(self.path)))
-        answer = git.output("cat-file", "--batch-check=%(objectname)", stdin=wanted.encode())
+        answer = git.output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(wanted))
         lines = answer.decode(errors="replace").splitlines()
         return ["" if line.endswith(" missing") else line for line in lines]
 

@@ -71,6 +71,7 @@ def test_files_as_they_stood(repo: Repo) -> None:
     assert first == second != third
     base = repository.resolve("HEAD~4")
     assert repository.objects_at([base], "src/file.txt") == [""]
+    assert repository.objects_at([base], os.fsdecode(b"\xff.yaml")) == [""]
     assert repository.read_file(base, "src/file.txt") is None
     assert repository.read_file(base, "docs") is None, "a directory is no file"
 

@@ -23,30 +23,32 @@ _LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def room(directory: Path, prefix: str) -> Iterator[Path]:
-    """Make an empty directory in ``directory``, yield it, and remove it with all that it holds.
+    """Make an empty directory in ``directory``, for this user alone, yield it, and remove it with all that it holds.
 
-    Rooms of dead owners in ``directory`` are removed first. Within the block SIGTERM and SIGHUP end the program by
-    ``SystemExit`` (in the main thread), so that they pass through here as Ctrl-C does.
+    Rooms of dead owners in ``directory`` with the same ``prefix`` are removed first. Within the block SIGTERM and
+    SIGHUP end the program by ``SystemExit`` (in the main thread), so that they pass through here as Ctrl-C does.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    sweep(directory)
+    sweep(directory, prefix)
     path = directory / f"{prefix}-{os.getpid()}-{secrets.token_hex(4)}"
     lock = path.with_name(path.name + _LOCK_SUFFIX)
     with _locked(lock), signals_as_exits():
         try:
-            path.mkdir()
+            path.mkdir(mode=stat.S_IRWXU)
             yield path
         finally:
             remove_tree(path)
             lock.unlink(missing_ok=True)
 
 
-def sweep(directory: Path) -> list[Path]:
-    """Remove the rooms in ``directory`` whose owners are dead and return their paths."""
+def sweep(directory: Path, prefix: str) -> list[Path]:
+    """Remove this user's rooms of ``prefix`` in ``directory`` whose owners are dead, and return their paths."""
     swept = []
-    for lock in sorted(directory.glob(f"*{_LOCK_SUFFIX}")):
+    for lock in sorted(directory.glob(f"{prefix}-*{_LOCK_SUFFIX}")):
         with contextlib.suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_same(file.fileno(), lock) or os.fstat(file.fileno()).st_uid != os.getuid():
+                continue  # another sweep came first, and the name may be a living owner's by now
             path = lock.with_name(lock.name.removesuffix(_LOCK_SUFFIX))
             remove_tree(path)
             lock.unlink(missing_ok=True)

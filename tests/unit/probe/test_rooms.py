@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -10,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.rooms import remove_tree, room, sweep
+from oomscope.probe.rooms import remove_tree, room, sweep
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from oomscope.bisect.rooms import room
+from oomscope.probe.rooms import room
 with room(Path(sys.argv[1]), "search") as path:
     (path / "deep").mkdir()
     (path / "deep" / "file").touch()
@@ -62,7 +64,7 @@ def test_a_room_is_gone_after_a_signal(tmp_path: Path, number: int) -> None:
 
 def test_the_room_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> None:
     owner, path = start_owner(tmp_path)
-    assert sweep(tmp_path) == [], "the owner lives"
+    assert sweep(tmp_path, "search") == [], "the owner lives"
     assert end(owner, signal.SIGKILL) == -signal.SIGKILL
     assert (path / "deep" / "file").exists()
     with room(tmp_path, "search") as mine:
@@ -111,3 +113,46 @@ def test_read_only_trees_go_and_links_are_not_followed(tmp_path: Path) -> None:
     assert not tree.exists()
     assert (outside / "precious").exists()
     remove_tree(tree)
+
+
+def test_only_rooms_of_the_same_kind_are_swept(tmp_path: Path) -> None:
+    for name in ("apt.lock", "search.lock", "other-1-ab.lock"):
+        (tmp_path / name).touch()
+    (tmp_path / "apt").mkdir()
+    with room(tmp_path, "search") as mine:
+        assert stat.S_IMODE(mine.stat().st_mode) == 0o700
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch, happens) -> None:
+    """Let ``happens`` come between the first opening of a lock file and its locking."""
+    take, todo = fcntl.flock, [happens]
+
+    def late(file, operation) -> None:
+        if todo:
+            todo.pop()()
+        take(file, operation)
+
+    monkeypatch.setattr("fcntl.flock", late)
+
+
+def test_a_sweep_that_comes_second_leaves_the_new_owner_alone(tmp_path: Path, monkeypatch) -> None:
+    lock, place = tmp_path / "search-1-ab.lock", tmp_path / "search-1-ab"
+    lock.touch()
+
+    def swept_by_another_and_taken_anew() -> None:
+        lock.unlink()
+        lock.touch()
+        place.mkdir()
+
+    before_the_lock_is_taken(monkeypatch, swept_by_another_and_taken_anew)
+    assert sweep(tmp_path, "search") == []
+    assert place.is_dir()
+    assert lock.exists()
+
+
+def test_an_owner_whose_lock_was_swept_makes_another(tmp_path: Path, monkeypatch) -> None:
+    before_the_lock_is_taken(monkeypatch, lambda: [lock.unlink() for lock in tmp_path.glob("*.lock")])
+    with room(tmp_path, "search") as path:
+        assert path.with_name(f"{path.name}.lock").exists()
+        assert sweep(tmp_path, "search") == []
