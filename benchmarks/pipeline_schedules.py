@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_leaves
 
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Silent
-from oomscope.model.pipeline import StageLinks, in_flight_microbatches, run_one_forward_one_backward
+from oomscope.model.pipeline import in_flight_microbatches, run_one_forward_one_backward
+from oomscope.model.stage_links import Action, StageLinks
 
 TOKENS, HIDDEN = 384, 64
 STAGES = 4
@@ -64,13 +65,13 @@ class LinearStage:
     def __init__(self, layer: torch.nn.Module) -> None:
         self.layer = layer
 
-    def forward(self, microbatch: int, received: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
         """Apply the layer to what was received."""
         hidden = received if received is not None else torch.zeros(TOKENS, HIDDEN)
         output: torch.Tensor = self.layer(hidden)
         return output
 
-    def backward(self, microbatch: int, output: Any, output_grad: torch.Tensor | None) -> None:
+    def backward(self, action: Action, output: Any, output_grad: torch.Tensor | None) -> None:
         """Differentiate the layer."""
         torch.autograd.backward(output, output_grad)
 

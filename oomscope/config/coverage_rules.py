@@ -24,16 +24,6 @@ def _expert_tp(config: Config) -> int:
 
 COVERAGE_RULES: tuple[Rule, ...] = (
     Rule(
-        id="N-vpp",
-        severity="not_modelled",
-        keys=("parallel.virtual_pipeline_model_parallel_size",),
-        applies=lambda config: (config.parallel.virtual_pipeline_model_parallel_size or 1) > 1,
-        summary="Interleaved pipelines: a rank holds one model chunk here.",
-        message="the interleaved schedule, with several model chunks a rank, is not there",
-        remedy="remove virtual_pipeline_model_parallel_size",
-        source=_MODEL_PARALLEL,
-    ),
-    Rule(
         id="N-cp",
         severity="not_modelled",
         keys=("parallel.context_parallel_size",),

@@ -87,18 +87,6 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         source=_DIVIDE,
     ),
     Rule(
-        id="P6",
-        keys=("parallel.pipeline_model_parallel_size", "model.num_layers"),
-        applies=lambda config: config.model.num_layers % config.parallel.pipeline_model_parallel_size != 0,
-        summary="num_layers is a multiple of pipeline_model_parallel_size.",
-        message=lambda config: (
-            f"{config.model.num_layers} layers cannot be split evenly over "
-            f"{config.parallel.pipeline_model_parallel_size} pipeline stages"
-        ),
-        remedy="let pipeline_model_parallel_size divide num_layers",
-        source="Megatron-Core transformer/transformer_block.py, get_num_layers_to_build",
-    ),
-    Rule(
         id="P7",
         keys=("data.seq_length", "parallel.tensor_model_parallel_size"),
         applies=lambda config: (

@@ -9,8 +9,10 @@ from typing import get_args
 
 from oomscope.config.coverage_rules import moe_modules
 from oomscope.config.fine_grained_rules import te_version
+from oomscope.config.layer_split import most_layers_of_chunk
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config, RecomputeModule
+from oomscope.errors import ConfigError
 
 _CORE = "Megatron-Core transformer/transformer_config.py"
 _ARGS = "Megatron-LM training/arguments.py"
@@ -20,8 +22,12 @@ _FORWARD = "Megatron-Core recompute.py, checkpointed_forward"
 _MODULES: tuple[str, ...] = get_args(RecomputeModule)
 
 
-def _layers_of_stage(config: Config) -> int:
-    return config.model.num_layers // config.parallel.pipeline_model_parallel_size
+def _layers_of_chunk(config: Config) -> int:
+    """Return the layers that recompute_num_layers counts at most; all of them where they cannot be shared out."""
+    try:
+        return most_layers_of_chunk(config)
+    except ConfigError:
+        return config.model.num_layers
 
 
 def _full(config: Config) -> bool:
@@ -309,14 +315,14 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         severity="warning",
         keys=("recompute.recompute_num_layers",),
         applies=lambda config: (
-            _full(config) and (config.recompute.recompute_num_layers or 0) > _layers_of_stage(config)
+            _full(config) and (config.recompute.recompute_num_layers or 0) > _layers_of_chunk(config)
         ),
-        summary="recompute_num_layers counts the layers of one pipeline stage.",
+        summary="recompute_num_layers counts the layers of one pipeline stage, or of one of its model chunks.",
         message=lambda config: (
             f"recompute_num_layers is {config.recompute.recompute_num_layers}, "
-            f"and a pipeline stage has {_layers_of_stage(config)} layers"
+            f"and a model chunk has {_layers_of_chunk(config)} layers"
         ),
-        remedy="set recompute_num_layers to at most the layers of a stage",
+        remedy="set recompute_num_layers to at most the layers of a stage, or of a model chunk",
         source=f"{_FORWARD} (no bound is checked upstream)",
     ),
     Rule(

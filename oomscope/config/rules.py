@@ -12,6 +12,7 @@ from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
 from oomscope.config.parallel_rules import PARALLEL_RULES
+from oomscope.config.pipeline_rules import PIPELINE_RULES
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.recompute_rules import RECOMPUTE_RULES
 from oomscope.config.rule import Finding, Rule
@@ -20,6 +21,7 @@ from oomscope.config.sharding_rules import SHARDING_RULES
 
 RULES: tuple[Rule, ...] = (
     *PARALLEL_RULES,
+    *PIPELINE_RULES,
     *MODEL_RULES,
     *OFFLOAD_RULES,
     *RECOMPUTE_RULES,

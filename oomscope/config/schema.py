@@ -620,6 +620,12 @@ class Config(Section):
         """Weight of the router's balancing loss; 0 where the configured balancing has none."""
         return self.model.moe_aux_loss_coeff if self.model.moe_router_load_balancing_type == "aux_loss" else 0.0
 
+    @property
+    def has_no_dense_layer(self) -> bool:
+        """Whether every layer has experts."""
+        pattern = self.model.moe_layer_freq
+        return self.model.num_moe_experts is not None and (0 not in pattern if isinstance(pattern, tuple) else pattern == 1)
+
     def is_moe_layer(self, layer: int) -> bool:
         """Whether ``layer``, counted over the whole model from 0, has experts (Megatron-Core ``moe_layer_freq``)."""
         if self.model.num_moe_experts is None:

@@ -235,14 +235,19 @@ class GradBuffer:
 
 
 def build_grad_buffers(
-    modules: Iterable[nn.Module], config: Config, state: ParallelState, observer: Observer
+    modules: Iterable[nn.Module],
+    config: Config,
+    state: ParallelState,
+    observer: Observer,
+    *,
+    is_first_chunk: bool = True,
 ) -> list[GradBuffer]:
-    """Make the buffers of a rank's ``modules`` and hook them into autograd.
+    """Make the buffers of ``modules``, a rank's model chunk, and hook them into autograd.
 
     One buffer for each parameter dtype and for experts apart (they are replicated over other ranks), parameters in
     reverse order of registration: the order in which backward makes their gradients. Buckets are smaller than the
-    buffer only on the first stage and with ``overlap_grad_reduce``: ``max(40e6, 1e6 * dp)`` elements (Megatron-Core
-    ``distributed_data_parallel.py``).
+    buffer only in the first chunk of the first stage and with ``overlap_grad_reduce``: ``max(40e6, 1e6 * dp)`` elements
+    (Megatron-Core ``distributed_data_parallel.py``; elsewhere their reduction would not overlap with the pipeline).
     """
     optimizer = config.optimizer
     params = [param for module in modules for param in module.parameters() if param.requires_grad]
@@ -250,7 +255,8 @@ def build_grad_buffers(
     for param in reversed(params):
         kinds.setdefault((param.dtype, is_expert(param)), []).append(param)
     overlap = optimizer.overlap_grad_reduce
-    bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if overlap and state.is_first_stage else None
+    is_bucketed = overlap and state.is_first_stage and is_first_chunk
+    bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
     buffers = []
     for (dtype, expert), members in kinds.items():
         replicas = state.expert_dp_size if expert else state.dp_cp_size

@@ -1,4 +1,4 @@
-"""A rank's training loop: its stage of the model, its gradient buffers, its optimizer, and a step of all three.
+"""A rank's training loop: its part of the model, its gradient buffers, its optimizer, and a step of all three.
 
 The loop does what Megatron-LM's ``train_step`` does, in its order: gradients zeroed, microbatches through 1F1B,
 gradients made complete, optimizer. It reports phases and the roles of tensors to an :class:`Observer` and knows
@@ -8,11 +8,13 @@ nothing else of measurement.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 import torch.distributed as dist
 from torch.autograd.graph import GradientEdge
 
+from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.context_parallel import context_parallel
@@ -20,10 +22,12 @@ from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.finalize_grads import finalize_grads
 from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers, is_shared_embedding
+from oomscope.model.interleaved import interleaved_schedule, run_interleaved
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.optimizer import MixedPrecisionOptimizer
-from oomscope.model.pipeline import StageLinks, run_one_forward_one_backward, stage_layers
+from oomscope.model.pipeline import run_one_forward_one_backward
+from oomscope.model.stage_links import Action, RingLinks, StageLinks
 from oomscope.model.transformer import GPTStage
 
 _SILENT = Silent()
@@ -42,10 +46,12 @@ def params_dtype(config: Config) -> torch.dtype:
 class _Parts:
     """What :meth:`Trainer.setup` builds."""
 
-    stage: GPTStage
-    buffers: list[GradBuffer]
+    chunks: list[GPTStage]
+    """One without the interleaved schedule."""
+    buffers: list[list[GradBuffer]]
+    """Of each chunk."""
     optimizer: MixedPrecisionOptimizer
-    links: StageLinks
+    links: StageLinks | RingLinks
 
 
 class Trainer:
@@ -78,8 +84,8 @@ class Trainer:
 
     @property
     def model(self) -> list[GPTStage]:
-        """The stages that this rank holds."""
-        return [self._built().stage]
+        """The model chunks that this rank holds."""
+        return self._built().chunks
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -87,36 +93,48 @@ class Trainer:
         return self._built().optimizer.inner
 
     def setup(self) -> None:
-        """Build the stage, its buffers and the optimizer (phase ``init``)."""
+        """Build the model chunks, their buffers and the optimizer (phase ``init``)."""
         with self.observer.phase("init"):
             torch.manual_seed(self.config.probe.seed + _SEED_STEP * self.state.pp_rank)
-            stage = _build_stage(self.config, self.state, self.device, self.observer)
-            buffers = build_grad_buffers([stage], self.config, self.state, self.observer)
-            _share_embedding(stage, self.state)
-            self.observer.role("parameter", stage.parameters())
-            self.observer.role("main_gradient", [buffer.grads for buffer in buffers])
-            optimizer = MixedPrecisionOptimizer(self.config, self.state, buffers, self.observer)
+            chunks = _build_chunks(self.config, self.state, self.device, self.observer)
+            buffers = [
+                build_grad_buffers([chunk], self.config, self.state, self.observer, is_first_chunk=chunk is chunks[0])
+                for chunk in chunks
+            ]
+            for chunk, buffers_of_chunk in zip(chunks, buffers, strict=True):
+                _share_embedding(chunk, self.state)
+                self.observer.role("parameter", chunk.parameters())
+                self.observer.role("main_gradient", [buffer.grads for buffer in buffers_of_chunk])
+            optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*buffers)), self.observer)
             links = _build_links(self.config, self.state, self.device, self.observer)
             links.connect()
-            self._parts = _Parts(stage, buffers, optimizer, links)
+            self._parts = _Parts(chunks, buffers, optimizer, links)
 
     def step(self, iteration: int) -> torch.Tensor | None:
         """Run one iteration; on the last stage return the mean loss of the step over all replicas, a 0-d tensor."""
         parts = self._built()
         microbatches = _Microbatches(self, parts, iteration)
         parts.optimizer.zero_grad()
-        run_one_forward_one_backward(
-            microbatches,
-            parts.links,
-            state=self.state,
-            num_microbatches=self.config.num_microbatches,
-            deallocate_outputs=self.config.parallel.deallocate_pipeline_outputs,
-        )
+        self._run(microbatches, parts.links)
         with self.observer.phase("backward", iteration=iteration):
-            finalize_grads(parts.buffers, self.state, self.observer)
+            finalize_grads(list(chain(*parts.buffers)), self.state, self.observer)
         with self.observer.phase("optimizer", iteration=iteration):
             parts.optimizer.step()
             return _mean_loss(microbatches.losses, self.state)
+
+    def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
+        deallocate = self.config.parallel.deallocate_pipeline_outputs
+        if isinstance(links, RingLinks):
+            schedule = interleaved_schedule(self.config, self.state)
+            run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate)
+            return
+        run_one_forward_one_backward(
+            microbatches,
+            links,
+            state=self.state,
+            num_microbatches=self.config.num_microbatches,
+            deallocate_outputs=deallocate,
+        )
 
     def _built(self) -> _Parts:
         if self._parts is None:
@@ -134,34 +152,35 @@ class _Microbatches:
         self._count = trainer.config.num_microbatches
         self.losses: list[torch.Tensor] = []
 
-    def forward(self, microbatch: int, received: torch.Tensor | None) -> torch.Tensor:
-        """Run the stage; the last one's result is the loss over the number of microbatches."""
+    def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
+        """Run a model chunk; at the end of the model the result is the loss over the number of microbatches."""
         trainer, state = self._trainer, self._trainer.state
-        with trainer.observer.phase("forward", iteration=self._iteration, microbatch=microbatch):
-            batch = trainer.data.batch(self._iteration, microbatch * state.dp_size + state.dp_rank)
+        chunk = self._parts.chunks[action.chunk]
+        with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
+            batch = trainer.data.batch(self._iteration, action.microbatch * state.dp_size + state.dp_rank)
             inputs = received if received is not None else self._to_device(batch.tokens)
-            mask = self._attention_mask()
-            if not state.is_last_stage:
-                hidden: torch.Tensor = self._parts.stage(inputs, attention_mask=mask)
+            mask = self._attention_mask(chunk)
+            if not chunk.is_last:
+                hidden: torch.Tensor = chunk(inputs, attention_mask=mask)
                 return hidden
             labels = self._to_device(batch.labels)
-            loss: torch.Tensor = self._parts.stage(inputs, labels, mask)
+            loss: torch.Tensor = chunk(inputs, labels, mask)
             with trainer.observer.phase("loss"):
                 loss = loss / self._count
             self.losses.append(loss.detach())
             return loss
 
-    def backward(self, microbatch: int, output: torch.Tensor | GradientEdge, output_grad: torch.Tensor | None) -> None:
+    def backward(self, action: Action, output: torch.Tensor | GradientEdge, output_grad: torch.Tensor | None) -> None:
         """Differentiate; gradients land in the main gradients."""
-        for buffer in self._parts.buffers:
-            buffer.is_last_microbatch = microbatch == self._count - 1
-        with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=microbatch):
+        for buffer in self._parts.buffers[action.chunk]:
+            buffer.is_last_microbatch = action.microbatch == self._count - 1
+        with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=action.microbatch):
             torch.autograd.backward(output, output_grad)
 
-    def _attention_mask(self) -> torch.Tensor | None:
-        """Return the mask that comes with the batch, on the stages that read one (Megatron-LM ``get_batch``)."""
-        config, state = self._trainer.config, self._trainer.state
-        if not (config.data.create_attention_mask_in_dataloader and (state.is_first_stage or state.is_last_stage)):
+    def _attention_mask(self, chunk: GPTStage) -> torch.Tensor | None:
+        """Return the mask that comes with the batch, at both ends of the model (Megatron-LM ``get_batch``)."""
+        config = self._trainer.config
+        if not (config.data.create_attention_mask_in_dataloader and (chunk.is_first or chunk.is_last)):
             return None
         mask = causal_mask(config.data.micro_batch_size, config.data.seq_length, self._trainer.device)
         mask = self._trainer.context.shard(mask, dim=2)
@@ -184,24 +203,32 @@ def _random_tokens(config: Config) -> RandomTokens:
     )
 
 
-def _build_stage(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> GPTStage:
-    return GPTStage(
-        config,
-        state,
-        layers=stage_layers(config, state.pp_rank),
-        pre_process=state.is_first_stage,
-        post_process=state.is_last_stage,
-        device=device,
-        dtype=params_dtype(config),
-        observer=observer,
-    )
+def _build_chunks(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> list[GPTStage]:
+    chunks: list[GPTStage] = []
+    for index, layers in enumerate(stage_layers(config, state.pp_rank)):
+        chunk = GPTStage(
+            config,
+            state,
+            layers=layers,
+            pre_process=state.is_first_stage and index == 0,
+            post_process=state.is_last_stage and index == config.model_chunks - 1,
+            device=device,
+            dtype=params_dtype(config),
+            observer=observer,
+            beside=chunks[0] if chunks else None,
+        )
+        chunks.append(chunk)
+    return chunks
 
 
-def _build_links(config: Config, state: ParallelState, device: torch.device, observer: Observer) -> StageLinks:
+def _build_links(
+    config: Config, state: ParallelState, device: torch.device, observer: Observer
+) -> StageLinks | RingLinks:
     parallel = config.parallel
     shards = parallel.tensor_model_parallel_size if parallel.sequence_parallel else 1
     rows = config.data.seq_length // (parallel.context_parallel_size * shards)
-    return StageLinks(
+    kind = RingLinks if config.model_chunks > 1 else StageLinks
+    return kind(
         state,
         shape=(rows, config.data.micro_batch_size, config.model.hidden_size),
         dtype=params_dtype(config),
@@ -210,10 +237,10 @@ def _build_links(config: Config, state: ParallelState, device: torch.device, obs
     )
 
 
-def _share_embedding(stage: GPTStage, state: ParallelState) -> None:
+def _share_embedding(chunk: GPTStage, state: ParallelState) -> None:
     """Give the last stage the first one's values of a tied embedding."""
     if state.embedding_group is not None:
-        for param in filter(is_shared_embedding, stage.parameters()):
+        for param in filter(is_shared_embedding, chunk.parameters()):
             dist.broadcast(param.detach(), group_src=0, group=state.embedding_group)
 
 

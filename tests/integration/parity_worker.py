@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState, build_parallel_state
-from oomscope.model.pipeline import stage_layers
 from oomscope.model.trainer import Trainer
 
 STEPS = 2
@@ -26,7 +28,7 @@ def train(config: Config, state: ParallelState) -> dict[str, Any]:
     trainer = Trainer(config, state, device=torch.device("cpu"))
     trainer.setup()
     losses = [trainer.step(iteration) for iteration in range(STEPS)]
-    names = global_names(config, state, trainer.model[0])
+    names = global_names(config, state, trainer.model)
     grads = owned_grads(trainer, state)
     return {
         "losses": [loss.item() for loss in losses if loss is not None],
@@ -35,22 +37,24 @@ def train(config: Config, state: ParallelState) -> dict[str, Any]:
     }
 
 
-def global_names(config: Config, state: ParallelState, stage: torch.nn.Module) -> dict[torch.nn.Parameter, str]:
+def global_names(
+    config: Config, state: ParallelState, chunks: Sequence[torch.nn.Module]
+) -> dict[torch.nn.Parameter, str]:
     """Name layers by their place in the whole model, and a tied output layer by the embedding."""
-    first = stage_layers(config, state.pp_rank).start
     names = {}
-    for name, param in stage.named_parameters():
-        parts = name.split(".")
-        if parts[0] == "layers":
-            parts[1] = str(first + int(parts[1]))
-        names[param] = "words" if param.shared_embedding else ".".join(parts)  # type: ignore[attr-defined]
+    for layers, chunk in zip(stage_layers(config, state.pp_rank), chunks, strict=True):
+        for name, param in chunk.named_parameters():
+            parts = name.split(".")
+            if parts[0] == "layers":
+                parts[1] = str(layers[int(parts[1])])
+            names[param] = "words" if param.shared_embedding else ".".join(parts)  # type: ignore[attr-defined]
     return names
 
 
 def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return the main gradients, shards of the distributed optimizer put together."""
     grads = {}
-    for buffer in trainer._built().buffers:
+    for buffer in chain(*trainer._built().buffers):
         for index, param in enumerate(buffer.params):
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)

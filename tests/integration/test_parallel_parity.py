@@ -27,6 +27,7 @@ from oomscope.config.schema import (
     ParallelConfig,
     PrecisionConfig,
     ProbeConfig,
+    RecomputeConfig,
 )
 from oomscope.model.mesh import ParallelState
 
@@ -52,11 +53,22 @@ MODELS: dict[str, dict[str, Any]] = {
         "share_embeddings_and_output_weights": False,
     },
 }
+VPP2 = {"virtual_pipeline_model_parallel_size": 2}
+ENDS_COUNT = {
+    "virtual_pipeline_model_parallel_size": 3,
+    "account_for_embedding_in_pipeline_split": True,
+    "account_for_loss_in_pipeline_split": True,
+}
+FULL_RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
         "tp2": {"tp": 2},
         "tp2-sp": {"tp": 2, "sp": True},
         "pp2": {"pp": 2},
+        "pp2-vpp2": {"pp": 2, "parallel": VPP2},
+        "pp2-vpp2-group4": {"pp": 2, "parallel": {**VPP2, "microbatch_group_size_per_vp_stage": 4}},
+        "pp2-uneven": {"pp": 2, "parallel": {"num_layers_in_first_pipeline_stage": 1}},
+        "pp2-vpp3-ends": {"pp": 2, "parallel": ENDS_COUNT, "recompute": FULL_RECOMPUTE},
         "dp2": {"dp": 2},
         "dp2-distopt": {"dp": 2, "distopt": True},
         "dp2-overlap": {"dp": 2, "overlap": True},
@@ -66,6 +78,8 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "tp4": {"tp": 4},
         "tp4-sp": {"tp": 4, "sp": True},
         "pp4": {"pp": 4},
+        "tp2-sp-pp2-vpp2": {"pp": 2, "tp": 2, "sp": True, "parallel": VPP2},
+        "pp2-vpp2-dp2-distopt-overlap": {"pp": 2, "dp": 2, "distopt": True, "overlap": True, "parallel": VPP2},
         "tp2-pp2": {"tp": 2, "pp": 2},
         "tp2-sp-dp2": {"tp": 2, "sp": True, "dp": 2},
         "tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2},
@@ -90,6 +104,8 @@ def make_config(
     sp: bool = False,
     distopt: bool = False,
     overlap: bool = False,
+    parallel: dict[str, Any] | None = None,
+    recompute: dict[str, Any] | None = None,
 ) -> Config:
     return Config(
         model=ModelConfig(**MODELS[model]),
@@ -98,7 +114,9 @@ def make_config(
             pipeline_model_parallel_size=pp,
             data_parallel_size=dp,
             sequence_parallel=sp,
+            **(parallel or {}),
         ),
+        recompute=RecomputeConfig(**(recompute or {})),
         optimizer=OptimizerConfig(
             optimizer="sgd",
             lr=0.1,

@@ -27,6 +27,10 @@ MODULES = "recompute.recompute_modules"
 DISTRIBUTE = {**UNIFORM, "recompute.distribute_saved_activations": True}
 OFFLOAD = {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 2}
 TP2 = {"parallel.tensor_model_parallel_size": 2}
+PP2 = {"parallel.pipeline_model_parallel_size": 2}
+VPP = "parallel.virtual_pipeline_model_parallel_size"
+VPP2 = {**PP2, VPP: 2}
+GROUP = "parallel.microbatch_group_size_per_vp_stage"
 SP2 = {**TP2, "parallel.sequence_parallel": True}
 MOE = {"model.num_moe_experts": 8, "model.add_bias_linear": False}
 LOCAL = {"model.transformer_impl": "local"}
@@ -60,7 +64,48 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.num_query_groups": 1, **TP2}, {"model.num_query_groups": 4, **TP2}],
     ),
     "P5": ([{"model.ffn_hidden_size": 129, **TP2}], [TP2, {"model.ffn_hidden_size": 129}]),
-    "P6": ([{"parallel.pipeline_model_parallel_size": 3}], [{"parallel.pipeline_model_parallel_size": 4}]),
+    "P6": (
+        [{"parallel.pipeline_model_parallel_size": 3}, {**PP2, "parallel.virtual_pipeline_model_parallel_size": 3}],
+        [{"parallel.pipeline_model_parallel_size": 4}, {**PP2, "parallel.num_layers_in_first_pipeline_stage": 1}],
+    ),
+    "V1": (
+        [{**PP2, "parallel.num_layers_in_last_pipeline_stage": 1, "parallel.account_for_loss_in_pipeline_split": True}],
+        [
+            {**PP2, "parallel.num_layers_in_last_pipeline_stage": 1},
+            {
+                **PP2,
+                "parallel.account_for_embedding_in_pipeline_split": True,
+                "parallel.account_for_loss_in_pipeline_split": True,
+            },
+        ],
+    ),
+    "V2": (
+        [{**PP2, VPP: 2, "parallel.num_layers_per_virtual_pipeline_stage": 1}],
+        [{**VPP2, "data.num_microbatches": 2}, {**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 1}],
+    ),
+    "V3": (
+        [
+            {
+                **PP2,
+                "parallel.num_layers_in_first_pipeline_stage": 2,
+                "parallel.num_layers_per_virtual_pipeline_stage": 1,
+            }
+        ],
+        [{**PP2, "parallel.num_layers_in_first_pipeline_stage": 2}],
+    ),
+    "V4": (
+        [{**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 3}],
+        [{**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 2}],
+    ),
+    "V5": (
+        [VPP2, {**VPP2, GROUP: 1, "data.num_microbatches": 4}, {**VPP2, GROUP: 5, "data.num_microbatches": 4}],
+        [{**VPP2, GROUP: 3, "data.num_microbatches": 3}, PP2],
+    ),
+    "V6": (
+        [{**VPP2, "data.num_microbatches": 3}, {**VPP2, GROUP: 3, "data.num_microbatches": 4}],
+        [{**VPP2, "data.num_microbatches": 4}, {**VPP2, GROUP: 3, "data.num_microbatches": 5}],
+    ),
+    "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
     "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
     "P8": ([{"parallel.expert_model_parallel_size": 2}], [{**MOE, "parallel.expert_model_parallel_size": 2}]),
     "P9": ([{**MOE, "parallel.expert_model_parallel_size": 3}], [{**MOE, "parallel.expert_model_parallel_size": 4}]),
@@ -195,10 +240,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "B2": (
         [{"data.global_batch_size": 4, "data.num_microbatches": 3}],
         [{"data.global_batch_size": 4, "data.num_microbatches": 4}, {"data.num_microbatches": 3}],
-    ),
-    "N-vpp": (
-        [{"parallel.virtual_pipeline_model_parallel_size": 2, "parallel.pipeline_model_parallel_size": 2}],
-        [{"parallel.virtual_pipeline_model_parallel_size": 1}, {}],
     ),
     "N-cp": ([{"parallel.context_parallel_size": 2}], [{}]),
     "N-shared-groups": (

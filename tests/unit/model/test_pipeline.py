@@ -10,25 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.schema import Config, ModelConfig, ParallelConfig
-from oomscope.errors import ConfigError
 from oomscope.model.mesh import ParallelState
 from oomscope.model.pipeline import (
-    Action,
     in_flight_microbatches,
     one_forward_one_backward,
     run_one_forward_one_backward,
-    stage_layers,
     warmup_microbatches,
 )
-
-
-def pipeline_config(layers: int, stages: int) -> Config:
-    return Config(
-        model=ModelConfig(num_layers=layers, hidden_size=8, num_attention_heads=2),
-        parallel=ParallelConfig(pipeline_model_parallel_size=stages),
-    )
-
+from oomscope.model.stage_links import Action
 
 stages = st.integers(1, 12).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p - 1)))
 microbatches = st.integers(1, 40)
@@ -75,19 +64,6 @@ def _ready(action: Action, rank: int, pp_size: int, done: set[tuple[int, Action]
     return not 0 <= source < pp_size or (source, action) in done
 
 
-@given(st.integers(1, 8), st.integers(1, 8))
-def test_stages_hold_all_layers_once(per_stage: int, pp_size: int) -> None:
-    config = pipeline_config(per_stage * pp_size, pp_size)
-    assert [layer for rank in range(pp_size) for layer in stage_layers(config, rank)] == list(
-        range(per_stage * pp_size)
-    )
-
-
-def test_uneven_stages_are_refused() -> None:
-    with pytest.raises(ConfigError, match="5 layers cannot be shared out evenly over 2 pipeline stages"):
-        stage_layers(pipeline_config(5, 2), 0)
-
-
 class MiddleStage:
     """Doubles what it receives, and stands in for its neighbours: every transfer is logged."""
 
@@ -98,15 +74,15 @@ class MiddleStage:
         self.outputs: list[weakref.ref[torch.Tensor]] = []
         self.kept: list[bool] = []
 
-    def forward(self, microbatch: int, received: torch.Tensor | None) -> torch.Tensor:
-        self.log.append(f"F{microbatch}")
+    def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
+        self.log.append(f"F{action.microbatch}")
         output = 2 * (received if received is not None else torch.ones(2, requires_grad=True))
         self.outputs.append(weakref.ref(output))
         return output.sum() if self.state.is_last_stage else output
 
-    def backward(self, microbatch: int, output: object, output_grad: torch.Tensor | None) -> None:
-        self.log.append(f"B{microbatch}")
-        self.kept.append(self.outputs[microbatch]() is not None)
+    def backward(self, action: Action, output: object, output_grad: torch.Tensor | None) -> None:
+        self.log.append(f"B{action.microbatch}")
+        self.kept.append(self.outputs[action.microbatch]() is not None)
         torch.autograd.backward(output, output_grad)  # type: ignore[arg-type]
 
     def receive(self, action: Action) -> torch.Tensor | None:

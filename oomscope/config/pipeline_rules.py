@@ -1,0 +1,149 @@
+"""Rules of the pipeline: how layers are shared out over stages and model chunks, and whose turn it is."""
+
+from __future__ import annotations
+
+from oomscope.config.layer_split import split_layers
+from oomscope.config.rule import Rule
+from oomscope.config.schema import Config
+from oomscope.errors import ConfigError
+
+_ARGS = "Megatron-LM training/arguments.py"
+_TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
+_SCHEDULES = "Megatron-Core pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving"
+
+
+def _misfit(config: Config) -> str:
+    """Return what keeps the layers from being shared out, empty where they are."""
+    try:
+        split_layers(config)
+    except ConfigError as error:
+        return error.message
+    return ""
+
+
+def _is_uneven(config: Config) -> bool:
+    parallel = config.parallel
+    return (parallel.num_layers_in_first_pipeline_stage, parallel.num_layers_in_last_pipeline_stage) != (None, None)
+
+
+def _counts_ends(config: Config) -> bool:
+    parallel = config.parallel
+    return parallel.account_for_embedding_in_pipeline_split or parallel.account_for_loss_in_pipeline_split
+
+
+def _does_not_divide_stage(config: Config) -> bool:
+    per_chunk = config.parallel.num_layers_per_virtual_pipeline_stage
+    return per_chunk is not None and not _is_uneven(config) and config.layers_of_even_stage % per_chunk != 0
+
+
+def _last_group(config: Config) -> int:
+    return config.num_microbatches % config.microbatch_group_size
+
+
+PIPELINE_RULES: tuple[Rule, ...] = (
+    Rule(
+        id="P6",
+        keys=("parallel.pipeline_model_parallel_size", "model.num_layers"),
+        applies=lambda config: bool(_misfit(config)),
+        summary="Layers are shared out evenly over pipeline stages, and those of a stage over its model chunks.",
+        message=_misfit,
+        remedy="let pipeline_model_parallel_size * virtual_pipeline_model_parallel_size divide num_layers",
+        source="Megatron-Core transformer/transformer_block.py, get_num_layers_to_build",
+    ),
+    Rule(
+        id="V1",
+        keys=("parallel.num_layers_in_first_pipeline_stage", "parallel.account_for_embedding_in_pipeline_split"),
+        applies=lambda config: _is_uneven(config) and _counts_ends(config),
+        summary="Either the ends are given their layers, or embedding and loss count as layers.",
+        message="layers of the first or last stage are given, and embedding or loss counts as a layer",
+        remedy="remove num_layers_in_first/last_pipeline_stage, or account_for_embedding/loss_in_pipeline_split",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="V2",
+        keys=(
+            "parallel.num_layers_per_virtual_pipeline_stage",
+            "parallel.virtual_pipeline_model_parallel_size",
+        ),
+        applies=lambda config: (
+            config.parallel.num_layers_per_virtual_pipeline_stage is not None
+            and config.parallel.virtual_pipeline_model_parallel_size is not None
+        ),
+        summary="The layers of a model chunk or the number of chunks is given, not both.",
+        message="num_layers_per_virtual_pipeline_stage and virtual_pipeline_model_parallel_size are both given",
+        remedy="remove one of them",
+        source=_ARGS,
+    ),
+    Rule(
+        id="V3",
+        keys=(
+            "parallel.num_layers_per_virtual_pipeline_stage",
+            "parallel.num_layers_in_first_pipeline_stage",
+            "parallel.num_layers_in_last_pipeline_stage",
+        ),
+        applies=lambda config: config.parallel.num_layers_per_virtual_pipeline_stage is not None and _is_uneven(config),
+        summary="With uneven stages the number of chunks is given, not their layers.",
+        message="num_layers_per_virtual_pipeline_stage does not say how many chunks uneven stages have",
+        remedy="set virtual_pipeline_model_parallel_size in its place",
+        source=_ARGS,
+    ),
+    Rule(
+        id="V4",
+        keys=("parallel.num_layers_per_virtual_pipeline_stage", "model.num_layers"),
+        applies=_does_not_divide_stage,
+        summary="num_layers_per_virtual_pipeline_stage divides the layers of a stage.",
+        message=lambda config: (
+            f"the {config.layers_of_even_stage} layers of a stage cannot be cut into model chunks of "
+            f"{config.parallel.num_layers_per_virtual_pipeline_stage}"
+        ),
+        remedy="let num_layers_per_virtual_pipeline_stage divide num_layers / pipeline_model_parallel_size",
+        source=_ARGS,
+    ),
+    Rule(
+        id="V5",
+        keys=(
+            "parallel.microbatch_group_size_per_vp_stage",
+            "parallel.pipeline_model_parallel_size",
+            "data.num_microbatches",
+        ),
+        applies=lambda config: (
+            config.model_chunks > 1
+            and not config.parallel.pipeline_model_parallel_size
+            <= config.microbatch_group_size
+            <= config.num_microbatches
+        ),
+        summary="A model chunk takes at least pipeline_model_parallel_size microbatches in a row, and at most all.",
+        message=lambda config: (
+            f"a model chunk cannot take {config.microbatch_group_size} of {config.num_microbatches} microbatches in a "
+            f"row in a pipeline of {config.parallel.pipeline_model_parallel_size} stages"
+        ),
+        remedy="let pipeline_model_parallel_size <= microbatch_group_size_per_vp_stage <= the step's microbatches",
+        source=_SCHEDULES,
+    ),
+    Rule(
+        id="V6",
+        keys=("data.num_microbatches", "parallel.microbatch_group_size_per_vp_stage"),
+        applies=lambda config: (
+            config.model_chunks > 1 and 0 < _last_group(config) < config.parallel.pipeline_model_parallel_size
+        ),
+        summary="The last group of microbatches is whole, or has at least pipeline_model_parallel_size of them.",
+        message=lambda config: (
+            f"the last group has {_last_group(config)} microbatches, fewer than the "
+            f"{config.parallel.pipeline_model_parallel_size} pipeline stages"
+        ),
+        remedy="let microbatch_group_size_per_vp_stage divide the step's microbatches",
+        source=_SCHEDULES,
+    ),
+    Rule(
+        id="V7",
+        severity="warning",
+        keys=("parallel.microbatch_group_size_per_vp_stage",),
+        applies=lambda config: (
+            config.model_chunks == 1 and config.parallel.microbatch_group_size_per_vp_stage is not None
+        ),
+        summary="microbatch_group_size_per_vp_stage acts on model chunks alone.",
+        message="microbatch_group_size_per_vp_stage is ignored, since a rank holds one model chunk",
+        remedy="remove microbatch_group_size_per_vp_stage",
+        source=_SCHEDULES,
+    ),
+)
