@@ -214,8 +214,14 @@ def _failure_advice(verdict: Verdict) -> str | None:
         return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.kind == "fragmentation" and verdict.cured_by:
         return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
-    if verdict.kind == "fragmentation":
+    if verdict.kind == "fragmentation" and verdict.uncured and verdict.put_off_by:
+        return f"less memory must be live: {verdict.put_off_by.name} only puts the failure off"
+    if verdict.kind == "fragmentation" and verdict.uncured:
         return "none of the allocator settings tried serves these allocations: less memory must be live"
+    if verdict.kind == "fragmentation" and "undecided" in verdict.tags:
+        return "record from the start of the process: where the older blocks lay decides, and settings cannot be told"
+    if verdict.kind == "fragmentation":
+        return "the replay does not repeat this failure, so no setting is shown to help: have less memory live"
     if verdict.kind == "capacity":
         return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
     return None

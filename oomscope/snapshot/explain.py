@@ -166,6 +166,7 @@ class Analysis:
             segments=short.segments if short else timeline.segments,
             failure=short.failure if short else failure_of(timeline.trace),
             demand_after=int(timeline.live.max(initial=0)) if short else None,
+            whole=self.recording.requests if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
         )
         categories = composition_at(timeline, self._last(verdict), self.evidence).categories
@@ -316,9 +317,12 @@ def _pending(timeline: Timeline, event: int, describe: Describer) -> Iterator[Pe
 
 def _pools(timeline: Timeline) -> Iterator[PoolBytes]:
     """Yield the private pools at the end."""
-    segments = timeline.segments or ()
-    for pool_id in sorted({segment.pool_id for segment in segments} - {(0, 0)}):
-        own = [segment for segment in segments if segment.pool_id == pool_id]
+    of_pool: defaultdict[tuple[int, int], list[Segment]] = defaultdict(list)
+    for segment in timeline.segments or ():
+        of_pool[segment.pool_id].append(segment)
+    for pool_id, own in sorted(of_pool.items()):
+        if pool_id == (0, 0):
+            continue
         yield PoolBytes(
             pool_id=pool_id,
             segments=len(own),

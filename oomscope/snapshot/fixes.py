@@ -59,8 +59,10 @@ class Tried:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether packing the older blocks afresh is a cure by itself, so that rows that do so prove no setting."""
-        return self.control is not None and self.control.survives and not self.baseline.survives
+        """Whether packing the older blocks afresh gets past the failure, so that rows that do so prove no setting."""
+        if self.control is None or self.baseline.failed_event is None:
+            return False
+        return self.control.failed_event is None or self.control.failed_event > self.baseline.failed_event
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,10 +83,14 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
     clauses = [_where_the_rest_is(verdict)] if verdict.gaps else []
     if verdict.cured_by:
         return [*clauses, f"the same allocations pass under {verdict.cured_by[0]}"]
+    if verdict.uncured and verdict.put_off_by:
+        later = verdict.put_off_by
+        put_off = f"{later.name} gets past this failure, but fails at event {later.failed_event:,}"
+        return [*clauses, f"{put_off}; no setting tried serves the whole recording"]
     if verdict.uncured:
         return [*clauses, "they fail under every setting tried"]
     if "undecided" in verdict.tags:
-        return [*clauses, "they pass once the blocks from before the recording lie otherwise, whatever the setting"]
+        return [*clauses, "it passes once the blocks from before the recording lie otherwise, whatever the setting"]
     return [*clauses, "the replay does not reproduce the failure, so no cure can be shown"]
 
 

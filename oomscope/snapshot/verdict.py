@@ -66,6 +66,7 @@ def judge(
     failure: FailedRequest | FailedElsewhere | None = None,
     demand_after: int | None = None,
     leak_after: LeakSuspect | None = None,
+    whole: Requests | None = None,
     choose: SiteOf = site_of,
     baseline: Replay | None = None,
 ) -> Verdict:
@@ -80,6 +81,8 @@ def judge(
             that the caching allocator refused is called capacity or fragmentation.
         demand_after: largest live requested bytes of the same run without a limit, where that is known.
         leak_after: what grows in that run, which a failure may have ended too early to show.
+        whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
+            serves to the end.
         choose: which line stands for a stack, where the verdict names one.
         baseline: the replay of the whole trace under ``rules`` on ``device``, where it was made already.
 
@@ -91,7 +94,7 @@ def judge(
         return case.headroom(baseline)
     if isinstance(failure, FailedElsewhere):
         return case.elsewhere(failure)
-    return case.allocator_failed(failure, demand_after, leak_after)
+    return case.allocator_failed(failure, demand_after, leak_after, whole)
 
 
 def failure_of(trace: Trace) -> FailedRequest | None:
@@ -166,13 +169,17 @@ class _Case:
         return replace(verdict, headline=headline)
 
     def allocator_failed(
-        self, failure: FailedRequest, demand_after: int | None, leak_after: LeakSuspect | None
+        self,
+        failure: FailedRequest,
+        demand_after: int | None,
+        leak_after: LeakSuspect | None,
+        whole: Requests | None,
     ) -> Verdict:
         """Return the verdict where the caching allocator refused a request."""
         event = self._event(failure)
         requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
-        tried = try_settings(requests, self.rules, self.device, baseline=baseline)
-        reproduced = tried.baseline.failed_event == event
+        reproduced = baseline.failed_event == event
+        tried = try_settings((reproduced and whole) or requests, self.rules, self.device, baseline=baseline)
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
         leak = leak_in(self.timeline, self.choose, until=event) or leak_after

@@ -79,7 +79,7 @@ class Verdict:
     event: int | None = None
     """The failure, or the peak for headroom; None where it is no event of the trace."""
     cured_by: tuple[str, ...] = ()
-    """Settings under which the same allocations pass; expandable_segments first."""
+    """Settings under which the same allocations pass, to the end of the recording; expandable_segments first."""
     uncured: bool = False
     """Fragmentation that none of the settings tried cures."""
     tags: tuple[str, ...] = ()
@@ -100,6 +100,15 @@ class Verdict:
     def wanted_bytes(self) -> int:
         """A + R: what the program had and wanted more at the failure; A alone where R is unknown."""
         return self.live_requested_bytes + (self.requested_bytes or 0)
+
+    @property
+    def put_off_by(self) -> FixTried | None:
+        """The setting under which the failed request passes but a later one fails, of several the one that gets
+        farthest; None where there is none."""
+        if self.event is None:
+            return None
+        later = [fix for fix in self.fixes[1:] if fix.failed_event is not None and fix.failed_event > self.event]
+        return max(later, key=lambda fix: fix.failed_event or 0, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

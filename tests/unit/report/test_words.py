@@ -94,6 +94,13 @@ def test_advice_names_what_was_tried() -> None:
     later = replace(results.FRAGMENTATION, tags=("later: capacity",))
     assert "gets past this failure, but" in words.advice_text(later)
     assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
+    uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
+    later = replace(uncured.fixes[1], survives=False, failed_event=9)
+    put_off = words.advice_text(replace(uncured, fixes=(uncured.fixes[0], later)))
+    assert put_off == f"less memory must be live: {later.name} only puts the failure off"
+    assert "no setting is shown to help" in words.advice_text(replace(results.FRAGMENTATION, cured_by=()))
+    undecided = replace(results.FRAGMENTATION, cured_by=(), tags=("undecided",))
+    assert "record from the start" in words.advice_text(undecided)
     assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
     foreign = words.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
     assert foreign.startswith("end the other processes on the card")

@@ -15,6 +15,7 @@ from oomscope.snapshot.explain import explain
 from oomscope.snapshot.explanation import DeviceExplanation
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.provenance import Card, Provenance
+from oomscope.snapshot.replay_table import replay_file
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import GiB, MiB
 
@@ -120,6 +121,24 @@ def test_fragmentation_on_a_smaller_card_says_that_the_job_needs_more_later():
     assert device.is_predicted
     assert device.verdict.kind == "fragmentation"
     assert device.verdict.tags == ("later: capacity",)
+
+
+def test_what_only_puts_a_failure_off_on_a_smaller_card_is_no_cure():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(700 * MiB)
+    device = explained(machine, limit=GiB)
+    verdict, last = device.verdict, len(machine.trace()) - 1
+    assert verdict.event < last
+    assert verdict.cured_by == ()
+    assert verdict.uncured
+    assert verdict.put_off_by.name == "expandable_segments:True"
+    assert verdict.put_off_by.failed_event == last
+    assert f"gets past this failure, but fails at event {last}" in verdict.headline
+    fits = explained(machine, limit=2 * GiB - 200 * MiB)
+    assert fits.verdict.kind == "headroom"
+    recorded = {fix.name: fix.failed_event for fix in replay_file(snapshot_of(machine), limit=GiB).rows}
+    assert {fix.name: fix.failed_event for fix in verdict.fixes} == recorded
 
 
 def fill(machine: Machine) -> None:
