@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from oomscope.bisect.packages import installed_packages
 from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.harness import harness_files
@@ -72,7 +71,7 @@ class Machine:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions, oomscope's own sources and the measured variables (:func:`oomscope.probe.fingerprint.fingerprint`)."""
     packages: str = ""
-    """Hash of all installed distributions and their versions: a harness may import any of them."""
+    """Hash of all installed distributions (:func:`oomscope.bisect.packages.installed_packages`)."""
     gpus: tuple[str, ...] = ()
     """Driver and cards, as the driver describes them; empty where there is no NVIDIA driver."""
 
@@ -123,13 +122,6 @@ def _hash_of_environment(variables: Mapping[str, str]) -> str:
         if name not in _UNHEEDED and not name.startswith(_UNHEEDED_PREFIXES)
     }
     return digest_of(counted)
-
-
-@cache
-def installed_packages() -> str:
-    """Return the SHA-256, in hex, of names and versions of all installed distributions."""
-    rows = sorted({f"{(item.name or '').lower()}=={item.version}" for item in importlib.metadata.distributions()})
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect.identity import Content, Machine, digest_of, driver_and_cards, installed_packages, key_of
+from oomscope.bisect.identity import Content, Machine, digest_of, driver_and_cards, key_of
+from oomscope.bisect.packages import installed_packages
 from oomscope.config.load import load_preset
 from oomscope.probe.environment import MEASURED_VARIABLES
 from oomscope.probe.fingerprint import sources_hash
