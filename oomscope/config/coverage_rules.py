@@ -18,21 +18,7 @@ def moe_modules(config: Config) -> list[str]:
     return [module for module in config.recompute_modules if module in _MOE_MODULES]
 
 
-def _expert_tp(config: Config) -> int:
-    return config.parallel.expert_tensor_parallel_size or config.parallel.tensor_model_parallel_size
-
-
 COVERAGE_RULES: tuple[Rule, ...] = (
-    Rule(
-        id="N-cp",
-        severity="not_modelled",
-        keys=("parallel.context_parallel_size",),
-        applies=lambda config: config.parallel.context_parallel_size > 1,
-        summary="Context parallelism: the ring's key and value buffers are not modelled.",
-        message="attention over several ranks of one sequence, with its ring buffers, is not there",
-        remedy="set context_parallel_size to 1",
-        source=_MODEL_PARALLEL,
-    ),
     Rule(
         id="N-shared-groups",
         severity="not_modelled",
@@ -48,29 +34,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         ),
         remedy="set tensor_model_parallel_size to at most num_query_groups",
         source="Megatron-Core transformer/attention.py",
-    ),
-    Rule(
-        id="N-expert-bias",
-        severity="not_modelled",
-        keys=("model.add_bias_linear", "model.num_moe_experts"),
-        applies=lambda config: config.model.num_moe_experts is not None and config.model.add_bias_linear,
-        summary="Biases inside experts.",
-        message="experts with biases are not there",
-        remedy="set add_bias_linear to false (add_qkv_bias keeps those of the QKV projection)",
-        source="Megatron-Core transformer/moe/experts.py",
-    ),
-    Rule(
-        id="N-etp",
-        severity="not_modelled",
-        keys=(
-            "parallel.expert_tensor_parallel_size",
-            "parallel.tensor_model_parallel_size",
-        ),
-        applies=lambda config: config.model.num_moe_experts is not None and _expert_tp(config) > 1,
-        summary="Tensor parallelism inside an expert (null means that of the dense layers).",
-        message="splitting the matrices of an expert over ranks is not there",
-        remedy="set expert_tensor_parallel_size to 1",
-        source=_MODEL_PARALLEL,
     ),
     Rule(
         id="N-fp16",
@@ -113,16 +76,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         message="gathering parameters during forward is not there",
         remedy="remove overlap_param_gather",
         source="Megatron-Core distributed/distributed_data_parallel_config.py",
-    ),
-    Rule(
-        id="N-recompute-moe",
-        severity="not_modelled",
-        keys=("recompute.recompute_modules",),
-        applies=lambda config: config.model.num_moe_experts is not None and bool(moe_modules(config)),
-        summary="Selective recomputation inside MoE layers.",
-        message=lambda config: f"recomputing {', '.join(moe_modules(config))} is not there",
-        remedy="recompute core_attn or layernorm, or whole layers",
-        source=_TRANSFORMER,
     ),
     Rule(
         id="N-fp8",

@@ -76,7 +76,7 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         id="P5",
         keys=("parallel.tensor_model_parallel_size", "model.ffn_hidden_size"),
         applies=lambda config: (
-            config.model.num_moe_experts is None and config.ffn_size % config.parallel.tensor_model_parallel_size != 0
+            not config.has_no_dense_layer and config.ffn_size % config.parallel.tensor_model_parallel_size != 0
         ),
         summary="ffn_hidden_size is a multiple of tensor_model_parallel_size.",
         message=lambda config: (

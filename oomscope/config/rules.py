@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from oomscope.config.attention_rules import ATTENTION_RULES
 from oomscope.config.coverage_rules import COVERAGE_RULES
 from oomscope.config.fine_grained_rules import FINE_GRAINED_RULES
 from oomscope.config.graph_rules import GRAPH_RULES
 from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
+from oomscope.config.moe_rules import MOE_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
 from oomscope.config.parallel_rules import PARALLEL_RULES
 from oomscope.config.pipeline_rules import PIPELINE_RULES
@@ -23,6 +25,8 @@ RULES: tuple[Rule, ...] = (
     *PARALLEL_RULES,
     *PIPELINE_RULES,
     *MODEL_RULES,
+    *ATTENTION_RULES,
+    *MOE_RULES,
     *OFFLOAD_RULES,
     *RECOMPUTE_RULES,
     *FINE_GRAINED_RULES,

@@ -34,6 +34,12 @@ GROUP = "parallel.microbatch_group_size_per_vp_stage"
 SP2 = {**TP2, "parallel.sequence_parallel": True}
 MOE = {"model.num_moe_experts": 8, "model.add_bias_linear": False}
 LOCAL = {"model.transformer_impl": "local"}
+CP2 = {"parallel.context_parallel_size": 2}
+LATENT = {"model.multi_latent_attention": True}
+A2A = "parallel.cp_comm_type"
+BALANCING = "model.moe_router_load_balancing_type"
+CAPACITY_FACTOR = "model.moe_expert_capacity_factor"
+SHARED_WIDTH = "model.moe_shared_expert_intermediate_size"
 
 FP8 = {"precision.fp8": "hybrid"}
 TENSORWISE = {**FP8, "precision.fp8_recipe": "tensorwise"}
@@ -41,7 +47,7 @@ TE_VERSION = "model.transformer_engine_version"
 COUPLED = {"optimizer.decoupled_weight_decay": False}
 MHC = {"model.enable_mhc_connections": True}
 RECOMPUTED_MHC = {**MHC, **SELECTIVE, MODULES: ["mhc"]}
-SHARED_OVERLAP = {"model.moe_shared_expert_overlap": True}
+SHARED_OVERLAP = {**MOE, "model.moe_shared_expert_overlap": True, "model.moe_shared_expert_intermediate_size": 64}
 OFFLOADED = "offload.offload_modules"
 FINE = {"offload.fine_grained_activation_offloading": True, OFFLOADED: ["core_attn"]}
 INFLIGHT = "offload.fine_grained_offloading_max_inflight_offloads"
@@ -50,7 +56,14 @@ GRAPHED = "cuda_graph.cuda_graph_modules"
 GRAPH = {"cuda_graph.cuda_graph_impl": "transformer_engine"}
 LOCAL_GRAPH = {"cuda_graph.cuda_graph_impl": "local"}
 WHOLE_GRAPH = {"cuda_graph.cuda_graph_impl": "full_iteration"}
-EP_OVERLAP = {**MOE, "parallel.overlap_moe_expert_parallel_comm": True, "parallel.expert_model_parallel_size": 2}
+EP_OVERLAP = {
+    **MOE,
+    "parallel.overlap_moe_expert_parallel_comm": True,
+    "parallel.expert_model_parallel_size": 2,
+    "model.moe_token_dispatcher_type": "alltoall",
+}
+DROPPING = {"model.moe_expert_capacity_factor": 1.0, "model.moe_token_dispatcher_type": "alltoall"}
+PADDED = {**DROPPING, "model.moe_pad_expert_input_to_capacity": True}
 FSDP2 = {"parallel.use_torch_fsdp2": True, "model.share_embeddings_and_output_weights": False}
 
 Settings = dict[str, Any]
@@ -186,7 +199,18 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "R5": ([{**SELECTIVE, "recompute.recompute_num_layers": 1}], [SELECTIVE, UNIFORM]),
     "R6": ([{**DISTRIBUTE, **SP2}], [{**DISTRIBUTE, **TP2}, {**UNIFORM, **SP2}]),
     "R7": ([{**SELECTIVE, MODULES: ["mlp", "mpl"]}], [{**SELECTIVE, MODULES: ["mlp"]}, {**SELECTIVE, MODULES: []}]),
-    "R9": ([{**SELECTIVE, MODULES: ["mla_up_proj"]}], [SELECTIVE, {MODULES: ["mla_up_proj"]}]),
+    "R8": (
+        [{**SELECTIVE, MODULES: ["moe_act"], **MOE}],
+        [{**SELECTIVE, MODULES: ["moe_act"], **MOE, "model.moe_grouped_gemm": True}, {**SELECTIVE, **MOE}],
+    ),
+    "R9": (
+        [{**SELECTIVE, MODULES: ["mla_up_proj"]}],
+        [
+            SELECTIVE,
+            {MODULES: ["mla_up_proj"]},
+            {**SELECTIVE, MODULES: ["mla_up_proj"], "model.multi_latent_attention": True},
+        ],
+    ),
     "R18": (
         [SELECTIVE, {**SELECTIVE, MODULES: ["mlp", "core_attn"]}],
         [{**SELECTIVE, "model.attention_backend": "unfused"}, {**SELECTIVE, **LOCAL}, {**SELECTIVE, MODULES: ["mlp"]}],
@@ -223,10 +247,20 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{**SELECTIVE, MODULES: ["layernorm"]}],
         [{**SELECTIVE, MODULES: ["layernorm"], **LOCAL}, {**SELECTIVE, MODULES: ["layernorm"], **MOE}],
     ),
-    "R27a": ([{**SELECTIVE, MODULES: ["mlp"], **MOE}], [{**SELECTIVE, MODULES: ["mlp"]}]),
+    "R27a": (
+        [{**SELECTIVE, MODULES: ["mlp"], **MOE}],
+        [{**SELECTIVE, MODULES: ["mlp"]}, {**SELECTIVE, MODULES: ["mlp"], **MOE, "model.moe_layer_freq": 2}],
+    ),
     "R27b": (
         [{**SELECTIVE, MODULES: ["moe", "moe_act"]}],
         [{**SELECTIVE, MODULES: ["moe"], **MOE}, {MODULES: ["moe"]}],
+    ),
+    "R27c": (
+        [{**SELECTIVE, MODULES: ["shared_experts"], **MOE}],
+        [
+            {**SELECTIVE, MODULES: ["shared_experts"], **MOE, "model.moe_shared_expert_intermediate_size": 64},
+            {**SELECTIVE, MODULES: ["shared_experts"]},
+        ],
     ),
     "R28": ([{MODULES: ["mlp"]}, {**UNIFORM, MODULES: ["mlp"]}], [{**SELECTIVE, MODULES: ["mlp"]}, UNIFORM]),
     "R29": (
@@ -241,16 +275,59 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"data.global_batch_size": 4, "data.num_microbatches": 3}],
         [{"data.global_batch_size": 4, "data.num_microbatches": 4}, {"data.num_microbatches": 3}],
     ),
-    "N-cp": ([{"parallel.context_parallel_size": 2}], [{}]),
+    "A1": (
+        [{**CP2, **LOCAL}, {**CP2, "model.attention_backend": "unfused"}],
+        [CP2, {"model.attention_backend": "unfused"}],
+    ),
+    "A2": (
+        [{**CP2, A2A: "a2a", "model.num_query_groups": 1}, {**CP2, A2A: "a2a", **SP2, "model.num_query_groups": 2}],
+        [{**CP2, A2A: "a2a"}, {**CP2, "model.num_query_groups": 1}, {A2A: "a2a", "model.num_query_groups": 1}],
+    ),
+    "A3": ([{**CP2, **SP2, "data.seq_length": 130}], [{**CP2, **SP2}, {**SP2, "data.seq_length": 130}]),
+    "A4": ([{**LATENT, "model.qk_pos_emb_head_dim": 63}], [LATENT, {"model.qk_pos_emb_head_dim": 63}]),
+    "A5": ([{**LATENT, "model.num_query_groups": 2}], [LATENT, {"model.num_query_groups": 2}]),
+    "A6": ([{**LATENT, "model.kv_channels": 32}], [LATENT, {"model.kv_channels": 32}]),
+    "N-cp-hierarchical": ([{**CP2, A2A: "a2a+p2p"}], [{**CP2, A2A: "all_gather"}, {A2A: "a2a+p2p"}]),
+    "N-cp-latent": ([{**CP2, **LATENT}], [CP2, LATENT]),
+    "E1": (
+        [{**MOE, CAPACITY_FACTOR: 1.0, BALANCING: "sinkhorn"}],
+        [{**MOE, CAPACITY_FACTOR: 1.0}, {**MOE, BALANCING: "sinkhorn"}, {CAPACITY_FACTOR: 1.0, BALANCING: "sinkhorn"}],
+    ),
+    "E2": (
+        [{**MOE, "model.moe_pad_expert_input_to_capacity": True}],
+        [{**MOE, "model.moe_pad_expert_input_to_capacity": True, CAPACITY_FACTOR: 1.0}, MOE],
+    ),
+    "E3": (
+        [{**MOE, "model.moe_layer_freq": [0, 1]}],
+        [{**MOE, "model.moe_layer_freq": [0, 1, 1, 1]}, {**MOE, "model.moe_layer_freq": 2}],
+    ),
+    "E4": (
+        [{**MOE, **SP2, "model.moe_ffn_hidden_size": 33}],
+        [{**MOE, **SP2, "model.moe_ffn_hidden_size": 33, "parallel.expert_tensor_parallel_size": 1}, {**MOE, **SP2}],
+    ),
+    "E5": ([{**MOE, **SP2, SHARED_WIDTH: 33}], [{**MOE, **SP2, SHARED_WIDTH: 32}, {**MOE, SHARED_WIDTH: 33}]),
+    "E6": (
+        [{**MOE, "model.moe_router_topk": 1}],
+        [{**MOE, "model.moe_router_topk": 1, "model.moe_router_pre_softmax": True}, MOE, {"model.moe_router_topk": 1}],
+    ),
+    "E7": (
+        [{**MOE, "model.moe_aux_loss_coeff": 0.1, BALANCING: "none"}],
+        [{**MOE, "model.moe_aux_loss_coeff": 0.1}, {**MOE, BALANCING: "none"}],
+    ),
+    "E8": ([{"model.moe_grouped_gemm": True}, {CAPACITY_FACTOR: 1.0}], [{**MOE, "model.moe_grouped_gemm": True}, {}]),
+    "N-dispatcher": (
+        [{**MOE, "model.moe_token_dispatcher_type": "flex"}],
+        [{**MOE, "model.moe_token_dispatcher_type": "alltoall"}, {"model.moe_token_dispatcher_type": "flex"}],
+    ),
+    "N-balancing": (
+        [{**MOE, BALANCING: "sinkhorn"}, {**MOE, BALANCING: "seq_aux_loss", "model.moe_aux_loss_coeff": 0.1}],
+        [{**MOE, BALANCING: "seq_aux_loss"}, {**MOE, "model.moe_aux_loss_coeff": 0.1}, {BALANCING: "sinkhorn"}],
+    ),
     "N-shared-groups": (
         [{"model.num_query_groups": 1, **TP2}],
         [{"model.num_query_groups": 2, **TP2}, {"model.num_query_groups": 1}],
     ),
     "N-expert-bias": ([{**MOE, "model.add_bias_linear": True}], [MOE, {"model.add_bias_linear": True}]),
-    "N-etp": (
-        [{**MOE, **SP2}, {**MOE, "parallel.expert_tensor_parallel_size": 2, "parallel.data_parallel_size": 2}],
-        [{**MOE, **SP2, "parallel.expert_tensor_parallel_size": 1}, TP2],
-    ),
     "N-fp16": ([{"precision.fp16": True, "precision.bf16": False}], [{}, {"precision.bf16": False}]),
     "N-fine-grained-offload": ([{"offload.fine_grained_activation_offloading": True}], [OFFLOAD]),
     "N-optimizer-offload": (
@@ -261,7 +338,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"optimizer.overlap_param_gather": True}],
         [{"optimizer.overlap_grad_reduce": True}, {"optimizer.use_distributed_optimizer": True}],
     ),
-    "N-recompute-moe": ([{**MOE, **SELECTIVE, MODULES: ["moe_act"]}], [{**SELECTIVE, MODULES: ["moe_act"]}, MOE]),
     "D1": (
         [{"optimizer.use_distributed_optimizer": True}],
         [{"optimizer.use_distributed_optimizer": True, "parallel.data_parallel_size": 2}, {}],
@@ -296,7 +372,11 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     ),
     "R11": (
         [{**SELECTIVE, MODULES: ["shared_experts"], **SHARED_OVERLAP}],
-        [{**SELECTIVE, MODULES: ["shared_experts"]}, {**SELECTIVE, **SHARED_OVERLAP}],
+        [
+            {**SELECTIVE, MODULES: ["shared_experts"]},
+            {**SELECTIVE, **SHARED_OVERLAP},
+            {**SELECTIVE, MODULES: ["shared_experts"], **MOE, "model.moe_shared_expert_overlap": True},
+        ],
     ),
     "R12": (
         [{**SELECTIVE, MODULES: ["layernorm"], **FP8}, {**SELECTIVE, MODULES: ["moe_act"], **FP8}],
@@ -385,8 +465,33 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{**GRAPH, GRAPHED: ["moe"]}, {**GRAPH, GRAPHED: ["moe_router"]}],
         [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}, {**GRAPH, GRAPHED: ["mlp"]}],
     ),
-    "R22e": ([{**MOE, **GRAPH, GRAPHED: ["mlp"]}], [{**GRAPH, GRAPHED: ["mlp"]}, {**MOE, **GRAPH}]),
-    "R22f": ([{**MOE, **GRAPH, GRAPHED: ["moe"]}], [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}]),
+    "R22e": (
+        [
+            {**MOE, **GRAPH, GRAPHED: ["mlp"]},
+            {**MOE, **GRAPH, GRAPHED: ["mlp"], "model.moe_layer_freq": [1, 1, 1, 1]},
+        ],
+        [
+            {**GRAPH, GRAPHED: ["mlp"]},
+            {**MOE, **GRAPH},
+            {**MOE, **GRAPH, GRAPHED: ["mlp"], "model.moe_layer_freq": [0, 1, 1, 1]},
+        ],
+    ),
+    "R22f": (
+        [{**MOE, **GRAPH, GRAPHED: ["moe"]}, {**MOE, **DROPPING, **GRAPH, GRAPHED: ["moe"]}],
+        [{**MOE, **GRAPH, GRAPHED: ["moe_router"]}, {**MOE, **PADDED, **GRAPH, GRAPHED: ["moe"]}],
+    ),
+    "R22l": (
+        [{**MOE, **DROPPING, **GRAPH, GRAPHED: ["moe_router", "moe_preprocess"]}],
+        [
+            {**MOE, **PADDED, **GRAPH, GRAPHED: ["moe_router", "moe_preprocess"]},
+            {**MOE, **GRAPH, GRAPHED: ["moe_router", "moe_preprocess"]},
+        ],
+    ),
+    "S13": ([{**EP_OVERLAP, "model.moe_token_dispatcher_type": "allgather"}], [EP_OVERLAP]),
+    "S14": (
+        [{**EP_OVERLAP, "model.moe_shared_expert_overlap": True}, {**EP_OVERLAP, "precision.bf16": False}],
+        [EP_OVERLAP, {"precision.bf16": False}],
+    ),
     "R22g": ([{**GRAPH, **UNIFORM}, {**LOCAL_GRAPH, **UNIFORM}], [{**WHOLE_GRAPH, **UNIFORM}, {**GRAPH, **SELECTIVE}]),
     "R22h": (
         [{**MOE, **GRAPH, GRAPHED: ["moe_router"], **SELECTIVE, MODULES: ["moe"]}],
@@ -621,4 +726,4 @@ def test_validate_passes_warnings() -> None:
 
 
 def test_not_modelled_says_so() -> None:
-    assert "not modelled yet N-cp" in str(refused({"parallel.context_parallel_size": 2}))
+    assert "not modelled yet N-cp-latent" in str(refused({**CP2, **LATENT}))
