@@ -50,7 +50,7 @@ def import_command(
     oomscope config import --dialect nemo megatron_gpt_config.yaml
     """
     from oomscope.config.dialects.importer import import_arguments
-    from oomscope.config.dialects.load import remarks_on
+    from oomscope.config.dialects.load import remark_on_the_rest, remarks_on
     from oomscope.config.dialects.written import configuration_file
 
     refuse_existing(output, force=force, option="--output")
@@ -62,10 +62,9 @@ def import_command(
     if as_json:
         print_json(_document(imported, text))
     else:
-        for line in remarks_on(imported):
-            remark(line)
-        for line in _broken_rules(text):
-            remark(line)
+        for line in (*remarks_on(imported), remark_on_the_rest(imported), *_broken_rules(text)):
+            if line:
+                remark(line)
         if output is None:
             say(text.rstrip())
     if output is not None:

@@ -38,6 +38,10 @@ def _offloads_with_graph(config: Config) -> bool:
     return config.offload.fine_grained_activation_offloading and _impl(config) != "none"
 
 
+def _pads_to_capacity(config: Config) -> bool:
+    return config.model.moe_expert_capacity_factor is not None and config.model.moe_pad_expert_input_to_capacity
+
+
 def _below_zero(number: int | None) -> bool:
     return number is None or number < 0
 
@@ -122,7 +126,7 @@ GRAPH_RULES: tuple[Rule, ...] = (
     Rule(
         id="R22e",
         keys=("cuda_graph.cuda_graph_modules", "model.num_moe_experts"),
-        applies=lambda config: (config.model.num_moe_experts or 1) > 1 and _names(config, "mlp"),
+        applies=lambda config: config.has_no_dense_layer and _names(config, "mlp"),
         summary="A graph of mlp needs a dense layer.",
         message="the mlp of dense layers is to be captured, and every layer of this model is an MoE layer",
         remedy="leave mlp out of cuda_graph_modules",
@@ -130,11 +134,28 @@ GRAPH_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="R22f",
-        keys=("cuda_graph.cuda_graph_modules", "model.num_moe_experts"),
-        applies=lambda config: (config.model.num_moe_experts or 1) > 1 and _names(config, "moe"),
+        keys=("cuda_graph.cuda_graph_modules", "model.moe_pad_expert_input_to_capacity"),
+        applies=lambda config: (
+            (config.model.num_moe_experts or 1) > 1 and _names(config, "moe") and not _pads_to_capacity(config)
+        ),
         summary="A graph of moe needs experts of a fixed capacity that is padded.",
         message="a whole MoE layer is to be captured, and how many rows reach its experts is not fixed",
-        remedy="capture moe_router instead of moe",
+        remedy="capture moe_router instead of moe, or pad experts to a capacity",
+        source=_CORE,
+    ),
+    Rule(
+        id="R22l",
+        keys=("cuda_graph.cuda_graph_modules", "model.moe_expert_capacity_factor"),
+        applies=lambda config: (
+            (config.model.num_moe_experts or 1) > 1
+            and _names(config, "moe_preprocess")
+            and config.model.moe_token_dispatcher_type == "alltoall"
+            and config.model.moe_expert_capacity_factor is not None
+            and not config.model.moe_pad_expert_input_to_capacity
+        ),
+        summary="moe_preprocess is not captured where dropped tokens are counted on the host.",
+        message="moe_preprocess copies counts of tokens to the host, which a graph cannot",
+        remedy="leave moe_preprocess out of cuda_graph_modules, or set moe_pad_expert_input_to_capacity",
         source=_CORE,
     ),
     Rule(

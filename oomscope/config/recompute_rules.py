@@ -127,10 +127,19 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     ),
     R7,
     Rule(
+        id="R8",
+        keys=("recompute.recompute_modules", "model.moe_grouped_gemm"),
+        applies=lambda config: "moe_act" in config.recompute_modules and not config.model.moe_grouped_gemm,
+        summary="Recomputing moe_act needs experts in one grouped product.",
+        message="moe_act is recomputed, and moe_grouped_gemm is false",
+        remedy="set moe_grouped_gemm, or leave moe_act out",
+        source=_CORE,
+    ),
+    Rule(
         id="R9",
-        keys=("recompute.recompute_modules",),
-        applies=lambda config: "mla_up_proj" in config.recompute_modules,
-        summary="Recomputing mla_up_proj needs multi-latent attention, which this schema does not have.",
+        keys=("recompute.recompute_modules", "model.multi_latent_attention"),
+        applies=lambda config: "mla_up_proj" in config.recompute_modules and not config.model.multi_latent_attention,
+        summary="Recomputing mla_up_proj needs multi-latent attention.",
         message="mla_up_proj is recomputed, and the model has no multi-latent attention",
         remedy="leave mla_up_proj out",
         source=_CORE,
@@ -160,7 +169,11 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     Rule(
         id="R11",
         keys=("recompute.recompute_modules", "model.moe_shared_expert_overlap"),
-        applies=lambda config: "shared_experts" in config.recompute_modules and config.model.moe_shared_expert_overlap,
+        applies=lambda config: (
+            "shared_experts" in config.recompute_modules
+            and config.model.moe_shared_expert_intermediate_size is not None
+            and config.model.moe_shared_expert_overlap
+        ),
         summary="Shared experts that overlap with the dispatch are not recomputed.",
         message="shared_experts is recomputed, and moe_shared_expert_overlap runs them on a stream of their own",
         remedy="leave shared_experts out, or set moe_shared_expert_overlap to false",
@@ -333,6 +346,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
             "layernorm" in config.recompute_modules
             and config.model.transformer_impl == "transformer_engine"
             and config.model.num_moe_experts is None
+            and not config.model.multi_latent_attention
         ),
         summary="Recomputing layernorm has nothing to act on in a dense model of the Transformer Engine layers.",
         message="layernorm is recomputed, and transformer_engine has fused the norms into the linears",
@@ -343,7 +357,7 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         id="R27a",
         severity="warning",
         keys=("recompute.recompute_modules",),
-        applies=lambda config: "mlp" in config.recompute_modules and config.model.num_moe_experts is not None,
+        applies=lambda config: "mlp" in config.recompute_modules and config.has_no_dense_layer,
         summary="Recomputing mlp acts on dense layers alone.",
         message="mlp is recomputed, and every layer of this model is an MoE layer",
         remedy="leave mlp out",
@@ -357,6 +371,20 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         summary="Recomputing moe, moe_act and shared_experts acts on MoE layers alone.",
         message=lambda config: f"recomputing {', '.join(moe_modules(config))} does nothing in a dense model",
         remedy="leave them out",
+        source=_LAYER,
+    ),
+    Rule(
+        id="R27c",
+        severity="warning",
+        keys=("recompute.recompute_modules", "model.moe_shared_expert_intermediate_size"),
+        applies=lambda config: (
+            "shared_experts" in config.recompute_modules
+            and config.model.num_moe_experts is not None
+            and config.model.moe_shared_expert_intermediate_size is None
+        ),
+        summary="Recomputing shared_experts acts where there are shared experts.",
+        message="shared_experts is recomputed, and the model has none",
+        remedy="leave shared_experts out, or set moe_shared_expert_intermediate_size",
         source=_LAYER,
     ),
     Rule(

@@ -624,7 +624,8 @@ class Config(Section):
     def has_no_dense_layer(self) -> bool:
         """Whether every layer has experts."""
         pattern = self.model.moe_layer_freq
-        return self.model.num_moe_experts is not None and (0 not in pattern if isinstance(pattern, tuple) else pattern == 1)
+        everywhere = 0 not in pattern if isinstance(pattern, tuple) else pattern == 1
+        return self.model.num_moe_experts is not None and everywhere
 
     def is_moe_layer(self, layer: int) -> bool:
         """Whether ``layer``, counted over the whole model from 0, has experts (Megatron-Core ``moe_layer_freq``)."""

@@ -60,6 +60,27 @@ SHARDING_RULES: tuple[Rule, ...] = (
         source=_CORE,
     ),
     Rule(
+        id="S13",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_token_dispatcher_type"),
+        applies=lambda config: _overlaps_experts(config) and config.model.moe_token_dispatcher_type == "allgather",
+        summary="overlap_moe_expert_parallel_comm needs the all-to-all or flex dispatcher.",
+        message="overlap_moe_expert_parallel_comm is set, and moe_token_dispatcher_type is allgather",
+        remedy="set moe_token_dispatcher_type to alltoall",
+        source=_CORE,
+    ),
+    Rule(
+        id="S14",
+        keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_shared_expert_overlap"),
+        applies=lambda config: (
+            _overlaps_experts(config)
+            and (config.model.moe_shared_expert_overlap or not (config.precision.bf16 or config.precision.fp16))
+        ),
+        summary="overlap_moe_expert_parallel_comm excludes fp32 and moe_shared_expert_overlap.",
+        message="overlap_moe_expert_parallel_comm is set with moe_shared_expert_overlap, or in fp32",
+        remedy="set moe_shared_expert_overlap to false, and bf16",
+        source=_CORE,
+    ),
+    Rule(
         id="S3",
         keys=("optimizer.overlap_param_gather", "optimizer.use_distributed_optimizer"),
         applies=lambda config: (

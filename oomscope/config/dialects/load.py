@@ -52,7 +52,7 @@ def load_arguments(
 
 
 def remarks_on(imported: Imported) -> tuple[str, ...]:
-    """Return what a user has to know of an import, a line each."""
+    """Return what a user has to look at, a line each."""
     remarks = [f"assumed: {text}" for text in imported.assumed]
     remarks += [
         f"not modelled: {remark.where}: {remark.name} is {shown(remark.value)}: {remark.reason}"
@@ -61,8 +61,11 @@ def remarks_on(imported: Imported) -> tuple[str, ...]:
     remarks += [
         f"not understood: {remark.where}: {remark.name} is {shown(remark.value)}" for remark in imported.not_understood
     ]
-    names = [remark.name for remark in imported.without_memory]
-    if names:
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        remarks.append(f"nothing to do with memory: {', '.join(names[:_LISTED])}{more}")
     return tuple(remarks)
+
+
+def remark_on_the_rest(imported: Imported) -> str | None:
+    """Return one line on the arguments that cost no memory; None where there are none."""
+    names = [remark.name for remark in imported.without_memory]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"nothing to do with memory: {', '.join(names[:_LISTED])}{more}" if names else None

@@ -140,7 +140,8 @@ def test_aliases_and_merge_keys() -> None:
             MODEL + "recompute:\n  recompute_modules:\n  - mlp\n  - 7\n",
             (
                 "cfg.yaml:8: recompute.recompute_modules[1] is 7, but must be a list of "
-                "core_attn/mlp/layernorm/moe/moe_act/shared_experts/mla_up_proj/gdn_norm_out/gdp_in_proj/gdp_qkv/mhc or null"
+                "core_attn/mlp/layernorm/moe/moe_act/shared_experts/mla_up_proj/gdn_norm_out/gdp_in_proj/gdp_qkv/mhc "
+                "or null"
             ),
         ),
         (
