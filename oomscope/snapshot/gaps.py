@@ -21,12 +21,15 @@ TEXTS: Final = {
     "cached_other_pool": "free pieces of the pool for other sizes (requests up to 1 MiB have a pool of their own)",
     "cached_other_stream": "free pieces of other streams; streams share no blocks",
     "private_pool": "free blocks of private pools (CUDA graphs, MemPool)",
+    "outside_pool": "free blocks outside the private pool that the request was made in",
+    "unknown_pool": "free blocks that could have served the request in their own pool; the file does not tell its pool",
     "pending_free": "blocks that are freed, but that another stream may still use",
     "rounding": "rounding of sizes, and ends of blocks not worth splitting off",
     "granularity": "free on the device, but less than the piece that the allocator takes for this size",
     "free_device": "free on the device",
 }
 ORDER: Final = tuple(TEXTS)
+DEFAULT_POOL: Final = (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class Request:
     stream: int
     taken_from_driver: int
     """Bytes that the allocator asks of the driver for it."""
+    pool_id: tuple[int, int] | None = DEFAULT_POOL
+    """The pool that it was made in; None where that is unknown and there are several."""
 
 
 def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int) -> tuple[Gap, ...]:
@@ -69,14 +74,22 @@ def _block_gaps(segment: Segment, block: Block, request: Request) -> list[tuple[
 
 
 def _why_not(segment: Segment, block: Block, request: Request) -> str:
-    """Return why a free block did not serve the request: the first of the conditions that it does not meet."""
-    if segment.pool_id != (0, 0):
-        return "private_pool"
+    """Return why a free block did not serve the request: the first of the conditions that it does not meet.
+
+    Pools share no segments (``MempoolIdHash`` and ``get_pool``, PyTorch c10/cuda/CUDACachingAllocator.cpp).
+    """
+    elsewhere = "outside_pool" if segment.pool_id == DEFAULT_POOL else "private_pool"
+    if request.pool_id is not None and segment.pool_id != request.pool_id:
+        return elsewhere
     if segment.stream != request.stream:
-        return "cached_other_stream"
-    if (segment.segment_type == "small") != (request.size <= SMALL_SIZE):
-        return "cached_other_pool"
-    return "split_remainder" if block.size < request.size else "cached_usable"
+        reason = "cached_other_stream"
+    elif (segment.segment_type == "small") != (request.size <= SMALL_SIZE):
+        reason = "cached_other_pool"
+    elif block.size < request.size:
+        reason = "split_remainder"
+    else:
+        return "unknown_pool" if request.pool_id is None else "cached_usable"
+    return elsewhere if request.pool_id is None and elsewhere == "private_pool" else reason
 
 
 def _text(reason: str, request: Request) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.fixes import Rules, Tried, try_settings
-from oomscope.snapshot.gaps import gaps_of, request_as_seen
+from oomscope.snapshot.gaps import DEFAULT_POOL, gaps_of, request_as_seen
 from oomscope.snapshot.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.initial_state import recover
 from oomscope.snapshot.leaks import find_leak
@@ -246,6 +246,7 @@ class _Case:
         if not segments or held != live:
             return ()
         request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
+        request = replace(request, pool_id=self._pool(failure, segments))
         return gaps_of(segments, request, self.device.available_bytes)
 
     def _segments_at(self, failure: FailedRequest, tried: Tried) -> tuple[Segment, ...]:
@@ -273,6 +274,15 @@ class _Case:
         if failure.stream is not None:
             return failure.stream
         return 0 if failure.event is None else int(self.timeline.trace.stream[failure.event])
+
+    def _pool(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> tuple[int, int] | None:
+        """Return the pool that was asked; None where there are private ones and the events name none."""
+        trace = self.timeline.trace
+        if all(segment.pool_id == DEFAULT_POOL for segment in segments):
+            return DEFAULT_POOL
+        if failure.event is None or not trace.pool_id.any():
+            return None
+        return trace.pools[trace.pool_id[failure.event]]
 
     def _peak_before(self, event: int) -> int:
         return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))

@@ -42,8 +42,7 @@ class Gap:
 
     reason: str
     """``split_remainder``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,
-    ``pending_free``,
-    ``rounding``, ``granularity``, ``free_device``, ``cached_usable``."""
+    ``outside_pool``, ``unknown_pool``, ``pending_free``, ``rounding``, ``granularity``, ``free_device``, ``cached_usable``."""
     bytes: int
     text: str
     """The same for people."""
