@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from oomscope.cli.options import Command, Size
+from oomscope.cli.options import Command, Size, gpu_option, limit_option
 from oomscope.errors import UsageError
 
 
@@ -22,8 +22,8 @@ class NamedCard(NamedTuple):
 def card_options(command: Command) -> Command:
     """Add ``--limit``, ``--gpu`` and ``--non-torch``."""
     options = (
-        click.option("--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."),
-        click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb."),
+        limit_option,
+        gpu_option,
         click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of it outside PyTorch (default: none)."),
     )
     for option in reversed(options):

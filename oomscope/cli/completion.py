@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from oomscope.cli.main import COMPLETE_VARIABLE, cli
+from oomscope.cli.options import json_option
 from oomscope.cli.output import print_json, say
 from oomscope.errors import ExitCode, UsageError
 
@@ -14,7 +15,7 @@ SCHEMA_VERSION = 1
 
 @click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def completion(shell: str, as_json: bool) -> ExitCode:
     """Print the completion script of SHELL.
 

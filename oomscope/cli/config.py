@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.config_import import import_command
+from oomscope.cli.options import json_option
 from oomscope.cli.output import print_json, remark, say
 from oomscope.cli.source import complete_preset, config_source
 from oomscope.errors import ExitCode
@@ -18,7 +19,6 @@ SCHEMA_VERSION = 1
 
 arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
 preset_option = click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @click.group(invoke_without_command=True)

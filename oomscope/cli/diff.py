@@ -70,12 +70,6 @@ def diff_command(
         from oomscope.report.redact import redacted
 
         found = redacted(found, redact)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        from oomscope.report.diff_text import diff_report
-
-        print_report(diff_report(found, by=by, shown=top))
     if html is not None:
         from oomscope.report.diff_html import diff_page
 
@@ -84,6 +78,12 @@ def diff_command(
         )
     if tables is not None:
         write_diff_tables(tables, found)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        from oomscope.report.diff_text import diff_report
+
+        print_report(diff_report(found, by=by, shown=top))
     return ExitCode.OK
 
 

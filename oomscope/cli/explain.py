@@ -80,12 +80,25 @@ def explain(
         from oomscope.report.redact import redacted
 
         found, drawings = redacted((found, drawings), redact)
+    _write_files(found, drawings, html=html, png=png, tables=tables)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.explain_text import report
 
         print_report(report(found, top=top))
+    return ExitCode.OK
+
+
+def _write_files(
+    found: Explanation | RankSet,
+    drawings: tuple[Drawing, ...],
+    *,
+    html: Path | None,
+    png: Path | None,
+    tables: Path | None,
+) -> None:
+    """Write what was asked for, before anything is printed: the reader of the report may leave at any line."""
     if html is not None:
         from oomscope.report.explain_html import explain_page
 
@@ -96,7 +109,6 @@ def explain(
         write_file(png, explain_picture(found, drawings))
     if tables is not None:
         write_explain_tables(tables, found)
-    return ExitCode.OK
 
 
 class _Explained(NamedTuple):

@@ -68,11 +68,17 @@ redact_option = click.option(
 )
 
 
+limit_option = click.option(
+    "--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
+)
+gpu_option = click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb.")
+
+
 def measurement_options(command: Command) -> Command:
     """Add the options that say how to measure."""
     options = (
-        click.option("--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."),
-        click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb."),
+        limit_option,
+        gpu_option,
         click.option("--backend", type=click.Choice(["auto", "sim", "cuda"]), help="Where to measure (default: auto)."),
         click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
         click.option(

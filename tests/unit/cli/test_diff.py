@@ -138,3 +138,12 @@ def test_what_is_no_snapshot_is_said_in_one_line(files: list[str], tmp_path: Pat
     broken.write_bytes(b"\x80\x04N")
     assert run(["diff", files[0], str(broken)]) == 2
     assert str(broken) in capsys.readouterr().err
+
+
+def test_files_are_written_also_where_nobody_reads_the_report(files: list[str], tmp_path: Path, monkeypatch) -> None:
+    def gone(_report: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("oomscope.cli.diff.print_report", gone)
+    assert run(["diff", *files, "--html", str(tmp_path / "d.html"), "--csv", str(tmp_path / "tables")]) == 141
+    assert {"d.html", "tables"} <= {path.name for path in tmp_path.iterdir()}

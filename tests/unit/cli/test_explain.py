@@ -48,6 +48,15 @@ def test_a_folder_is_explained_by_its_worst_rank(capsys):
     assert len(found["worst"]["devices"]) == 1
 
 
+def test_files_are_written_also_where_nobody_reads_the_report(tmp_path: Path, monkeypatch):
+    def gone(_report: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("oomscope.cli.explain.print_report", gone)
+    assert run(["explain", OOM, "--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "out")]) == 141
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "out"]
+
+
 def test_tables_are_written_and_not_overwritten(capsys, tmp_path: Path):
     words = ["explain", OOM, "--csv", str(tmp_path / "out")]
     assert run(words) == 0
