@@ -93,7 +93,8 @@ class CommitBisect:
     def _announce(self, track: Track, base: BisectResult) -> None:
         more_if = []
         if track.probes_more:
-            more_if.append(f"the culprit touches none of the chosen paths (up to {track.probes_more} more)")
+            outside = "the culprit touches none of the chosen paths or its parent cannot be tested"
+            more_if.append(f"{outside} (up to {track.probes_more} more)")
         if not self.request.first_parent and any(commit.is_merge for commit in self.line.commits):
             more_if.append("a merge is at fault (what it brought in is searched as well)")
         self.prober.reporter.planned(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.bisect.packages import installed_packages
-from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
+from oomscope.probe.environment import child_environment
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.harness import harness_files
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -90,8 +90,6 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
     ``machine`` has.
     """
     fields = {name: value for name, value in job.to_json().items() if name not in _NOT_MEASURED}
-    fields["allocator_conf"] = allocator_conf(job, environment)
-    fields["cublas_workspace_config"] = cublas_workspace_config(job, environment)
     is_bundled = isinstance(job.target, BundledTarget)
     target: dict[str, Any] = {"kind": job.target.kind}
     if isinstance(job.target, BundledTarget):

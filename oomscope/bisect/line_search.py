@@ -59,7 +59,10 @@ class Track:
 
     @property
     def probes_at_most(self) -> int:
-        """The probes with an answer that may be needed while the culprit is one of the chosen, both ends included."""
+        """The probes with an answer that may be needed, both ends included.
+
+        That is while the culprit is one of the chosen and its parent can be tested, which proves it.
+        """
         if self.last == 0:
             return 1
         proof = 1 if len(self.chosen) < self.last else 0
@@ -67,9 +70,9 @@ class Track:
 
     @property
     def probes_more(self) -> int:
-        """How many more may be needed where it is none of the chosen."""
+        """How many more may be needed where it is not."""
         hidden = self.last - len(self.chosen)
-        return Search.over(hidden + 1).probes_left if hidden else 0
+        return Search.over(hidden).probes_left if hidden else 0
 
 
 @dataclass(frozen=True, kw_only=True)

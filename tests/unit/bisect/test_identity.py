@@ -137,13 +137,6 @@ def test_values_of_variables_are_not_in_the_key() -> None:
     assert "a secret" not in json.dumps(key)
 
 
-def test_the_allocator_settings_in_force_count_wherever_they_come_from() -> None:
-    """A job that names what the environment has anyway is the same measurement but for the variable."""
-    conf = "max_split_size_mb:64"
-    key = key_of(HARNESS, CONTENT, MACHINE, {"PYTORCH_CUDA_ALLOC_CONF": conf})
-    assert key["job"]["allocator_conf"] == conf
-
-
 def test_this_machine_tells_its_sources_and_packages() -> None:
     here = Machine.here({})
     assert here.versions["sources"] == sources_hash()
