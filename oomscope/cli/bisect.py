@@ -101,18 +101,18 @@ def bisect(
         result = run_search(options, onlooker)
     finally:
         onlooker.close()
-    if as_json:
-        print_json(result.to_json())
-    else:
-        from oomscope.report.bisect_text import bisect_report
-
-        print_report(bisect_report(result))
     if html is not None:
         from oomscope.report.html import bisect_page
 
         write_file(html, bisect_page(result, title=f"Bisect of {options.ends}"))
     if tables is not None:
         write_bisect_tables(tables, result)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from oomscope.report.bisect_text import bisect_report
+
+        print_report(bisect_report(result))
     return result.exit_code
 
 

@@ -176,6 +176,16 @@ def test_json_after_dashes_is_a_path(searched, capsys) -> None:
     assert capsys.readouterr().out == ""
 
 
+def test_files_are_written_also_where_nobody_reads_the_report(searched, harness, tmp_path: Path, monkeypatch) -> None:
+    def gone(_report: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("oomscope.cli.bisect.print_report", gone)
+    files = ["--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "tables")]
+    assert run(["bisect", "v1..v2", "--harness", harness, *files]) == 141
+    assert {"a.html", "tables"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_html(searched, harness, tmp_path: Path, capsys) -> None:
     page = tmp_path / "report.html"
     assert run(["bisect", "v1..v2", "--harness", harness, "--html", str(page)]) == 0
