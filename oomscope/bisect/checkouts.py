@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.commits import Repository
 from oomscope.bisect.git import Git
+from oomscope.bisect.headers import Commit
 from oomscope.errors import GitError
 from oomscope.probe.rooms import remove_tree
 

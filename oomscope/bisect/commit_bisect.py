@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
-from oomscope.bisect.commits import Commit, Line, Repository
+from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.growth import grown_sites
+from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineSearch, Track
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.prober import Means, Prober

@@ -11,16 +11,15 @@ brought in is a line of its own (:func:`Repository.merged_line`).
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.bisect.git import Git, complaint
+from oomscope.bisect.headers import ABBREVIATED, Commit, header_of
 from oomscope.bisect.history import reading
 from oomscope.bisect.ranges import checked_revision
 from oomscope.errors import GitError
@@ -28,32 +27,7 @@ from oomscope.errors import GitError
 if TYPE_CHECKING:
     import git
 
-_ABBREVIATED = 10
-_UNDECODED = "\N{REPLACEMENT CHARACTER}"
 _ABSOLUTE = ("rev-parse", "--path-format=absolute")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commit:
-    """One commit's header."""
-
-    hash: str
-    tree: str
-    parents: tuple[str, ...]
-    author: str
-    date: str
-    """Author date, ISO 8601; empty where it lies beyond the year 9999."""
-    subject: str
-
-    @property
-    def short(self) -> str:
-        """The beginning of the hash, for people."""
-        return self.hash[:_ABBREVIATED]
-
-    @property
-    def is_merge(self) -> bool:
-        """Whether it has more than one parent."""
-        return len(self.parents) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,16 +221,7 @@ class Repository:
             return [self._header(commit) for commit in walked]
 
     def _header(self, commit: git.Commit) -> Commit:
-        parents = () if commit.hexsha in self._cut else commit.parents
-        author, message = _words(commit)
-        return Commit(
-            hash=commit.hexsha,
-            tree=commit.tree.hexsha,
-            parents=tuple(parent.hexsha for parent in parents),
-            author=author,
-            date=_date(commit),
-            subject=_subject(message),
-        )
+        return header_of(commit, is_cut=commit.hexsha in self._cut)
 
     @cached_property
     def _cut(self) -> frozenset[str]:
@@ -283,7 +248,7 @@ class Repository:
         with reading(self.common) as repo:
             bases = repo.merge_base(_commit(repo, good.hash), _commit(repo, bad.hash))
             names = [commit.hexsha for commit in bases]
-        ancestor = f"their common ancestor {names[0][:_ABBREVIATED]} may do as the good end" if names else ""
+        ancestor = f"their common ancestor {names[0][:ABBREVIATED]} may do as the good end" if names else ""
         raise GitError("good is no ancestor of bad", where=where, remedy=ancestor or "give an ancestor")
 
 
@@ -292,37 +257,6 @@ def _commit(repo: git.Repo, name: str) -> git.Commit:
     from git import Commit as Named
 
     return Named(repo, bytes.fromhex(name))
-
-
-def _words(commit: git.Commit) -> tuple[str, str]:
-    """Return the author's name and the message, in the encoding that the commit declares.
-
-    GitPython takes UTF-8 for granted: its test for the header ``encoding`` (git-commit(1), DISCUSSION) never holds.
-    """
-    author, message = commit.author.name or "", str(commit.message)
-    if _UNDECODED not in author + message:
-        return author, message
-    header, _, body = commit.data_stream.read().partition(b"\n\n")
-    declared = re.search(rb"^encoding (\S+)$", header, re.MULTILINE)
-    written = re.search(rb"^author (.*?) ?<", header, re.MULTILINE)
-    try:
-        encoding = declared[1].decode("ascii") if declared else "utf-8"
-        return (written[1] if written else b"").decode(encoding, "replace"), body.decode(encoding, "replace")
-    except (LookupError, UnicodeDecodeError):
-        return author, message
-
-
-def _date(commit: git.Commit) -> str:
-    try:
-        return commit.authored_datetime.isoformat()
-    except (ValueError, OverflowError):
-        return ""
-
-
-def _subject(message: str) -> str:
-    """Return the first paragraph of ``message`` in one line, as git's ``%s`` (git-log(1), PRETTY FORMATS)."""
-    lines = dropwhile(lambda line: not line, (line.rstrip(" \t\r") for line in message.split("\n")))
-    return " ".join(takewhile(bool, lines))
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
 
+from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid, units_of
 from oomscope.bisect.ends import judge_ends
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.mixture import Mixture
-from oomscope.bisect.prober import Means, OutOfTimeError, Prober, Question
+from oomscope.bisect.prober import Means, Prober, Question
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import ConfigRequest
 from oomscope.bisect.result import BisectResult, Evidence, KeysCulprit, ProbeRecord, Role, StepRow, Suspect

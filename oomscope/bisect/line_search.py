@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from oomscope.bisect.commits import Commit, Line
+from oomscope.bisect.commits import Line
+from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.ends import judge_ends
+from oomscope.bisect.headers import Commit
 from oomscope.bisect.measured import Bytes, bytes_of
-from oomscope.bisect.prober import OutOfTimeError, Prober, Question
+from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.steps import steps_between

@@ -10,10 +10,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.commits import Repository
+from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
 from oomscope.bisect.measured import Bytes
-from oomscope.bisect.prober import OutOfTimeError
 from oomscope.bisect.result import StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
 from oomscope.errors import GitError

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Protocol, TypedDict, Unpack
 
 from oomscope.bisect.cache import ResultCache
+from oomscope.bisect.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Machine, digest_of, key_of
 from oomscope.bisect.logs import Logs
@@ -48,29 +49,6 @@ class Means(TypedDict, total=False):
     """Seconds, for the deadline."""
     environment: Mapping[str, str]
     """The variables that probes see; the process's own unless given."""
-
-
-class OutOfTimeError(Exception):
-    """The deadline passed. It ends the search, not the program."""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """An instant after which nothing new is begun and what runs is ended."""
-
-    at: float | None
-    """On ``clock``; None for never."""
-    clock: Callable[[], float] = time.monotonic
-
-    @classmethod
-    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
-        """Return the deadline in ``seconds``; None for never."""
-        return cls(None if seconds is None else clock() + seconds, clock)
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left; infinite without a deadline."""
-        return float("inf") if self.at is None else self.at - self.clock()
 
 
 @dataclass(frozen=True, kw_only=True)

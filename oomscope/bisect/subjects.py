@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Commit, Repository
+from oomscope.bisect.commits import Repository
 from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.headers import Commit
 from oomscope.bisect.identity import Content
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.card import check_card

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.commits import Commit, Line
+from oomscope.bisect.commits import Line
 from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineSearch, Track
 from oomscope.bisect.prober import Question
 from oomscope.bisect.result import ProbeRecord
