@@ -46,7 +46,7 @@ def import_command(
 
     \b
     oomscope config import args.yaml -o cfg.yaml
-    oomscope config import -- torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 12 ...
+    oomscope config import -- torchrun --nproc-per-node 8 pretrain_gpt.py ...
     oomscope config import --dialect nemo megatron_gpt_config.yaml
     """
     from oomscope.config.dialects.importer import import_arguments
