@@ -14,7 +14,7 @@ from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
 from oomscope.report.sparkline import Sparkline
-from oomscope.report.words import count, percent
+from oomscope.report.words import count, known_size, percent
 from oomscope.snapshot.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.pins import PinnedSegment, PinningLine
@@ -86,7 +86,7 @@ def difference_table(ranks: tuple[RankRow, ...], categories: list[str]) -> Table
 def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Iterator[RenderableType]:
     yield Text(words.heading_text(explanation, device), style="dim")
     yield Text(words.status_text(device), style="bold green" if device.verdict.kind == "headroom" else "bold red")
-    yield from verdict_parts(device.verdict)
+    yield from verdict_parts(device.verdict, has_card=device.available_bytes is not None)
     if advice := words.advice_text(device):
         yield Text("What to do: ").append(advice, style="bold")
     yield Text()
@@ -208,7 +208,7 @@ def suspect_table(suspects: tuple[Suspect, ...]) -> Table:
     """Return the lines whose blocks of several iterations are alive side by side."""
     rows = table(">An iteration", ">Alive in all", ">Blocks", ">From iterations", "Line")
     for row in suspects[:SHOWN]:
-        sizes = format_size(row.bytes_per_iteration), format_size(row.bytes)
+        sizes = known_size(row.bytes_per_iteration), format_size(row.bytes)
         rows.add_row(*sizes, f"{row.count:,}", f"{row.iterations:,}", words.line_text(row.site))
     return rows
 

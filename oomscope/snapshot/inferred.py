@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.category_rules import Confidence
 from oomscope.snapshot.doing import Activity, Doing
 from oomscope.snapshot.iterations import Iterations
 from oomscope.snapshot.trace import Moment, Trace
@@ -28,11 +29,13 @@ PHASES: Final = {
 def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
     """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
 
-    Iterations count from the beginning of the recording; without a known end none has a number.
+    Iterations count from the beginning of the recording; without a known end none has a number, nor where the ends
+    are a guess: rhythm may take two iterations as one, and no rate rests on that.
     """
     if trace.moment_id.any():
         return trace
-    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if len(iterations) else np.full(len(trace), -1)
+    are_sure = len(iterations) and iterations.confidence > Confidence.LOW
+    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if are_sure else np.full(len(trace), -1)
     moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
     pairs, place = np.unique(np.stack([activity.at.astype(np.int64), numbers]), axis=1, return_inverse=True)
     ids = [moments.id_of(Moment(PHASES[Doing(doing)], number, -1)) for doing, number in pairs.T.tolist()]

@@ -22,10 +22,12 @@ from oomscope.snapshot.trace import Action, Annotation
 
 STEP_NAMES: Final = ("ProfilerStep#", "Optimizer.step#")
 """Spans once an iteration (torch/profiler/profiler.py, torch/optim/optimizer.py); the first kind present counts."""
-MIN_PERIOD: Final = 8
+MIN_PERIOD: Final = 4
 """Allocations below which a repetition is no iteration."""
 MIN_AGREEMENT: Final = 0.95
 """Share of allocations that must be the same one period later."""
+MIN_GIVEN_UP: Final = 0.5
+"""Share of blocks that an iteration gives up, in itself or the next; a loop that builds layers repeats, and keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +101,39 @@ def _after_steps(timeline: Timeline, activity: Activity) -> Indices:
 
 
 def _rhythm(timeline: Timeline) -> Indices:
-    """Return ends by the period of the allocations; an iteration is taken to end where least is alive."""
+    """Return ends by the period of the allocations; an iteration is taken to end where least is alive.
+
+    What is alive is averaged over all periods but the first, which may be part of the set-up.
+    """
     trace = timeline.trace
     events = np.flatnonzero(trace.action == Action.ALLOC)
     kinds = np.unique(np.stack([trace.stack_id[events], trace.size[events]]), axis=1, return_inverse=True)[1]
     period = period_of(kinds.reshape(-1).astype(np.int64))
-    if period is None:
+    if period is None or not _gives_up(timeline, events, period):
         return NO_ENDS
     before = events - 1
-    floor = int(timeline.live[np.maximum(before[:period], 0)].argmin())
-    ends = before[floor::period]
-    return ends[ends >= 0]
+    whole = before[period : len(before) // period * period].reshape(-1, period)
+    least = int(timeline.live[whole].mean(axis=0).argmin())
+    ends = before[least::period]
+    return ends[ends >= events[0]]
+
+
+def _gives_up(timeline: Timeline, events: Indices, period: int) -> bool:
+    """Return whether most blocks are given up within two periods, of those that were made so long before the end."""
+    table = timeline.lifetimes
+    inside = table.born != BEFORE
+    born = np.searchsorted(events, table.born[inside])
+    known = born < len(events) - 2 * period
+    freed = np.searchsorted(events, table.freed[inside])
+    given_up = (freed - born <= 2 * period)[known]
+    return not len(given_up) or float(given_up.mean()) >= MIN_GIVEN_UP
 
 
 def period_of(kinds: Indices) -> int | None:
     """Return the smallest lag at which a sequence of kinds repeats itself; None where it does not.
 
     At lag p, ``kinds[i] == kinds[i + p]`` must hold for 95 % of all places, and at least two whole periods be there.
+    What repeats itself at fewer than :data:`MIN_PERIOD` has no period, although it does so at multiples as well.
     Agreement at all lags comes from one autocorrelation of random unit vectors, one a kind, of which equal ones give 1
     and different ones 0 on average; the candidates are then counted exactly.
     """
@@ -123,11 +141,11 @@ def period_of(kinds: Indices) -> int | None:
     if length < 2 * MIN_PERIOD:
         return None
     agreement = _agreement(kinds)
-    lags = np.arange(MIN_PERIOD, length // 2 + 1)
+    lags = np.arange(1, length // 2 + 1)
     likely = lags[agreement[lags] >= MIN_AGREEMENT - 0.1]
     for lag in likely.tolist():
         if np.mean(kinds[:-lag] == kinds[lag:]) >= MIN_AGREEMENT:
-            return int(lag)
+            return int(lag) if lag >= MIN_PERIOD else None
     return None
 
 

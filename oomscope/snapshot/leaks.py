@@ -39,7 +39,8 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     """Return the leak that shows before event ``until`` (None: the end), if there is one.
 
     An iteration counts as whole once events of the next one follow; the last whole iteration must have ended with
-    more live bytes than the one before it, and so on back to the first.
+    more live bytes than the one before it, and so on back to the first. Most of what they ended with more must still
+    be alive right before ``until``: what is given up before the failure is no reason for it.
     """
     ends = _iteration_ends(timeline, until)
     if len(ends) < MIN_ITERATIONS:
@@ -49,7 +50,10 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     mean = int(growth.sum()) // len(growth)
     if (growth <= 0).any() or mean < MIN_GROWTH:
         return None
-    stack_id, module_id = _heaviest_survivor(timeline, ends)
+    rows = _survivors(timeline, ends, until)
+    if 2 * int(timeline.lifetimes.size[rows].sum()) < floors[-2] - floors[0]:
+        return None
+    stack_id, module_id = _heaviest(timeline, rows)
     trace = timeline.trace
     return Leak(
         bytes_per_iteration=mean, iterations=len(ends), stack=trace.stacks[stack_id], module=trace.modules[module_id]
@@ -67,16 +71,22 @@ def _iteration_ends(timeline: Timeline, until: int | None) -> Indices:
     return known[changes]
 
 
-def _heaviest_survivor(timeline: Timeline, ends: Indices) -> tuple[int, int]:
-    """Return the stack and module with the most bytes that outlived a whole iteration after the one of their birth.
+def _survivors(timeline: Timeline, ends: Indices, until: int | None) -> Indices:
+    """Return the blocks that outlived a whole iteration after the one of their birth, and are alive before ``until``.
 
     What is made anew in every iteration, as gradients are, is not among them, nor what the first iteration left.
     """
-    table, trace = timeline.lifetimes, timeline.trace
+    table = timeline.lifetimes
     rows = table.live_at(int(ends[-1]))
+    outlived = (table.born[rows] > ends[0]) & (table.born[rows] <= ends[-2])
+    alive = np.ones(len(rows), dtype=bool) if until is None else table.freed[rows] >= until
+    return rows[outlived & alive]
+
+
+def _heaviest(timeline: Timeline, rows: Indices) -> tuple[int, int]:
+    """Return the stack and module with most bytes among blocks."""
+    table, trace = timeline.lifetimes, timeline.trace
     born = table.born[rows]
-    outlived = (born > ends[0]) & (born <= ends[-2])
-    rows, born = rows[outlived], born[outlived]
     stacks = np.where(trace.forward_stack_id[born] > 0, trace.forward_stack_id[born], trace.stack_id[born])
     totals: dict[tuple[int, int], int] = {}
     columns = zip(stacks.tolist(), trace.module_id[born].tolist(), table.size[rows].tolist(), strict=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from oomscope.snapshot.category_rules import Confidence
 from oomscope.snapshot.iterations import Iterations
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.segment_map import stacks_of
@@ -32,8 +33,9 @@ class Suspect:
     count: int
     iterations: int
     """Different iterations that these blocks are from."""
-    bytes_per_iteration: int
-    """What the last of these left; the first one may leave more, since it also creates what stays."""
+    bytes_per_iteration: int | None
+    """What the last of these left; the first one may leave more, since it also creates what stays. None where the ends
+    of iterations are a guess."""
 
 
 def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ...]:
@@ -50,17 +52,23 @@ def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ..
     for row, number in zip(rows.tolist(), iteration.tolist(), strict=True):
         site = site_of(stacks[row], trace.modules[trace.module_id[table.born[row]]])
         found.setdefault(site, []).append((number, int(table.size[row])))
-    suspects = [_suspect(site, blocks) for site, blocks in found.items()]
-    grown = [each for each in suspects if each.iterations > 1 and each.bytes_per_iteration >= MIN_BYTES]
+    are_sure = iterations.confidence > Confidence.LOW
+    suspects = [_suspect(site, blocks, are_sure) for site, blocks in found.items() if _last_left(blocks) >= MIN_BYTES]
+    grown = [each for each in suspects if each.iterations > 1]
     return tuple(sorted(grown, key=lambda each: -each.bytes))
 
 
-def _suspect(site: Site | None, blocks: list[tuple[int, int]]) -> Suspect:
+def _last_left(blocks: list[tuple[int, int]]) -> int:
+    """Return the bytes of the blocks, each an iteration and a size, that are of the last iteration among them."""
     last = max(number for number, _ in blocks)
+    return sum(size for number, size in blocks if number == last)
+
+
+def _suspect(site: Site | None, blocks: list[tuple[int, int]], are_sure: bool) -> Suspect:
     return Suspect(
         site=site,
         bytes=sum(size for _, size in blocks),
         count=len(blocks),
         iterations=len({number for number, _ in blocks}),
-        bytes_per_iteration=sum(size for number, size in blocks if number == last),
+        bytes_per_iteration=_last_left(blocks) if are_sure else None,
     )
