@@ -36,16 +36,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core transformer/attention.py",
     ),
     Rule(
-        id="N-fp16",
-        severity="not_modelled",
-        keys=("precision.fp16",),
-        applies=lambda config: config.precision.fp16 and not config.precision.bf16,
-        summary="fp16: its loss scaling and gradient buffers are not modelled.",
-        message="fp16 training, with loss scaling, is not there",
-        remedy="set precision.bf16",
-        source="Megatron-Core optimizer/grad_scaler.py",
-    ),
-    Rule(
         id="N-fine-grained-offload",
         severity="not_modelled",
         keys=("offload.fine_grained_activation_offloading",),

@@ -423,6 +423,16 @@ class OptimizerConfig(Section):
     """Momentum of SGD."""
     clip_grad: float = Field(default=1.0, ge=0)
     """Clip the gradient's global norm to this; 0 turns clipping off."""
+    loss_scale: float | None = Field(default=None, gt=0)
+    """Multiply the loss by this and divide the gradients by it; null means dynamic scaling in fp16, else none."""
+    initial_loss_scale: float = Field(default=2.0**32, gt=0)
+    """First factor of dynamic loss scaling."""
+    min_loss_scale: float = Field(default=1.0, gt=0)
+    """Least factor of dynamic loss scaling."""
+    loss_scale_window: Count = 1000
+    """Steps without overflow after which the factor is doubled."""
+    hysteresis: Count = 2
+    """Overflows after which the factor is halved."""
     use_distributed_optimizer: bool = False
     """Shard master weights and optimizer states over the data-parallel ranks."""
     overlap_grad_reduce: bool = False

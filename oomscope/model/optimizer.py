@@ -3,9 +3,9 @@
 Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimizer.md``)::
 
     parameters, gradients        replicated       distributed optimizer
-    bf16, fp32                   2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
+    16-bit, fp32                 2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
     fp32, fp32                   4 + 4 + 8        8 + 8/d      the parameter is its own master weight
-    bf16, bf16                   2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
+    16-bit, 16-bit               2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
                                                                  until the next one begins
 """
 
@@ -22,6 +22,7 @@ from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.adam import FusedAdam
 from oomscope.model.grad_buffer import GradBuffer, is_expert, is_shared_embedding
 from oomscope.model.grad_norm import clip, squared_norm
+from oomscope.model.grad_scaler import build_grad_scaler
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
 
@@ -61,9 +62,12 @@ class MixedPrecisionOptimizer:
         self._sharded = config.optimizer.use_distributed_optimizer
         self._has_experts = config.model.num_moe_experts is not None
         self._told = False
+        self.scaler = build_grad_scaler(config, self._device)
         self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state)]
         self.inner = _inner_optimizer(config.optimizer, self.weights)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
+        if self.scaler is not None:
+            self._observer.role("optimizer_state", self.scaler.tensors)
 
     def zero_grad(self) -> None:
         """Forget all gradients; the first thing of a step."""
@@ -76,10 +80,13 @@ class MixedPrecisionOptimizer:
     def step(self) -> torch.Tensor | None:
         """Clip, update the master weights, copy them back, gather other ranks' shards; return the gradient's norm.
 
-        The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``.
+        The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``, and where the step is left out
+        because scaled gradients overflowed.
         """
         for weight in self.weights:
             weight.master.grad = weight.grad.float()
+        if not self._unscale():
+            return None
         norm = self._clip() if self._config.clip_grad else None
         self.inner.step()
         self._tell_states()
@@ -89,6 +96,17 @@ class MixedPrecisionOptimizer:
         for buffer in self._buffers:
             buffer.gather()
         return norm
+
+    def _unscale(self) -> bool:
+        """Undo the loss scaling; return whether all gradients of all ranks are finite, as far as anybody looks."""
+        if self.scaler is None:
+            return True
+        state = self._state
+        groups = [state.tp_group, state.pp_group, state.dp_cp_group if self._sharded else None]
+        groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
+        is_finite = self.scaler.unscale(_grads(self.weights), groups)
+        self.scaler.update(is_finite=is_finite)
+        return is_finite
 
     def _clip(self) -> torch.Tensor:
         total = self._squared_norm_dense()

@@ -175,6 +175,9 @@ class _Microbatches:
         for buffer in self._parts.buffers[action.chunk]:
             buffer.is_last_microbatch = action.microbatch == self._count - 1
         with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=action.microbatch):
+            scaler = self._parts.optimizer.scaler
+            if output_grad is None and scaler is not None and isinstance(output, torch.Tensor):
+                output = scaler.scale_loss(output)
             torch.autograd.backward(output, output_grad)
 
     def _attention_mask(self, chunk: GPTStage) -> torch.Tensor | None:

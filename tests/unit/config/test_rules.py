@@ -328,7 +328,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.num_query_groups": 2, **TP2}, {"model.num_query_groups": 1}],
     ),
     "N-expert-bias": ([{**MOE, "model.add_bias_linear": True}], [MOE, {"model.add_bias_linear": True}]),
-    "N-fp16": ([{"precision.fp16": True, "precision.bf16": False}], [{}, {"precision.bf16": False}]),
     "N-fine-grained-offload": ([{"offload.fine_grained_activation_offloading": True}], [OFFLOAD]),
     "N-optimizer-offload": (
         [{"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}],

@@ -1,0 +1,87 @@
+"""Loss scaling: constant and dynamic factors, left-out steps, and the same training as without a factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from oomscope.config.schema import Config
+from oomscope.model.grad_scaler import DynamicGradScaler, GradScaler, build_grad_scaler
+from oomscope.model.mesh import ParallelState
+from oomscope.model.trainer import Trainer
+
+CPU = torch.device("cpu")
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+
+
+def scaled_config(precision: dict[str, Any] | None = None, **optimizer: Any) -> Config:
+    return Config.model_validate(
+        {
+            "model": {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 64, **NO_DROPOUT},
+            "data": {"seq_length": 8},
+            "optimizer": {"lr": 0.01, **optimizer},
+            "precision": precision or {"fp16": True, "bf16": False},
+        }
+    )
+
+
+def test_who_is_given_which_scaler() -> None:
+    assert type(build_grad_scaler(scaled_config(), CPU)) is DynamicGradScaler
+    assert type(build_grad_scaler(scaled_config(loss_scale=8.0), CPU)) is GradScaler
+    assert type(build_grad_scaler(scaled_config({"bf16": True}, loss_scale=8.0), CPU)) is GradScaler
+    assert build_grad_scaler(scaled_config({"bf16": True}), CPU) is None
+
+
+def test_gradients_are_divided_in_place_and_infinities_found() -> None:
+    scaler = GradScaler(4.0, CPU)
+    grads = [torch.tensor([4.0, 8.0]), torch.tensor([2.0])]
+    assert scaler.unscale(grads, [])
+    assert [grad.tolist() for grad in grads] == [[1.0, 2.0], [0.5]]
+    assert not scaler.unscale([torch.tensor([1.0, float("inf")])], [])
+    assert scaler.unscale([torch.tensor([1.0])], []), "the flag is cleared"
+    assert scaler.unscale([], [])
+
+
+def test_the_dynamic_factor_follows_megatron_cores_rules() -> None:
+    config = scaled_config(initial_loss_scale=16.0, min_loss_scale=4.0, loss_scale_window=3, hysteresis=2)
+    scaler = DynamicGradScaler(config.optimizer, CPU)
+    scales = []
+    for is_finite in (False, False, False, False, True, True, True, False, True, True, True):
+        scaler.update(is_finite=is_finite)
+        scales.append(scaler.scale.item())
+    assert scales == [16, 8, 4, 4, 4, 4, 8, 8, 8, 8, 16]
+
+
+def test_a_dynamic_scaler_keeps_five_numbers() -> None:
+    scaler = DynamicGradScaler(scaled_config().optimizer, CPU)
+    assert sum(tensor.nbytes for tensor in scaler.tensors) == 5 * 4
+
+
+@pytest.mark.parametrize("precision", [{"bf16": False}, {"bf16": True}])
+def test_a_power_of_two_changes_nothing(precision: dict[str, bool]) -> None:
+    plain, scaled = (trained(scaled_config(precision, loss_scale=scale)) for scale in (None, 1024.0))
+    for name, expected in plain.items():
+        assert torch.equal(scaled[name], expected), name
+
+
+def trained(config: Config) -> dict[str, torch.Tensor]:
+    trainer = Trainer(config, ParallelState(), device=CPU)
+    trainer.setup()
+    for iteration in range(2):
+        trainer.step(iteration)
+    return dict(trainer.model[0].state_dict())
+
+
+def test_fp16_trains_and_leaves_out_steps_that_overflow() -> None:
+    trainer = Trainer(scaled_config(initial_loss_scale=2.0**22, hysteresis=1), ParallelState(), device=CPU)
+    trainer.setup()
+    before = {name: value.clone() for name, value in trainer.model[0].state_dict().items()}
+    trainer.step(0)
+    assert all(torch.equal(value, before[name]) for name, value in trainer.model[0].state_dict().items())
+    assert not trainer.optimizer.state, "moments are made by the first step that is taken"
+    for iteration in range(1, 9):
+        trainer.step(iteration)
+    assert all(not torch.equal(value, before[name]) for name, value in trainer.model[0].state_dict().items())
+    assert all(value.isfinite().all() for value in trainer.model[0].state_dict().values())
