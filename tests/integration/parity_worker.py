@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
+from oomscope.model.grad_buffer import is_expert
 from oomscope.model.mesh import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 
@@ -59,8 +60,9 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
             grad.view(-1)[owned.start : owned.end] = param.main_grad.view(-1)[owned.start : owned.end]
-            if buffer.shards is not None and state.dp_group is not None:
-                dist.all_reduce(grad, group=state.dp_group)
+            replicas = state.expert_dp_group if is_expert(param) else state.dp_cp_group
+            if buffer.shards is not None and replicas is not None:
+                dist.all_reduce(grad, group=replicas)
             grads[param] = grad
     return grads
 
@@ -68,7 +70,9 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
 def whole(
     name: str, param: torch.nn.Parameter, local: torch.Tensor, config: Config, state: ParallelState
 ) -> torch.Tensor:
-    """Put a tensor-parallel parameter together from the shards of all TP ranks."""
+    """Put a parameter together from the shards of all ranks."""
+    if is_expert(param):
+        return whole_experts(name, local, config, state)
     if state.tp_group is None or not param.tensor_model_parallel:  # type: ignore[attr-defined]
         return local.clone()
     shards = [torch.empty_like(local) for _ in range(state.tp_size)]
@@ -81,13 +85,28 @@ def whole(
     return torch.cat([part[block] for block in range(len(sizes)) for part in parts])
 
 
+def whole_experts(name: str, local: torch.Tensor, config: Config, state: ParallelState) -> torch.Tensor:
+    """Put grouped experts [E/e, …] together, each of them from its parts."""
+    if state.expert_tp_ep_group is None:
+        return local.clone()
+    shards = [torch.empty_like(local) for _ in range(state.ep_size * state.expert_tp_size)]
+    dist.all_gather(shards, local.contiguous(), group=state.expert_tp_ep_group)
+    experts = [shards[start : start + state.expert_tp_size] for start in range(0, len(shards), state.expert_tp_size)]
+    if name.endswith("fc2"):
+        return torch.cat([torch.cat(parts, dim=2) for parts in experts])
+    halves = 2 if config.model.gated_linear_unit else 1
+    blocks = [[part.chunk(halves, 1)[half] for half in range(halves) for part in parts] for parts in experts]
+    return torch.cat([torch.cat(parts, dim=1) for parts in blocks])
+
+
 def split_blocks(name: str, config: Config) -> list[int]:
     """Return the rows of the matrices that a fused layer stacks, each of which is split over the ranks."""
     if ".qkv." in name:
         heads = (config.model.num_attention_heads, config.query_groups, config.query_groups)
         return [count * config.head_dim for count in heads]
     if ".fc1." in name and config.model.gated_linear_unit:
-        return [config.ffn_size, config.ffn_size]
+        f = config.model.moe_shared_expert_intermediate_size if ".shared." in name else config.ffn_size
+        return [f or 0, f or 0]
     return []
 
 
@@ -100,7 +119,7 @@ def main() -> None:
         config = Config.model_validate(document)
         state = build_parallel_state(config, rank=rank, world_size=world_size)
         result = train(config, state)
-        if state.tp_rank == state.dp_rank == 0:
+        if state.tp_rank == state.dp_rank == state.cp_rank == 0:
             torch.save(result, out / f"{name}.stage{state.pp_rank}.pt")
         dist.barrier()
     dist.destroy_process_group()

@@ -53,12 +53,25 @@ MODELS: dict[str, dict[str, Any]] = {
         "share_embeddings_and_output_weights": False,
     },
 }
+MODELS["moe"] = {
+    **MODELS["llama"],
+    "num_moe_experts": 4,
+    "moe_ffn_hidden_size": 24,
+    "moe_layer_freq": 2,
+    "moe_grouped_gemm": True,
+    "moe_token_dispatcher_type": "alltoall",
+    "moe_shared_expert_intermediate_size": 16,
+    "moe_aux_loss_coeff": 0.1,
+    "moe_z_loss_coeff": 0.01,
+}
 VPP2 = {"virtual_pipeline_model_parallel_size": 2}
 ENDS_COUNT = {
     "virtual_pipeline_model_parallel_size": 3,
     "account_for_embedding_in_pipeline_split": True,
     "account_for_loss_in_pipeline_split": True,
 }
+ONE_PIECE = {"expert_tensor_parallel_size": 1}
+CORE_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
 FULL_RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
@@ -69,6 +82,9 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "pp2-vpp2-group4": {"pp": 2, "parallel": {**VPP2, "microbatch_group_size_per_vp_stage": 4}},
         "pp2-uneven": {"pp": 2, "parallel": {"num_layers_in_first_pipeline_stage": 1}},
         "pp2-vpp3-ends": {"pp": 2, "parallel": ENDS_COUNT, "recompute": FULL_RECOMPUTE},
+        "cp2": {"cp": 2},
+        "cp2-a2a": {"cp": 2, "parallel": {"cp_comm_type": "a2a"}},
+        "cp2-gather": {"cp": 2, "parallel": {"cp_comm_type": "all_gather"}, "recompute": CORE_RECOMPUTE},
         "dp2": {"dp": 2},
         "dp2-distopt": {"dp": 2, "distopt": True},
         "dp2-overlap": {"dp": 2, "overlap": True},
@@ -85,14 +101,35 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2},
         "pp2-dp2-distopt": {"pp": 2, "dp": 2, "distopt": True},
         "dp4-distopt": {"dp": 4, "distopt": True},
+        "cp4": {"cp": 4},
+        "tp2-sp-cp2": {"tp": 2, "sp": True, "cp": 2},
+        "cp2-dp2-distopt": {"cp": 2, "dp": 2, "distopt": True},
+        "cp2-pp2": {"cp": 2, "pp": 2},
     },
 }
-CASES = [
-    pytest.param(world, f"{model}-{name}", id=f"{model}-{name}")
-    for world, splits in WORLDS.items()
-    for name in splits
-    for model in MODELS
-]
+EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {
+        "ep2": {"dp": 2, "distopt": True, "parallel": {"expert_model_parallel_size": 2}},
+        "tp2-ep2": {"tp": 2, "sp": True, "parallel": {**ONE_PIECE, "expert_model_parallel_size": 2}},
+        "tp2-etp2": {"tp": 2, "sp": True},
+        "cp2-ep2": {"cp": 2, "parallel": {"expert_model_parallel_size": 2}},
+    },
+    4: {
+        "tp2-dp2-ep2-etp2": {"tp": 2, "sp": True, "dp": 2, "parallel": {"expert_model_parallel_size": 2}},
+        "tp2-dp2-ep4": {"tp": 2, "sp": True, "dp": 2, "parallel": {**ONE_PIECE, "expert_model_parallel_size": 4}},
+        "dp4-ep2": {"dp": 4, "distopt": True, "parallel": {"expert_model_parallel_size": 2}},
+        "pp2-dp2-ep2": {"pp": 2, "dp": 2, "distopt": True, "parallel": {"expert_model_parallel_size": 2}},
+    },
+}
+
+
+def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return model and split of each case of ``world`` ranks."""
+    dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
+    return {**dense, **{f"moe-{name}": ("moe", split) for name, split in EXPERT_WORLDS[world].items()}}
+
+
+CASES = [pytest.param(world, name, id=name) for world in WORLDS for name in splits(world)]
 
 
 def make_config(
@@ -101,6 +138,7 @@ def make_config(
     tp: int = 1,
     pp: int = 1,
     dp: int = 1,
+    cp: int = 1,
     sp: bool = False,
     distopt: bool = False,
     overlap: bool = False,
@@ -113,6 +151,7 @@ def make_config(
             tensor_model_parallel_size=tp,
             pipeline_model_parallel_size=pp,
             data_parallel_size=dp,
+            context_parallel_size=cp,
             sequence_parallel=sp,
             **(parallel or {}),
         ),
@@ -154,9 +193,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 def run_world(world: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp(f"world{world}")
-    configs = {
-        f"{model}-{name}": make_config(model, **split) for name, split in WORLDS[world].items() for model in MODELS
-    }
+    configs = {name: make_config(model, **split) for name, (model, split) in splits(world).items()}
     cases = folder / "cases.json"
     cases.write_text(json.dumps({name: config.model_dump(mode="json") for name, config in configs.items()}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -170,7 +207,7 @@ def run_world(world: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         for rank in range(world)
     ]
     try:
-        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
