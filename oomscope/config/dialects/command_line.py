@@ -45,7 +45,7 @@ def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None
         head, rest = [*head, rest[0]], rest[1:]
     for word in head:
         if match := _ASSIGNMENT.match(word):
-            arguments.add(ENVIRONMENT + match[1], match[2], word)
+            arguments.add(ENVIRONMENT + match[1], match[2], match[1])
     arguments.world_size = _world_size(_options(head), arguments)
     _add_words(arguments, rest)
 

@@ -35,6 +35,7 @@ class Remark:
 
     name: str
     value: Any
+    """Of environment variables that mean nothing here it is left out, for it may be a secret."""
     where: str
     reason: str = ""
 
@@ -148,7 +149,8 @@ class _Import:
 
     def _take(self, item: Argument) -> None:
         row = self.dialect.row_of(item.name)
-        remark = Remark(item.name, item.value, item.where)
+        secret = row is None and item.name.startswith(ENVIRONMENT)
+        remark = Remark(item.name, "…" if secret else item.value, item.where)
         if row is None:
             off = item.value in (None, False, "", [], {})
             plainly = off or self.dialect.costs_no_memory(item.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import yaml
@@ -32,7 +33,12 @@ def configuration_file(imported: Imported, *, preset: str | None = None) -> str:
         lines.append(f"  {key}: {_flow(setting.value)}  # {_one_line(setting.where)}")
     lines += _account("Changes memory, and is not modelled", imported.not_modelled)
     lines += _account("Not understood", imported.not_understood)
-    lines += _account("Has nothing to do with the GPU's memory", imported.without_memory)
+    names = ", ".join(_one_line(remark.name) for remark in imported.without_memory)
+    lines += (
+        [f"# {line}" for line in textwrap.wrap(f"Nothing to do with the GPU's memory: {names}", _WIDTH)]
+        if names
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 

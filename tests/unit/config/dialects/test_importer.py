@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -277,6 +278,29 @@ def test_the_file_that_is_written_means_the_same(text: str) -> None:
     assert yaml.safe_load(written) == result.nested()
     reloaded = load_text(written, source="written", enforce=False).config
     assert reloaded == load_arguments(read_arguments(text, "args"), enforce=False).config
+
+
+def test_no_secret_of_the_environment_is_repeated() -> None:
+    result = imported(f"WANDB_API_KEY=s3cret MY_TOKEN=s3cret train.py {SHAPE}")
+    assert [remark.name for remark in result.not_understood] == ["ENV:MY_TOKEN"]
+    assert "s3cret" not in configuration_file(result)
+    assert "s3cret" not in str(result)
+
+
+@given(
+    st.dictionaries(st.text(max_size=12), st.one_of(st.text(max_size=20), st.lists(st.text(max_size=5))), max_size=5)
+)
+def test_whatever_the_names_and_values_are_the_file_is_the_configuration(unknown: dict[str, Any]) -> None:
+    document = {
+        "--num-layers": 2,
+        "ENV:PYTORCH_ALLOC_CONF": str(unknown),
+        **{f"--{key}": unknown[key] for key in unknown},
+    }
+    try:
+        result = imported(json.dumps(document), "megatron")
+    except InvalidConfigError:
+        return
+    assert yaml.safe_load(configuration_file(result)) == result.nested()
 
 
 _MODEL_FIELDS = {
