@@ -9,12 +9,14 @@ from __future__ import annotations
 _LINES = "\n\t"
 _BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Embeddings, overrides and isolates (Unicode Standard Annex 9): they make a line read as what it is not."""
-_SURROGATES = range(0xDC80, 0xDD00)
+_SURROGATES = range(0xD800, 0xE000)
+"""Half characters: no text can be encoded that holds one."""
+_STRAY_BYTES = range(0xDC80, 0xDD00)
 """Bytes that are no UTF-8, as Python keeps them in file names (PEP 383)."""
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in _LINES}
-_ESCAPES |= {code: f"\\u{code:04x}" for code in _BIDIRECTIONAL}
-_ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _SURROGATES}
+_ESCAPES |= {code: f"\\u{code:04x}" for code in (*_BIDIRECTIONAL, *_SURROGATES)}
+_ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _STRAY_BYTES}
 
 
 def printable(text: str) -> str:

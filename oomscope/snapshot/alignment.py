@@ -86,7 +86,7 @@ def same_lines(before: Sequence[str] | None, after: Sequence[str] | None) -> Map
     if before is None or after is None or max(len(before), len(after)) > LONGEST_TEXT:
         return None
     old, new = ([line.strip() for line in lines] for lines in (before, after))
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    matcher = SequenceMatcher(None, old, new)  # lines that stand everywhere are no anchors: they would cost cubic time
     return {
         block.a + offset + 1: block.b + offset + 1
         for block in matcher.get_matching_blocks()

@@ -44,5 +44,7 @@ def live_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_
     size, end = table.size[chosen], table.end + 1
     born = np.minimum(table.born[chosen] + 1, end)
     gone = np.clip(table.freed[chosen] + 1, 0, end)
-    change = np.bincount(born, weights=size, minlength=end + 1) - np.bincount(gone, weights=size, minlength=end + 1)
-    return np.cumsum(change)[1:end].astype(np.int64)
+    change = np.zeros(end + 1, dtype=np.int64)
+    np.add.at(change, born, size)
+    np.subtract.at(change, gone, size)
+    return np.cumsum(change)[1:end]

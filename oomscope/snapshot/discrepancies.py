@@ -132,7 +132,8 @@ def _sizes(table: Lifetimes, segments: Sequence[Segment]) -> Discrepancy:
 
 
 def _later(trace: Trace, table: Lifetimes, segments: Sequence[Segment]) -> Discrepancy:
-    blocks = [active_blocks(segments)[position] for position in table.later.tolist()]
+    active = active_blocks(segments)
+    blocks = [active[position] for position in table.later.tolist()]
     address = np.array([block.address for block in blocks], dtype=np.uint64)
     size = np.array([block.requested_size for block in blocks], dtype=np.int64)
     return Discrepancy(

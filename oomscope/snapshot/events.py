@@ -18,6 +18,8 @@ from oomscope.snapshot.tables import EVENTS, Column
 BATCH: Final = 1024
 """Events at a time."""
 DEFAULT_POOL: Final = (0, 0)
+MAX_TOTAL: Final = 2**63 - 1
+"""Bytes of all events together, so that no sum over a trace overflows a column."""
 ABSENT: Final[dict[str, Any]] = {
     "action": None,
     "addr": None,
@@ -49,6 +51,8 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
         batch = events[start : start + BATCH]
         for name, column in _batch(reader, batch, pools, f"{place}[%d]", start).items():
             columns[name].extend(column)
+    if sum(columns["size"]) > MAX_TOTAL:
+        raise reader.error(place, "trace: its sizes add up to more than 8 EiB")
     return columns, list(pools)
 
 

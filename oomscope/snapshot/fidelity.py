@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ from oomscope.snapshot.replay import SIGN
 from oomscope.snapshot.requests import Kind, Requests
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
+
+LONGEST_ALIGNED: Final = 250
+"""Segment events at one request that are aligned one by one; aligning takes time with the cube of their number."""
+
+
+TRUSTED: Final = 0.95
+"""Share of repeated segment events below which nothing is concluded from other replays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,16 @@ class Fidelity:
         """``matched`` of whichever side has more, so that neither side's surplus is hidden; 1 where neither has any."""
         larger = max(self.recorded, self.emulated)
         return self.matched / larger if larger else 1.0
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether either side has segment events."""
+        return max(self.recorded, self.emulated) > 0
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the recording is repeated well enough to ask what other settings would do."""
+        return self.share >= TRUSTED
 
     @property
     def is_exact(self) -> bool:
@@ -162,10 +179,27 @@ def _compare(recorded: Steps, emulated: Steps, reasons: _Reasons) -> tuple[int, 
 
 
 def _runs(ours: Sequence[Step], theirs: Sequence[Step]) -> Iterator[tuple[bool, Sequence[Step], Sequence[Step]]]:
-    """Yield what two lists have in common, and in between what they do not."""
-    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
-    for tag, start, end, other_start, other_end in matcher.get_opcodes():
-        yield tag == "equal", ours[start:end], theirs[other_start:other_end]
+    """Yield what two lists have in common, and in between what they do not.
+
+    Beyond their common ends, lists of more than :data:`LONGEST_ALIGNED` steps are not compared and count as different.
+    """
+    head = _common(ours, theirs)
+    tail = _common(ours[head:][::-1], theirs[head:][::-1])
+    left, right = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
+    yield True, ours[:head], theirs[:head]
+    if max(len(left), len(right)) > LONGEST_ALIGNED:
+        yield False, left, right
+    else:
+        matcher = SequenceMatcher(None, left, right, autojunk=False)
+        for tag, start, end, other_start, other_end in matcher.get_opcodes():
+            yield tag == "equal", left[start:end], right[other_start:other_end]
+    yield True, ours[len(ours) - tail :], theirs[len(theirs) - tail :]
+
+
+def _common(ours: Sequence[Step], theirs: Sequence[Step]) -> int:
+    """Return how many steps at the beginning are the same."""
+    differing = (index for index, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1])
+    return next(differing, min(len(ours), len(theirs)))
 
 
 def switches_expandable(timeline: Timeline) -> bool:

@@ -26,6 +26,8 @@ STATES: Final = {
     "inactive": "inactive",
 }
 """Block states; the third is the name in PyTorch's documentation, which its code never writes."""
+MAX_DEVICES: Final = 128
+"""Indices of devices are signed bytes (PyTorch, c10/core/Device.h)."""
 TOP_LEVEL: Final = ("allocator_settings", "external_annotations")
 """Keys that torch writes since 2024."""
 
@@ -56,10 +58,22 @@ def flatten(document: object, *, where: str, depth: int = DEFAULT_DEPTH) -> Tabl
         KEY: _own(reader, root.get(KEY), depth),
         "missing": [name for name in TOP_LEVEL if name not in root],
     }
+    _refuse_many_devices(columns, values, where)
     _annotations(reader, root, columns)
     values["texts"] = list(reader.texts)
     columns.update(_frames(reader), **_stacks(reader))
     return Tables(columns, values)
+
+
+def _refuse_many_devices(columns: dict[str, Column], values: dict[str, Any], where: str) -> None:
+    for prefix, key in (("", "device_traces"), ("host_", "host_traces")):
+        devices = {*columns[f"{prefix}segments.device"], *(row["device"] for row in values[key])}
+        if len(devices) > MAX_DEVICES:
+            raise SnapshotError(
+                f"it is about {len(devices):,} devices, but torch knows no more than {MAX_DEVICES}",
+                where=where,
+                remedy=REMEDY,
+            )
 
 
 def _list(reader: Reader, root: dict[str, Any], key: str) -> list[Any]:

@@ -6,6 +6,7 @@ by the rounding rules, save for an end not worth splitting off, which shows only
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,7 +132,7 @@ class _Layout:
 
     def _blocks(self, owner: Owner, start: int, end: int) -> Iterator[AllocatorBlock]:
         """Yield the blocks of a segment, those that nobody held included."""
-        first, beyond = np.searchsorted(np.array(self._addresses, dtype=np.uint64), [start, end]).tolist()
+        first, beyond = bisect_left(self._addresses, start), bisect_left(self._addresses, end)
         self._placed += beyond - first
         at = start
         for index in range(first, beyond):

@@ -7,7 +7,7 @@ recovered and requested bytes are exact at every event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -143,11 +143,35 @@ def last_use(trace: Trace, address: NDArray[np.uint64], size: NDArray[np.int64])
     first = np.searchsorted(ends, trace.address[events], side="right")
     behind = np.searchsorted(starts, trace.address[events] + trace.size[events].astype(np.uint64), side="left")
     last = np.full(len(order), -1, dtype=np.int64)
-    for index in np.flatnonzero(first < behind).tolist():
-        last[first[index] : behind[index]] = events[index]
+    unnamed = _Unvisited(len(order))
+    for index in np.flatnonzero(first < behind)[::-1].tolist():
+        for place in unnamed.visit(int(first[index]), int(behind[index])):
+            last[place] = events[index]
     result = np.empty_like(last)
     result[order] = last
     return result
+
+
+class _Unvisited:
+    """Places of which each is visited once, however often a range that holds it is (a forest with path halving)."""
+
+    def __init__(self, count: int) -> None:
+        self._next = list(range(count + 1))
+
+    def visit(self, start: int, end: int) -> Iterator[int]:
+        """Yield the places from ``start`` to before ``end`` that were not visited yet."""
+        place = self._first_from(start)
+        while place < end:
+            yield place
+            self._next[place] = place + 1
+            place = self._first_from(place)
+
+    def _first_from(self, place: int) -> int:
+        following = self._next
+        while following[place] != place:
+            following[place] = following[following[place]]
+            place = following[place]
+        return place
 
 
 def _before_or_after(trace: Trace, blocks: Sequence[ActiveBlock], positions: Indices) -> tuple[Indices, Indices]:

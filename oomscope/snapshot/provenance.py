@@ -75,9 +75,7 @@ def provenance_of(value: object) -> Provenance | None:
     cards = value.get("cards")
     return Provenance(
         **_known(Provenance, value),
-        cards=tuple(
-            Card(**_known(Card, card)) for card in (cards if isinstance(cards, list) else []) if _has_index(card)
-        ),
+        cards=tuple(_card(card) for card in (cards if isinstance(cards, list) else []) if _has_index(card)),
         refused=_refused(value.get("refused")),
     )
 
@@ -87,6 +85,14 @@ def _known(kind: type, value: dict[str, Any]) -> dict[str, Any]:
     types = {"int": int, "str": str, "float": float}
     annotations = {name: types[text] for name, text in kind.__annotations__.items() if text in types}
     return {name: value[name] for name, expected in annotations.items() if type(value.get(name)) is expected}
+
+
+def _card(value: dict[str, Any]) -> Card:
+    """Return what is known of a card; a share that is none counts as unknown."""
+    known = _known(Card, value)
+    if not 0 < known.get("memory_fraction", 1.0) <= 1:
+        del known["memory_fraction"]
+    return Card(**known)
 
 
 def _has_index(card: object) -> bool:

@@ -34,7 +34,7 @@ def _settings(snapshot: Snapshot, device: int) -> Iterator[tuple[str, str]]:
     if isinstance(threshold, float) and 0 < threshold < 1:
         yield "garbage_collection_threshold", f"{threshold:g}"
     divisions = reported.get("roundup_power2_divisions")
-    if isinstance(divisions, Mapping) and any(divisions.values()):
+    if isinstance(divisions, Mapping) and {*map(type, divisions.values())} == {int} and any(divisions.values()):
         same = set(divisions.values())
         listed = ",".join(f"{size}:{count}" for size, count in divisions.items())
         yield "roundup_power2_divisions", str(*same) if len(same) == 1 else f"[{listed}]"

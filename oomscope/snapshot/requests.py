@@ -6,8 +6,11 @@ requests that can be put to the same allocator under other settings.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,6 +55,8 @@ OPERATION: Final = {
 
 
 NO_EVENT: Final = -1
+MAX_HANDLE: Final = 2**62
+"""Largest number given to a stream that stands for a wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,22 +249,32 @@ def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool
 def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
     """Return a stream for each deferred free, such that those who share one complete before the same allocation.
 
-    Handles are above all of the trace's own, and used again once all of theirs are complete.
+    Handles are none of the trace's own, above them where there is room, and used again once all of theirs are complete.
     """
-    base = int(table.stream.max(initial=0)) + 1
+    unused = _handles_beside(table.stream)
     handle_of: dict[int, int] = {}
+    running: list[int] = []
     idle: list[int] = []
     result = np.zeros(len(rows), dtype=np.int64)
     for position in np.argsort(table.freed[rows], kind="stable").tolist():
         row = rows[position]
         now = int(serial[max(table.freed[row], 0)])
-        for epoch in [epoch for epoch in handle_of if epoch < now]:
-            idle.append(handle_of.pop(epoch))  # noqa: PERF401 - it takes from the mapping that names them
+        while running and running[0] < now:
+            idle.append(handle_of.pop(heappop(running)))
         epoch = int(serial[table.completed[row]]) if table.completed[row] < table.end else 2**62
         if epoch not in handle_of:
-            handle_of[epoch] = idle.pop() if idle else base + len(handle_of)
+            handle_of[epoch] = idle.pop() if idle else next(unused)
+            heappush(running, epoch)
         result[position] = handle_of[epoch]
     return result
+
+
+def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
+    """Yield handles that no stream has; the largest of theirs may be the largest there is."""
+    own = set(np.unique(streams).tolist())
+    highest = max(own, default=0)
+    above = range(highest + 1, MAX_HANDLE + 1)
+    return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
 
 
 def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:

@@ -6,6 +6,7 @@ that this version does not know is kept and reported, never fatal.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -93,8 +94,11 @@ class _File:
     def traces(self, key: str, segments: Sequence[Segment]) -> Iterator[Trace]:
         """Yield the trace of each device that has events or segments."""
         rows = {row["device"]: (index, row) for index, row in enumerate(self._values[key])}
-        for device in sorted(rows.keys() | {segment.device for segment in segments}):
-            own = [segment for segment in segments if segment.device == device]
+        of_device: defaultdict[int, list[Segment]] = defaultdict(list)
+        for segment in segments:
+            of_device[segment.device].append(segment)
+        for device in sorted(rows.keys() | of_device.keys()):
+            own = of_device[device]
             pools = rows[device][1]["pools"] if device in rows else [(0, 0)]
             yield self._trace(device, f"{key}[{device}]" if device in rows else None, pools, own)
 

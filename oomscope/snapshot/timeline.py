@@ -149,8 +149,7 @@ class Timeline:
         """Return the peak of each phase of each iteration, in the order in which they first appear."""
         spans = _phase_ids(self.trace)[:until]
         rows = []
-        for span in _in_order_of_appearance(spans):
-            inside = np.flatnonzero(spans == span)
+        for inside in _events_by_span(spans):
             event = int(inside[self.live[inside].argmax()])
             moment = self.trace.moments[self.trace.moment_id[event]]
             rows.append(
@@ -162,6 +161,10 @@ class Timeline:
 
     def reconcile(self) -> Reconciliation:
         """Compare the end of the walk with the segments' own counters."""
+        return self._reconciliation
+
+    @cached_property
+    def _reconciliation(self) -> Reconciliation:
         walked = int(self.active[-1]) if len(self.trace) else int(self.lifetimes.size.sum())
         return Reconciliation(
             walked_bytes=walked,
@@ -199,6 +202,8 @@ def _phase_number(moment: Moment, numbers: dict[tuple[str, int], int]) -> int:
     return numbers.setdefault((moment.phase, moment.iteration), len(numbers))
 
 
-def _in_order_of_appearance(ids: Indices) -> list[int]:
-    values, first = np.unique(ids, return_index=True)
-    return [int(value) for value in values[np.argsort(first)]]
+def _events_by_span(spans: Indices) -> list[Indices]:
+    """Return the events of each span, the spans in the order in which they first appear."""
+    order = np.argsort(spans, kind="stable")
+    _, starts = np.unique(spans[order], return_index=True)
+    return sorted(np.split(order, starts[1:]), key=lambda events: int(events[0])) if len(order) else []

@@ -1,0 +1,73 @@
+"""Values that a file may hold and no job would: each is one line of refusal, or is read for what it is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oomscope.errors import SnapshotError
+from oomscope.printable import printable
+from oomscope.snapshot.explain import explain
+from oomscope.snapshot.provenance import KEY
+from oomscope.snapshot.schema import snapshot_of
+from oomscope.units import MiB
+
+BASE = 0x7F00_0000_0000
+
+
+def alloc(address: int, size: int, **more: Any) -> dict[str, Any]:
+    return {"action": "alloc", "addr": address, "size": size, "stream": 0, "frames": [], **more}
+
+
+def document(*events: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"segments": [], "device_traces": [list(events)], **more}
+
+
+def explained(value: dict[str, Any]) -> dict[str, Any]:
+    return explain(snapshot_of(value, where="hostile.pickle"), file="hostile.pickle").to_json()
+
+
+def test_more_devices_than_torch_knows_are_refused() -> None:
+    segments = [
+        {"device": index, "address": BASE, "total_size": 2 * MiB, "stream": 0, "segment_type": "small", "blocks": []}
+        for index in range(129)
+    ]
+    with pytest.raises(SnapshotError, match=r"about 129 devices, but torch knows no more than 128; give a file"):
+        snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
+
+
+def test_sizes_that_no_sum_can_hold_are_refused() -> None:
+    events = [alloc(BASE + index, 2**62) for index in range(2)]
+    with pytest.raises(SnapshotError, match=r"device_traces\[0\] is no trace: its sizes add up to more than 8 EiB"):
+        snapshot_of(document(*events), where="hostile.pickle")
+
+
+@pytest.mark.parametrize("fraction", [float("-inf"), float("nan"), 0.0, 1.5])
+def test_a_share_of_the_card_that_is_none_counts_as_unknown(fraction: float) -> None:
+    cards = [{"index": 0, "total_bytes": 80 * MiB, "free_bytes": 0, "memory_fraction": fraction}]
+    found = snapshot_of(document(alloc(BASE, MiB), **{KEY: {"cards": cards}}), where="hostile.pickle")
+    assert found.provenance is not None
+    assert found.provenance.cards[0].memory_fraction == 1.0
+
+
+def test_divisions_that_are_no_numbers_are_left_out() -> None:
+    settings = {"roundup_power2_divisions": {"1": [1]}}
+    (device,) = explained(document(alloc(BASE, MiB), allocator_settings=settings))["devices"]
+    assert device["peak"]["requested_bytes"] == MiB
+
+
+def test_a_wait_gets_a_handle_beside_the_largest_stream() -> None:
+    stream = 2**63 - 1
+    events = [
+        alloc(BASE, MiB, stream=stream),
+        {"action": "free_requested", "addr": BASE, "size": MiB, "stream": stream, "frames": []},
+        alloc(BASE + 2 * MiB, MiB, stream=stream),
+        {"action": "free_completed", "addr": BASE, "size": MiB, "stream": stream, "frames": []},
+    ]
+    (device,) = explained(document(*events))["devices"]
+    assert device["peak"]["requested_bytes"] == MiB
+
+
+def test_half_characters_are_shown_as_escapes() -> None:
+    assert printable("a\ud800b\udfffc\udc80") == r"a\ud800b\udfffc\x80"
