@@ -110,6 +110,7 @@ TABLE: dict[str, Row] = {
     "rampup_batch_size": Unmodelled("the batch is taken at its final size"),
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
+    "empty_unused_memory_level": Kept(),
     "seed": To("probe.seed", whole),
     "freeze_all_layers": Unmodelled("frozen layers are not there"),
     "sft": Unmodelled("packed sequences are not there"),
@@ -147,7 +148,7 @@ no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spi
 fp8_amax_* no_fp8_wgrad fp8_wgrad moe_router_score_function moe_router_topk_scaling_factor
 moe_router_enable_expert_bias moe_router_bias_update_rate moe_router_num_groups moe_router_group_topk
 moe_token_drop_policy moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
-moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* empty_unused_memory_level adlr_*
+moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
 straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* attention_output_gate_*
 decrease_batch_size_if_needed iterations_to_skip use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
 cross_entropy_loss_fusion exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
@@ -171,6 +172,8 @@ def finish(draft: Draft) -> None:
     _attention(draft)
     _sequence_parallel(draft)
     take_old_names(draft)
+    if draft.given.get("empty_unused_memory_level"):
+        draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading(draft)
     if draft.is_whole:
         _vocabulary(draft)
@@ -271,7 +274,8 @@ def _formats(draft: Draft) -> None:
     in_fp32 = is_on(draft.given.get("accumulate_allreduce_grads_in_fp32"))
     if bf16:
         in_fp32 = not is_on(draft.given.get("grad_reduce_in_bf16"))
-        draft.set("precision.grad_reduce_in_fp32", in_fp32, because="bf16 accumulates in fp32 unless told")
+        because = "bf16 accumulates in fp32 unless told" if in_fp32 else "told"
+        draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name="grad_reduce_in_bf16")
     elif fp16:
         draft.set("precision.grad_reduce_in_fp32", in_fp32, because=_LAUNCHER)
     draft.default("precision.gradient_accumulation_fusion", True, because=_LAUNCHER)
