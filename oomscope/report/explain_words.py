@@ -82,6 +82,8 @@ def peak_text(device: DeviceExplanation) -> str:
     text = f"{format_size(device.peak.requested_bytes)} live"
     if device.shows_end_only:
         return f"{text} when the snapshot was written"
+    if place.site is None:
+        return f"{text} as the recording began"
     if place.phase:
         text += f" in {moment_text(place.iteration, place.phase)}"
     text += f" at event {device.peak.event:,}"

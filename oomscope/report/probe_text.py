@@ -48,13 +48,13 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         yield Text(f"note: {note}", style="dim")
 
 
-def verdict_parts(verdict: Verdict) -> Iterator[RenderableType]:
-    """Yield the verdict's sentence, where the missing bytes sit, and what to do."""
+def verdict_parts(verdict: Verdict, *, has_card: bool = True) -> Iterator[RenderableType]:
+    """Yield the verdict's sentence, where the missing bytes sit, and what to do, on a card that is known or not."""
     if verdict.kind == "headroom" and not verdict.tags:
         yield Text(verdict.headline)
     else:
         yield Text("Verdict: ").append(words.kind_text(verdict), style="bold").append(f". {verdict.headline}")
-    advice = words.advice_text(verdict)
+    advice = words.advice_text(verdict, has_card=has_card)
     if advice:
         yield Text("What to do: ").append(advice, style="bold")
     if verdict.kind == "fragmentation" and verdict.gaps:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from oomscope.report.layout import facts, section, table
-from oomscope.report.words import count, percent
+from oomscope.report.words import count, failed_when, percent
 from oomscope.snapshot.fidelity import Fidelity, Mismatch
 from oomscope.snapshot.fixes import AS_RECORDED
 from oomscope.snapshot.recording import STAND_FOR
 from oomscope.snapshot.replay_table import AFRESH, ReplayTable, SettingReplayed
 from oomscope.units import format_size
-
-TRUSTED: Final = 0.95
-"""Fidelity below which the rows are not compared."""
 
 
 def replay_report(replayed: ReplayTable, *, title: str = "") -> RenderableType:
@@ -36,7 +32,7 @@ def _parts(replayed: ReplayTable, title: str) -> Iterator[RenderableType]:
     yield Text()
     yield facts(_facts(replayed))
     yield section("The same allocations under each setting", setting_table(replayed))
-    if any(row.begun_afresh for row in replayed.rows):
+    if replayed.fidelity.is_trusted and any(row.begun_afresh for row in replayed.rows):
         yield Text("* begun afresh, to be compared with the row that is begun so", style="dim")
     if replayed.fidelity.mismatches:
         title = "What the replay does otherwise than the recording"
@@ -47,8 +43,8 @@ def _parts(replayed: ReplayTable, title: str) -> Iterator[RenderableType]:
 
 def answer_text(replayed: ReplayTable) -> str:
     """Return in one sentence what the table says."""
-    if replayed.fidelity.share < TRUSTED:
-        return "The replay does not repeat this recording, so what it says of other settings may be off by as much."
+    if not replayed.fidelity.is_trusted:
+        return "The replay does not repeat this recording, so no other settings are compared."
     recorded, *tried = replayed.rows
     passing = [row for row in tried if row.survives and row.name != AFRESH]
     if not recorded.survives:
@@ -100,7 +96,7 @@ def setting_table(replayed: ReplayTable) -> Table:
     rows = table(
         "Setting", "Outcome", ">Peak reserved", ">Overhead", *([">Margin"] if has_card else []), ">Retries", ">Segments"
     )
-    for row in replayed.rows:
+    for row in replayed.rows if replayed.fidelity.is_trusted else replayed.rows[:1]:
         outcome = Text(_outcome(row), style="green" if row.survives else "red")
         name = row.name.replace(",", ",\n") + (" *" if row.begun_afresh and row.name != AFRESH else "")
         margin = [_size(row.margin_bytes)] if has_card else []
@@ -117,7 +113,7 @@ def setting_table(replayed: ReplayTable) -> Table:
 def _outcome(row: SettingReplayed) -> str:
     if row.survives:
         return "passes"
-    return "fails" if row.failed_event is None else f"fails at event {row.failed_event:,}"
+    return failed_when(row.failed_event)
 
 
 def _size(size: int | None) -> str:

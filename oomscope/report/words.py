@@ -198,36 +198,50 @@ def fix_outcome(fix: FixTried) -> str:
     """Return whether the replay under one setting passed."""
     if fix.survives:
         return "passes"
-    return "fails" if fix.failed_event is None else f"fails at event {fix.failed_event:,}"
+    return failed_when(fix.failed_event)
 
 
-def advice_text(verdict: Verdict) -> str | None:
-    """Return what to do: about what grows, then about the failure as far as something was tried."""
-    advice = (_leak_advice(verdict), _failure_advice(verdict))
+def failed_when(event: int | None) -> str:
+    """Return at which event a replay failed; those before the first are blocks older than the recording."""
+    if event is None:
+        return "fails"
+    return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
+
+
+def advice_text(verdict: Verdict, *, has_card: bool = True) -> str | None:
+    """Return what to do: about what grows, then about the failure as far as something was tried.
+
+    Where the card is unknown (``has_card``), nothing is said of how much room is left.
+    """
+    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict))
     return "; ".join(text for text in advice if text) or None
 
 
 def _failure_advice(verdict: Verdict) -> str | None:
     if "foreign" in verdict.tags:
         return "end the other processes on the card or take another one: alone on it the same allocations pass"
-    if verdict.kind == "fragmentation" and verdict.cured_by and "later: capacity" in verdict.tags:
-        return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
-    if verdict.kind == "fragmentation" and verdict.cured_by:
-        return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
-    if verdict.kind == "fragmentation" and verdict.uncured and verdict.put_off_by:
-        return f"less memory must be live: {verdict.put_off_by.name} only puts the failure off"
-    if verdict.kind == "fragmentation" and verdict.uncured:
-        return "none of the allocator settings tried serves these allocations: less memory must be live"
-    if verdict.kind == "fragmentation" and "undecided" in verdict.tags:
-        return "record from the start of the process: where the older blocks lay decides, and settings cannot be told"
     if verdict.kind == "fragmentation":
-        return "the replay does not repeat this failure, so no setting is shown to help: have less memory live"
+        return _fragmentation_advice(verdict)
     if verdict.kind == "capacity":
         return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
     return None
 
 
-def _leak_advice(verdict: Verdict) -> str | None:
+def _fragmentation_advice(verdict: Verdict) -> str:
+    if verdict.cured_by and "later: capacity" in verdict.tags:
+        return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
+    if verdict.cured_by:
+        return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
+    if verdict.uncured and verdict.put_off_by:
+        return f"less memory must be live: {verdict.put_off_by.name} only puts the failure off"
+    if verdict.uncured:
+        return "none of the allocator settings tried serves these allocations: less memory must be live"
+    if "undecided" in verdict.tags:
+        return "record from the start of the process: where the older blocks lay decides, and settings cannot be told"
+    return "the replay does not repeat this failure, so no setting is shown to help: have less memory live"
+
+
+def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
     """Return the remedy for a leak (PyTorch docs/source/notes/faq.rst), and how long it can wait."""
     leak = verdict.leak
     if leak is None:
@@ -238,7 +252,7 @@ def _leak_advice(verdict: Verdict) -> str | None:
         f"{culprit} stays alive, {size} more after each iteration: a tensor that is kept holds onto its graph, so keep "
         "loss.item() or .detach() of it, and look for lists, caches and hooks that outlive the step"
     )
-    if verdict.kind == "headroom":
+    if verdict.kind == "headroom" and has_card:
         left = max(0, verdict.available_bytes - verdict.reserved_bytes) // leak.bytes_per_iteration
         text += f"; at this rate there is room for about {count(left, 'more iteration')}"
     return text

@@ -6,6 +6,7 @@ has them and from evidence where it does not, and what the file cannot tell is s
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +39,7 @@ from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.smaller_card import CutShort, cut_short_on
 from oomscope.snapshot.suspects import suspects_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
 from oomscope.snapshot.verdict import failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
 
@@ -176,12 +177,11 @@ class Analysis:
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
         highest = self.timeline.reserved_peak()
-        shows_end_only = not (self.recorded.action == Action.ALLOC).any()
-        if shows_end_only:
+        if not self.records_allocations or not self.recording.fidelity.is_trusted:
             verdict = replace(verdict, fixes=())
             verdict = replace(verdict, headline=headroom_headline(verdict, highest))
         if self.budget.available_bytes is None:
-            when = "at the end" if shows_end_only else "at the peak"
+            when = "at the peak" if self.records_allocations else "at the end"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
         return verdict if self.limit is None else on_another_card(verdict, highest)
 
@@ -190,6 +190,11 @@ class Analysis:
         if verdict.kind == "headroom" or verdict.event is None:
             return self.timeline.peak_event()
         return verdict.event - 1
+
+    @cached_property
+    def records_allocations(self) -> bool:
+        """Whether there is anything to replay; else the file shows the end, or the failure, only."""
+        return bool((self.recorded.action == Action.ALLOC).any())
 
     @cached_property
     def cut_short(self) -> CutShort | None:
@@ -213,18 +218,19 @@ class Analysis:
             torch_version=self.recording.rules.torch_version,
             version_source=self.recording.version_source,
             conf=self.recording.rules.conf,
-            fidelity=self.recording.fidelity.share if self.recording.fidelity.recorded else None,
+            fidelity=self.recording.fidelity.share if self.recording.fidelity.shows_something else None,
+            shows_end_only=not self.records_allocations and not failed,
             available_bytes=self.budget.available_bytes,
             available_source=self.budget.source,
             peak=_instant(timeline, at_peak),
-            place=_place(timeline, event, describe),
+            place=_place_of_block(timeline, event, describe),
             end=_instant(timeline, self._segments_after(len(trace) - 1)),
             verdict=self.verdict,
             composition=composition_at(timeline, event, self.evidence),
             pins=self._pins(at_failure or at_peak),
             failure=failure,
             is_predicted=self.cut_short is not None,
-            failed_at=None if self.failure_event is None else _place(timeline, self.failure_event, describe),
+            failed_at=None if self.failure_event is None else _place_of_failure(timeline, self.failure_event, describe),
             pending=tuple(_pending(timeline, event, describe)),
             pools=tuple(_pools(timeline)),
             iterations=IterationsFound(
@@ -269,11 +275,20 @@ class Analysis:
     def _caveats(self, at_peak: SegmentMap) -> Iterator[str]:
         """Yield what the file cannot tell, and what follows from that."""
         trace, reconciliation = self.timeline.trace, self.timeline.reconcile()
-        if not (trace.action == Action.ALLOC).any():
+        if not self.records_allocations and failure_of(trace) is None:
             yield "the file records no allocation: it shows the end only, and nothing can be replayed"
+        elif not self.records_allocations:
+            yield "the file records no allocation but the failed one: only that is replayed, on the memory held then"
         elif "start" in trace.missing:
             yield "the recording began after memory had been allocated: what was alive then has no allocation event"
-        if (trace.action == Action.ALLOC).any() and "frames" in trace.missing:
+        if self.records_allocations and not self.recording.fidelity.is_trusted:
+            doubted = (
+                "no other settings are compared"
+                if self.verdict.kind == "headroom"
+                else "what is said of settings and of another card may be off by as much"
+            )
+            yield f"the replay does not repeat this recording ({self.recording.fidelity.share:.1%}): {doubted}"
+        if self.records_allocations and "frames" in trace.missing:
             yield "the events have no stacks: their lines are unknown, and categories rest on lifetimes alone"
         if trace.unknown_actions:
             yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
@@ -294,10 +309,18 @@ def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
     )
 
 
-def _place(timeline: Timeline, event: int, describe: Describer) -> Place:
-    """Return where the program was at ``event``, and which line's block it allocated, or asked for in vain."""
-    if event < 0:
+def _place_of_block(timeline: Timeline, event: int, describe: Describer) -> Place:
+    """Return where the program was at ``event``, and which line allocated what; nothing where it allocated nothing."""
+    row = np.flatnonzero(timeline.lifetimes.born == event)
+    if event < 0 or not len(row):
         return Place(phase="", iteration=-1, site=None, category="")
+    moment = timeline.trace.moments[timeline.trace.moment_id[event]]
+    site, category = describe(int(row[0]))
+    return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
+
+
+def _place_of_failure(timeline: Timeline, event: int, describe: Describer) -> Place:
+    """Return where the program was when it asked in vain, or on a smaller card would have."""
     moment = timeline.trace.moments[timeline.trace.moment_id[event]]
     row = np.flatnonzero(timeline.lifetimes.born == event)
     asked = site_of(timeline.trace.stacks[timeline.trace.stack_id[event]])

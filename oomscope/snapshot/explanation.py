@@ -107,8 +107,10 @@ class DeviceExplanation:
     conf: str
     """The allocator configuration in force."""
     fidelity: float | None
-    """Share of the recorded segment events that a replay under that configuration repeats; None where there are
-    none."""
+    """Share of the segment events that recording and replay under that configuration have in common; None where
+    neither has any."""
+    shows_end_only: bool
+    """No allocation was recorded, so that the peak is what the snapshot found."""
     available_bytes: int | None
     """D: what the process could hold; None where neither the file nor the user tells."""
     available_source: str
@@ -135,11 +137,6 @@ class DeviceExplanation:
     missing: tuple[str, ...]
     reconciliation: Reconciliation
     caveats: tuple[str, ...]
-
-    @property
-    def shows_end_only(self) -> bool:
-        """No allocation was recorded, so that the peak is what the snapshot found."""
-        return self.peak.is_exact and not self.verdict.fixes and self.failure is None
 
     @property
     def overhead_at_peak_bytes(self) -> int:

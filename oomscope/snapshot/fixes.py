@@ -134,7 +134,7 @@ def try_settings(
     control = replay(requests.begun_afresh, recorded, device) if any(afresh) else None
     return Tried(
         rows=tuple(
-            _row(each, control if is_afresh and control else baseline)
+            _row(each, control if is_afresh and control else baseline, begun_afresh=is_afresh)
             for each, is_afresh in zip(tries, afresh, strict=True)
         ),
         outcomes=tuple(each.outcome for each in tries),
@@ -179,7 +179,7 @@ def _settings(conf: str) -> list[tuple[str, str]]:
     return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
 
 
-def _row(tried: _Try, reference: Replay) -> FixTried:
+def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
     outcome = tried.outcome
     return FixTried(
         name=tried.name,
@@ -190,5 +190,6 @@ def _row(tried: _Try, reference: Replay) -> FixTried:
         retries=outcome.retries,
         failed_event=outcome.failed_event,
         saved_bytes=reference.peak_reserved_bytes - outcome.peak_reserved_bytes,
+        begun_afresh=begun_afresh,
         note="; ".join(tried.requests.caveats),
     )

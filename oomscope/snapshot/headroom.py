@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oomscope.snapshot.timeline import ReservedPeak
-from oomscope.snapshot.verdict_types import Verdict
+from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import format_size
 
 
@@ -22,9 +22,9 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
         return f"the file contradicts itself: {format_size(live)} live in {format_size(reserved)} of segments"
     at_peak = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead {when}"
     better = [
-        f"with {fix.name} {format_size(fix.peak_reserved_bytes - live)}"
+        f"with {fix.name} {format_size(fix.overhead_bytes)}"
         for fix in verdict.fixes[1:]
-        if fix.peak_reserved_bytes < highest.reserved_bytes
+        if fix.overhead_bytes is not None and fix.overhead_bytes < reserved - live
     ]
     clauses = [", ".join([at_peak, *better])]
     if highest.reserved_bytes > reserved:
@@ -50,13 +50,29 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak) -> Verdict:
     if live > available:
         text = f"{format_size(live)} live at most, of {format_size(available)} available; no packing could serve that"
         return replace(verdict, kind="capacity", event=None, headline=text)
-    if highest.reserved_bytes <= available or not verdict.fixes:
+    if highest.reserved_bytes <= available:
         return verdict
+    if not verdict.fixes:
+        text = (
+            f"{format_size(live)} live at most and {format_size(highest.reserved_bytes)} reserved as recorded, of "
+            f"{format_size(available)} available; without a replay it cannot be told whether an allocation would fail"
+        )
+        return replace(verdict, headline=text)
     replayed = verdict.fixes[0]
-    times = "once" if replayed.retries == 1 else f"{replayed.retries:,} times"
     text = (
         f"No allocation would fail: {format_size(live)} live at most, and at most "
         f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available, instead of "
-        f"{format_size(highest.reserved_bytes)} as recorded, since the allocator would release cached memory {times}"
+        f"{format_size(highest.reserved_bytes)} as recorded{_why_less(replayed)}"
     )
     return replace(verdict, headline=text)
+
+
+def _why_less(replayed: FixTried) -> str:
+    """Return why the replay reserves less than the recorded job did, as a clause."""
+    reasons = []
+    if replayed.begun_afresh:
+        reasons.append("since what was cached before the recording began would not fit, and is left out")
+    if replayed.retries:
+        times = "once" if replayed.retries == 1 else f"{replayed.retries:,} times"
+        reasons.append(f"since the allocator would release cached memory {times}")
+    return "".join(f", {reason}" for reason in reasons)

@@ -81,6 +81,12 @@ class Replay:
         """Whether every request was served."""
         return self.failed_event is None
 
+    def overhead_at(self, event: int, live_bytes: int) -> int | None:
+        """Return what is reserved beyond ``live_bytes`` right after ``event``; None where a request failed."""
+        if not self.survives or not 0 <= event < len(self.reserved):
+            return None
+        return int(self.reserved[event]) - live_bytes
+
 
 def replay(
     requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False

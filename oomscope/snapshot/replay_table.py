@@ -201,7 +201,7 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
             survives=outcome.survives,
             failed_event=outcome.failed_event,
             peak_reserved_bytes=outcome.peak_reserved_bytes,
-            overhead_bytes=int(overhead[peak]) if 0 <= peak < len(overhead) and outcome.survives else None,
+            overhead_bytes=outcome.overhead_at(peak, timeline.live_bytes_at(peak)),
             largest_overhead_bytes=int(overhead.max(initial=0)),
             margin_bytes=outcome.margin_bytes if budget.source else None,
             retries=outcome.retries,

@@ -141,7 +141,10 @@ class _Case:
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
             leak=leak,
-            fixes=tried.rows,
+            fixes=tuple(
+                replace(row, overhead_bytes=outcome.overhead_at(event, live))
+                for row, outcome in zip(tried.rows, tried.outcomes, strict=True)
+            ),
             packing_lower_bound_bytes=live,
             categories=by_category(self.timeline, event),
         )

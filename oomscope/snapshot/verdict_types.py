@@ -33,6 +33,11 @@ class FixTried:
     saved_bytes: int = 0
     """By how much less than under the recorded settings is reserved at most, both begun the same way: with what was
     held when the recording began, or with the blocks of then packed afresh."""
+    overhead_bytes: int | None = None
+    """Reserved less live bytes when live bytes are at their peak; None where a request failed, and where that was not
+    asked."""
+    begun_afresh: bool = False
+    """The blocks from before the recording were packed afresh, and what was cached then is left out."""
     note: str = ""
 
 
@@ -42,7 +47,8 @@ class Gap:
 
     reason: str
     """``split_remainder``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,
-    ``outside_pool``, ``unknown_pool``, ``pending_free``, ``rounding``, ``granularity``, ``free_device``, ``cached_usable``."""
+    ``outside_pool``, ``unknown_pool``, ``pending_free``, ``rounding``, ``granularity``, ``free_device``,
+    ``cached_usable``."""
     bytes: int
     text: str
     """The same for people."""
@@ -102,8 +108,7 @@ class Verdict:
 
     @property
     def put_off_by(self) -> FixTried | None:
-        """The setting under which the failed request passes but a later one fails, of several the one that gets
-        farthest; None where there is none."""
+        """The setting that serves the failed request but not a later one; of several the one that gets farthest."""
         if self.event is None:
             return None
         later = [fix for fix in self.fixes[1:] if fix.failed_event is not None and fix.failed_event > self.event]

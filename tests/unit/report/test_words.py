@@ -113,9 +113,16 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     for piece in ("loss.py:14 cross_entropy", "512.00 MiB more after each iteration", ".item()", ".detach()"):
         assert piece in advice
     assert advice.endswith("room for about 4 more iterations")
+    unknown = words.advice_text(replace(results.FITS.verdict, leak=leak, tags=("leak",)), has_card=False)
+    assert "room for" not in unknown
     failed = words.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
     assert failed.startswith("something stays alive, 512.00 MiB more")
     assert failed.endswith("less memory must be live (recompute, offload, parallelism)")
+
+
+def test_a_failure_before_the_first_event_has_no_number() -> None:
+    assert words.failed_when(-1) == "fails before the recording began"
+    assert words.failed_when(1234) == "fails at event 1,234"
 
 
 def test_counts_and_shares() -> None:

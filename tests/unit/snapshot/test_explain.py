@@ -11,13 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import UsageError
+from oomscope.report import explain_words
+from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain import explain
 from oomscope.snapshot.explanation import DeviceExplanation
+from oomscope.snapshot.headroom import headroom_without_card
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replay_table import replay_file
+from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
-from oomscope.units import GiB, MiB
+from oomscope.units import GiB, MiB, format_size
 
 from .foreign import Training
 from .machine import Machine
@@ -160,6 +164,65 @@ def test_a_card_smaller_than_what_was_reserved_may_do():
     assert device.verdict.kind == "headroom"
     assert "No allocation would fail: 800.00 MiB live at most" in device.verdict.headline
     assert "would release cached memory once" in device.verdict.headline
+
+
+def test_a_card_too_small_for_what_was_cached_before_the_recording():
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.builder = TraceBuilder()
+    machine.alloc(100 * MiB)
+    device = explained(machine, limit=500 * MiB)
+    assert device.verdict.fixes[0].begun_afresh
+    assert "100.00 MiB reserved of 500.00 MiB available, instead of 700.00 MiB as recorded" in device.verdict.headline
+    assert "what was cached before the recording began would not fit" in device.verdict.headline
+    assert "release" not in device.verdict.headline
+
+
+def test_overhead_under_a_setting_is_that_of_the_replay_at_the_peak():
+    machine = Machine(4 * GiB)
+    fill(machine)
+    machine.alloc(400 * MiB)
+    device = explained(machine)
+    replayed = replay_file(snapshot_of(machine)).rows
+    assert [fix.overhead_bytes for fix in device.verdict.fixes[:2]] == [row.overhead_bytes for row in replayed[:2]]
+    under = device.verdict.fixes[1]
+    said = f"with {under.name} {format_size(under.overhead_bytes)}"
+    assert said in device.verdict.headline
+    later = replace(under, peak_reserved_bytes=under.peak_reserved_bytes + GiB)
+    verdict = replace(device.verdict, fixes=(device.verdict.fixes[0], later))
+    assert said in headroom_without_card(verdict, Timeline.of(machine.trace(), machine.segments()).reserved_peak()), (
+        "what is held later is not of then"
+    )
+
+
+@pytest.mark.parametrize("limit", [None, 4 * GiB])
+def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_recording(limit):
+    machine = Machine(4 * GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.alloc(800 * MiB)
+    snapshot = snapshot_of(machine, allocator_settings={"expandable_segments": True})
+    [device] = explain(snapshot, file="snap.pickle", limit=limit).devices
+    assert device.fidelity == 0
+    assert device.verdict.fixes == ()
+    assert "max_split" not in device.verdict.headline
+    assert "as recorded" not in device.verdict.headline
+    assert "does not repeat this recording (0.0%): no other settings are compared" in device.caveats[-1]
+    [small] = explain(snapshot, file="snap.pickle", limit=GiB).devices
+    assert "cannot be told whether an allocation would fail" in small.verdict.headline
+    assert not small.shows_end_only
+
+
+def test_a_recording_of_the_failure_alone():
+    machine = Machine(100 * MiB)
+    machine.alloc(80 * MiB)
+    machine.builder = TraceBuilder()
+    machine.alloc(60 * MiB, line=3)
+    device = explained(machine)
+    assert device.failed_at.site.line == 3
+    assert device.place.site is None, "that line did not make the peak"
+    assert explain_words.peak_text(device) == "80.00 MiB live as the recording began"
+    assert device.verdict.fixes
+    assert not any("nothing can be replayed" in caveat for caveat in device.caveats)
 
 
 def test_a_card_smaller_than_what_is_live_is_capacity_even_where_no_event_can_be_named():
