@@ -70,6 +70,17 @@ ENDS_COUNT = {
     "account_for_embedding_in_pipeline_split": True,
     "account_for_loss_in_pipeline_split": True,
 }
+MODELS["latent"] = {
+    **MODELS["llama"],
+    "num_query_groups": None,
+    "multi_latent_attention": True,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_head_dim": 8,
+    "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 8,
+    "qk_layernorm": True,
+}
 ONE_PIECE = {"expert_tensor_parallel_size": 1}
 CORE_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
 FULL_RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -102,6 +113,8 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "pp2-dp2-distopt": {"pp": 2, "dp": 2, "distopt": True},
         "dp4-distopt": {"dp": 4, "distopt": True},
         "cp4": {"cp": 4},
+        "cp4-a2a": {"cp": 4, "parallel": {"cp_comm_type": "a2a"}},
+        "cp4-gather": {"cp": 4, "parallel": {"cp_comm_type": "all_gather"}},
         "tp2-sp-cp2": {"tp": 2, "sp": True, "cp": 2},
         "cp2-dp2-distopt": {"cp": 2, "dp": 2, "distopt": True},
         "cp2-pp2": {"cp": 2, "pp": 2},
@@ -123,10 +136,24 @@ EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 }
 
 
+UP_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("mla_up_proj", "core_attn")}
+LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {
+        "tp2": {"tp": 2},
+        "tp2-sp": {"tp": 2, "sp": True},
+        "tp2-sp-up": {"tp": 2, "sp": True, "recompute": UP_RECOMPUTE},
+    },
+    4: {"tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2}},
+}
+
+
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
-    return {**dense, **{f"moe-{name}": ("moe", split) for name, split in EXPERT_WORLDS[world].items()}}
+    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS))
+    return dense | {
+        f"{model}-{name}": (model, split) for model, worlds in others for name, split in worlds[world].items()
+    }
 
 
 CASES = [pytest.param(world, name, id=name) for world in WORLDS for name in splits(world)]

@@ -46,7 +46,7 @@ class Meter:
 @pytest.fixture
 def fake_world() -> Iterator[None]:
     """Rank 0 of a world of eight whose collectives do nothing."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    dist.init_process_group("cpu:fake,meta:fake", store=FakeStore(), rank=0, world_size=8)
     yield
     dist.destroy_process_group()
 

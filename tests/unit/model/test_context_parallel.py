@@ -1,0 +1,80 @@
+"""A sequence on several ranks: who holds which tokens, and what attention keeps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.model.context_parallel import ContextParallel
+from oomscope.model.ledger import embedding_ledger, kept_layer_ledger, layer_ledger, stage_bytes
+
+WAYS = ("p2p", "a2a", "all_gather")
+
+
+@given(st.integers(1, 8), st.integers(1, 4))
+def test_ranks_hold_the_sequence_between_them(size, chunk):
+    ranks = [ContextParallel(rank=rank, size=size) for rank in range(size)]
+    held = torch.cat([cp.positions(2 * chunk, torch.device("cpu")) for cp in ranks])
+    assert sorted(held.tolist()) == list(range(2 * chunk * size))
+    order = [chunk * place + row for place in ranks[0].chunk_of_place for row in range(chunk)]
+    assert size == 1 or held.tolist() == order
+
+
+@given(st.integers(1, 16))
+def test_causal_attention_is_as_much_work_on_every_rank(size):
+    """Chunk i sees i chunks before its own (Megatron-Core ``get_batch_on_this_cp_rank``)."""
+    assert {sum(ContextParallel(rank=rank, size=size).chunks) for rank in range(size)} == {2 * size - 1}
+
+
+@pytest.mark.parametrize("communication", WAYS)
+@pytest.mark.parametrize("split", [(1, 2), (1, 4), (2, 2)])
+def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, communication, split):
+    t, c = split
+    options = itertools.product(["rope", "learned_absolute"], [False, True], [[], ["core_attn"]], [0.0, 0.1])
+    for positions, normed, modules, dropout in options:
+        config = config_of(
+            model={
+                "num_query_groups": 8,
+                "num_attention_heads": 16,
+                "position_embedding_type": positions,
+                "qk_layernorm": normed,
+                "hidden_dropout": dropout,
+                "attention_dropout": dropout,
+            },
+            parallel={
+                "tensor_model_parallel_size": t,
+                "sequence_parallel": t > 1,
+                "context_parallel_size": c,
+                "cp_comm_type": communication,
+            },
+            recompute={"recompute_granularity": "selective", "recompute_modules": modules},
+        )
+        stage = meta_stage(config)
+        meter = meter_of(stage.layers[0])
+        hidden = torch.empty(16 // (t * c), 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
+        out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
+        assert meter.bytes == sum(kept_layer_ledger(config).values()), (positions, normed, modules, dropout)
+        out.sum().backward()
+        assert hidden.grad.shape == hidden.shape
+
+
+def test_a_stage_keeps_its_ledger(config_of, meta_stage, meter_of):
+    config = config_of(parallel={"context_parallel_size": 2})
+    stage = meta_stage(config)
+    tokens = torch.empty((2, 8), dtype=torch.int64, device="meta")
+    embedding, whole = meter_of(stage), meter_of(stage)
+    embedding(lambda: stage.embedding(tokens))
+    assert embedding.bytes == sum(embedding_ledger(config).values())
+    whole(lambda: stage(tokens, tokens))
+    assert whole.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
+
+
+@pytest.mark.parametrize(("communication", "times"), [("p2p", 1), ("a2a", 2), ("all_gather", 2)])
+def test_only_the_ring_keeps_the_output_once(config_of, communication, times):
+    config = config_of(parallel={"context_parallel_size": 2, "cp_comm_type": communication})
+    ledger = layer_ledger(config)
+    assert ledger["context"] + ledger["attention_output"] == times * 2 * 16 * 64
