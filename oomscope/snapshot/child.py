@@ -12,6 +12,7 @@ import math
 import os
 import resource
 import signal
+import stat
 import sys
 import time
 from typing import BinaryIO, Final
@@ -23,6 +24,8 @@ from oomscope.snapshot.tables import Tables
 from oomscope.units import MiB, format_size
 
 STATM: Final = "/proc/self/statm"
+MOST_ALARM: Final = 2**31 - 1
+"""Seconds that a timer of the system takes."""
 
 
 def main(limits: str) -> None:
@@ -32,8 +35,11 @@ def main(limits: str) -> None:
         limits: JSON object of the fields of :class:`oomscope.snapshot.limits.Limits`, and what any file may take.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    bounds = json.loads(limits)
+    if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
+        signal.alarm(min(bounds["seconds"], MOST_ALARM))  # waiting for a writer that stalls takes no processor time
     gc.disable()  # plain values have no cycles worth finding; looking for them takes most of the time
-    answer(sys.stdin.buffer, sys.stdout.buffer, json.loads(limits))
+    answer(sys.stdin.buffer, sys.stdout.buffer, bounds)
     os._exit(0)  # a million objects need not be given back one by one
 
 

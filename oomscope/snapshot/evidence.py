@@ -1,7 +1,8 @@
 """What foreign blocks are for, by evidence: who allocated them, and how long they lived. No guess is silent.
 
 Where the recording itself gives a category, that counts. Else the first rule that holds (``category_rules``), else a
-count of sizes (``census``); the rule's name and how sure it is are kept, and what nothing tells stays unknown.
+count of sizes (``census``); the rule's name and how sure it is are kept, and what nothing tells stays unknown. A
+recording that was told of no model calls temporary or input what it cannot tell apart: there these two count last.
 """
 
 from __future__ import annotations
@@ -23,10 +24,22 @@ from oomscope.snapshot.trace import Annotation, Category
 
 NO_RULE: Final = "no rule"
 RECORDED: Final = "the recording"
+RECORDED_WITHOUT_MODEL: Final = "a recording that was told of no model"
 CENSUS_PARAMETER: Final = "as many persistent blocks of this size as gradients"
 CENSUS_STATE: Final = "further persistent blocks of a gradient's size"
 RUNS_FORWARD_ONLY: Final = "alive throughout a recording that only runs forward"
-_NAMES: Final = (NO_RULE, RECORDED, *(rule.name for rule in RULES), CENSUS_PARAMETER, CENSUS_STATE, RUNS_FORWARD_ONLY)
+_NAMES: Final = (
+    NO_RULE,
+    RECORDED,
+    *(rule.name for rule in RULES),
+    CENSUS_PARAMETER,
+    CENSUS_STATE,
+    RUNS_FORWARD_ONLY,
+    RECORDED_WITHOUT_MODEL,
+)
+_OF_A_MODEL: Final = (Category.PARAMETER, Category.GRADIENT, Category.MAIN_GRADIENT, Category.OPTIMIZER_STATE)
+_LEFT_OVER: Final = (Category.TEMPORARY, Category.INPUT)
+"""What a probe calls blocks of which nobody told it: all, where the target names neither model nor optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +72,8 @@ def categorise(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Ev
     """Return what each block of a trace is for.
 
     Args:
-        timeline: the trace, paired; blocks that the recording itself gives a category keep it.
+        timeline: the trace, paired; blocks that the recording itself gives a category keep it, but for what it could
+            not tell apart.
         annotations: the snapshot's.
     """
     table = timeline.lifetimes
@@ -67,13 +81,17 @@ def categorise(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Ev
     if not len(table):
         return evidence
     inside = table.born != BEFORE
-    evidence.category[inside] = timeline.trace.category[table.born[inside]]
-    told = evidence.category != Category.UNKNOWN
-    evidence.confidence[told], evidence.rule[told] = Confidence.CERTAIN, _NAMES.index(RECORDED)
+    recorded = np.zeros(len(table), dtype=np.int8)
+    recorded[inside] = timeline.trace.category[table.born[inside]]
+    doubtful = np.isin(recorded, () if np.isin(recorded, _OF_A_MODEL).any() else _LEFT_OVER)
+    for category in np.unique(recorded[recorded > 0]).tolist():
+        evidence.found((recorded == category) & ~doubtful, category, Confidence.CERTAIN, RECORDED)
     life = life_of(timeline, annotations)
     for rule in RULES:
         evidence.found(rule.holds(life), rule.category, rule.confidence, rule.name)
     _count_sizes(evidence, life, table)
+    for category in _LEFT_OVER:
+        evidence.found(doubtful & (recorded == category), category, Confidence.LOW, RECORDED_WITHOUT_MODEL)
     return evidence
 
 

@@ -115,7 +115,7 @@ def _rhythm(timeline: Timeline) -> Indices:
     whole = before[period : len(before) // period * period].reshape(-1, period)
     least = int(timeline.live[whole].mean(axis=0).argmin())
     ends = before[least::period]
-    return ends[ends >= events[0]]
+    return np.asarray(ends[ends >= events[0]])
 
 
 def _gives_up(timeline: Timeline, events: Indices, period: int) -> bool:

@@ -77,10 +77,8 @@ def _survivors(timeline: Timeline, ends: Indices, until: int | None) -> Indices:
     What is made anew in every iteration, as gradients are, is not among them, nor what the first iteration left.
     """
     table = timeline.lifetimes
-    rows = table.live_at(int(ends[-1]))
-    outlived = (table.born[rows] > ends[0]) & (table.born[rows] <= ends[-2])
-    alive = np.ones(len(rows), dtype=bool) if until is None else table.freed[rows] >= until
-    return rows[outlived & alive]
+    outlived = (table.born > ends[0]) & (table.born <= ends[-2]) & (table.freed > ends[-1])
+    return np.flatnonzero(outlived if until is None else outlived & (table.freed >= until))
 
 
 def _heaviest(timeline: Timeline, rows: Indices) -> tuple[int, int]:

@@ -7,6 +7,8 @@ that crash the interpreter cost one line. The reasons for a process: ``docs/desi
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import stat
 import subprocess
@@ -27,19 +29,24 @@ __all__ = ["Limits", "load_snapshot", "parse_snapshot"]
 
 _PROGRAM: Final = "import sys; sys.path += sys.argv[2:]; from oomscope.snapshot.child import main; main(sys.argv[1])"
 _AGAIN: Final = "record or copy the snapshot again"
+SECONDS_FOR_A_WRITER: Final = 60
+"""How long a pipe may keep silent before its first byte."""
 
 
 def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot:
     """Return the snapshot in ``path``: a pickle of any torch since 2.0, or the same as JSON; plain, gzip or zstd.
 
     Raises:
-        SnapshotError: the file is missing, over the limits, damaged, tries to run something, or is no snapshot.
+        SnapshotError: the file is missing, over the limits, damaged, tries to run something, or is no snapshot; or a
+            pipe that nobody writes to.
     """
     source, limits = Path(path), limits or Limits()
     try:
-        with source.open("rb") as file:
-            mode = source.stat()
-            if not (stat.S_ISREG(mode.st_mode) or stat.S_ISFIFO(mode.st_mode)):
+        with open(source, "rb", opener=_without_waiting) as file:
+            mode = os.fstat(file.fileno())
+            if stat.S_ISFIFO(mode.st_mode):
+                _await_writer(file, str(source), min(limits.seconds, SECONDS_FOR_A_WRITER))
+            elif not stat.S_ISREG(mode.st_mode):
                 raise SnapshotError("is no file", where=str(source), remedy="name a snapshot file")
             if mode.st_size > limits.file:
                 raise SnapshotError(
@@ -51,6 +58,20 @@ def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot
     except OSError as error:
         reason = f"cannot read: {error.strerror or error}"
         raise SnapshotError(reason, where=str(source), remedy="name a snapshot file") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; of a pipe without a writer, do not wait for one."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _await_writer(pipe: BinaryIO, where: str, seconds: int) -> None:
+    """Wait until there is something to read from a pipe, or its writer has left."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    if not poll.poll(1000 * seconds):
+        raise SnapshotError(f"nobody wrote to the pipe for {seconds} s", where=where, remedy="name a snapshot file")
+    os.set_blocking(pipe.fileno(), True)
 
 
 def parse_snapshot(content: bytes, *, where: str, limits: Limits | None = None) -> Snapshot:
@@ -89,7 +110,7 @@ def _end(code: int, where: str, complaint: str) -> OomscopeError:
     if code >= 0:
         lines = complaint.splitlines() or [f"exit status {code}"]
         return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where)
-    if -code == signal.SIGXCPU:
+    if -code in (signal.SIGXCPU, signal.SIGALRM):
         return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
     name = signal.Signals(-code).name
     return SnapshotError(f"its content ended the reader ({name})", where=where, remedy=_AGAIN)

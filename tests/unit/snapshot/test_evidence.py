@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 
 from oomscope.snapshot.category_rules import RULES, Confidence
-from oomscope.snapshot.evidence import NO_RULE, RECORDED, categorise
+from oomscope.snapshot.evidence import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category
-from oomscope.units import MiB
+from oomscope.snapshot.trace import Category, Moment
+from oomscope.units import GiB, MiB
 
 from . import foreign
 from .foreign import PARAMETERS, Training
+from .machine import Machine
 from .strategies import recordings
 
 
@@ -46,6 +47,27 @@ def test_what_the_recording_says_counts_first():
     assert set(evidence.category.tolist()) == {Category.WORKSPACE}
     assert set(evidence.confidence.tolist()) == {Confidence.CERTAIN}
     assert {evidence.rules[rule] for rule in evidence.rule} == {RECORDED}
+
+
+def test_a_recording_that_was_told_of_no_model_is_not_certain_of_what_is_temporary():
+    job = trained()
+    trace, truth = job.trace(), job.truth
+    said = np.zeros_like(trace.category)
+    said[list(truth)] = Category.TEMPORARY
+    timeline = Timeline.of(replace(trace, category=said), job.segments())
+    evidence = categorise(timeline)
+    found = {int(timeline.lifetimes.born[row]): Category(evidence.category[row]) for row in range(len(evidence.rule))}
+    assert found == truth
+    assert Confidence.CERTAIN not in evidence.confidence
+
+
+def test_what_no_rule_tells_is_as_recorded_but_hardly_sure():
+    machine = Machine(GiB)
+    machine.moment = Moment("", -1, -1)
+    machine.alloc(MiB, category=Category.INPUT)
+    evidence = categorise(Timeline.of(machine.trace(), machine.segments()))
+    assert (evidence.category.tolist(), evidence.confidence.tolist()) == ([Category.INPUT], [Confidence.LOW])
+    assert evidence.rules[evidence.rule[0]] == RECORDED_WITHOUT_MODEL
 
 
 def test_a_forward_inside_backward_is_a_recomputed_activation():

@@ -149,6 +149,23 @@ def test_a_pipe_is_read(tmp_path):
     writer.join()
 
 
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SnapshotError, match="nobody wrote to the pipe for 1 s"):
+        load_snapshot(pipe, limits=Limits(seconds=1))
+
+
+def test_a_pipe_whose_writer_stalls_is_given_up(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # both ends: it opens at once, and the reader sees a writer that stays
+    os.write(writer, snapshot(device_traces=[[EVENT]])[:20])
+    with pytest.raises(SnapshotError, match="takes longer than allowed"):
+        load_snapshot(pipe, limits=Limits(seconds=1))
+    os.close(writer)
+
+
 def test_a_name_in_a_message_cannot_drive_the_terminal():
     content = b"c\x1b]0;pwned\x07\n" + b"x" * 500 + b"\n."
     with pytest.raises(SnapshotError, match=r"asks for \?\]0;pwned\?\.x{80}…") as refusal:
