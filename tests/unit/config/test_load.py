@@ -159,8 +159,10 @@ def test_aliases_and_merge_keys() -> None:
         ),
         (
             MODEL + f"data: {{seq_length: 0x{'f' * 5000}}}\n",
-            f"cfg.yaml:5: data.seq_length is 0x{'f' * 54}…f, but must be a whole number of at least 1; "
-            "give at most 2147483647",
+            (
+                f"cfg.yaml:5: data.seq_length is 0x{'f' * 54}…f, but must be a whole number of at least 1; "
+                "give at most 2147483647"
+            ),
         ),
         (MODEL + "optimizer: {lr: .inf}\n", "cfg.yaml:5: optimizer.lr is inf, but must be a number above 0"),
         (
