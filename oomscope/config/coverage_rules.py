@@ -36,16 +36,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core transformer/attention.py",
     ),
     Rule(
-        id="N-fine-grained-offload",
-        severity="not_modelled",
-        keys=("offload.fine_grained_activation_offloading",),
-        applies=lambda config: config.offload.fine_grained_activation_offloading,
-        summary="Offloading of the activations of single modules.",
-        message="offloading the activations of single modules is not there",
-        remedy="remove fine_grained_activation_offloading, or use cpu_offloading",
-        source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
-    ),
-    Rule(
         id="N-optimizer-offload",
         severity="not_modelled",
         keys=("optimizer.optimizer_offload_fraction", "optimizer.optimizer_cpu_offload"),

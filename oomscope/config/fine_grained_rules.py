@@ -24,6 +24,20 @@ def _experts_parts(config: Config) -> list[str]:
     return [module for module in _MOE_PARTS if _offloads(config, module)]
 
 
+def absent_modules(config: Config) -> list[str]:
+    """Return the modules to offload that no layer of the model has.
+
+    With the Transformer Engine layers a norm before a single linear layer is a part of it; the experts' parts are
+    those of the grouped product.
+    """
+    model = config.model
+    moe = model.num_moe_experts is not None
+    absent = set() if model.multi_latent_attention else {"attn_norm"}
+    absent |= set() if moe else {"mlp_norm"}
+    absent |= set() if moe and model.moe_grouped_gemm else {"expert_fc1", "moe_act"}
+    return [module for module in config.offload.offload_modules if module in absent]
+
+
 def _details_without_switch(config: Config) -> bool:
     offload = config.offload
     return not _on(config) and (
@@ -162,5 +176,17 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
         message="fine_grained_activation_offloading is set, and activation_offload_fraction is 0: nothing is offloaded",
         remedy="set activation_offload_fraction above 0",
         source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    ),
+    Rule(
+        id="F16",
+        severity="warning",
+        keys=("offload.offload_modules", "model.num_moe_experts"),
+        applies=lambda config: (
+            _on(config) and config.model.transformer_impl == "transformer_engine" and bool(absent_modules(config))
+        ),
+        summary="Offloading a module that no layer has does nothing: a fused norm is a part of the layer behind it.",
+        message=lambda config: f"no layer has {', '.join(absent_modules(config))}: nothing of it is offloaded",
+        remedy="leave it out of offload_modules",
+        source="Megatron-Core transformer/transformer_layer.py",
     ),
 )

@@ -13,6 +13,7 @@ from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.experts import ExpertForm, GroupedExperts, SequentialExperts
+from oomscope.model.fine_grained_offload import ModuleOffload
 from oomscope.model.initialisation import Parameters, Shard
 from oomscope.model.mla import LatentAttention, LatentWidths, Projections
 from oomscope.model.mlp import MLP
@@ -37,6 +38,7 @@ class Assembly:
         cp: the rank's place in its context-parallel group.
         ep: the rank's place in its expert-parallel group.
         random: the rank's random numbers.
+        offload: what single modules save and is to go to the host.
         device: where everything lives.
         dtype: of parameters and activations.
 
@@ -52,6 +54,7 @@ class Assembly:
         cp: ContextParallel,
         ep: ExpertParallel,
         random: ModelParallelRandom,
+        offload: ModuleOffload,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
@@ -66,6 +69,7 @@ class Assembly:
         self._cp = cp
         self._ep = ep
         self._random = random
+        self._offload = offload
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
         positions = cp.positions(config.data.seq_length // cp.size, device)
         width = config.model.qk_pos_emb_head_dim if config.model.multi_latent_attention else config.head_dim
@@ -125,6 +129,7 @@ class Assembly:
             recompute_modules=config.recompute_modules,
             fused_norms=config.model.transformer_impl == "transformer_engine",
             random=self._random,
+            offload=self._offload,
         )
 
     def _attention(self, name: str) -> SelfAttention:
@@ -139,6 +144,7 @@ class Assembly:
             rotary=self._rotary,
             q_norm=norms[0],
             k_norm=norms[1],
+            offload=self._offload,
         )
 
     def _core(self) -> CoreAttention:
@@ -175,6 +181,7 @@ class Assembly:
             tp=self._tp,
             recompute="mla_up_proj" in self._config.recompute_modules,
             fused_norms=model.transformer_impl == "transformer_engine",
+            offload=self._offload,
         )
 
     def _duplicated(self, name: str, rows: int) -> torch.nn.Parameter:
@@ -251,7 +258,7 @@ class Assembly:
             return self._parameters.experts(f"{name}.fc2", experts, shape, blocks=1, dim=1, tp=tp, std=self._scaled_std)
 
         if model.moe_grouped_gemm:
-            return GroupedExperts(fc1(mine), fc2(mine), form)
+            return GroupedExperts(fc1(mine), fc2(mine), form, self._offload)
         return SequentialExperts([fc1(expert) for expert in mine], [fc2(expert) for expert in mine], form)
 
     def _column(self, name: str, blocks: tuple[int, ...], *, bias: bool) -> ColumnParallelLinear:

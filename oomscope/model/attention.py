@@ -14,6 +14,7 @@ from torch import nn
 from oomscope.model.context_attention import context_attention
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.core_attention import flash_attention, unfused_attention
+from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
@@ -89,6 +90,7 @@ class SelfAttention(nn.Module):
         rotary: the rotary table, None where positions are learned.
         q_norm: norm of each query head (Qwen3).
         k_norm: norm of each key head.
+        offload: what goes to the host.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class SelfAttention(nn.Module):
         rotary: RotaryTable | None,
         q_norm: LayerNorm | RMSNorm | None = None,
         k_norm: LayerNorm | RMSNorm | None = None,
+        offload: ModuleOffload = KEEP_ALL,
     ) -> None:
         super().__init__()
         self.qkv = qkv
@@ -110,13 +113,15 @@ class SelfAttention(nn.Module):
         self.k_norm = k_norm
         self._heads = heads
         self._rotary = rotary
+        self._offload = offload
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
-        return self.projection(self.core(*self._query_key_value(x), mask))  # type: ignore[no-any-return]
+        context = self._offload.run("core_attn", self.core, *self._query_key_value(x), mask)
+        return self._offload.run("attn_proj", self.projection, context)  # type: ignore[no-any-return]
 
     def _query_key_value(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        qkv = self.qkv(x).unflatten(-1, (sum(self._heads), -1))
+        qkv = self._offload.run("qkv_linear", self.qkv, x).unflatten(-1, (sum(self._heads), -1))
         if self._rotary is not None and self.q_norm is None:
             return split_and_rotate(qkv, self._heads, self._rotary)
         q, k, v = qkv.split_with_sizes(self._heads, dim=2)

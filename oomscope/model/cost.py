@@ -19,7 +19,7 @@ from oomscope.model.flops import (
     recomputed_layer_flops,
     tokens_of,
 )
-from oomscope.model.ledger import expert_parameters, layer_ledger, stage_parameters
+from oomscope.model.ledger import expert_parameters, kept_layer_ledger, stage_parameters
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
 from oomscope.model.offload import SMALLEST_OFFLOADED
 from oomscope.model.traffic import Collectives, element_bytes, layer_collectives, layer_traffic
@@ -293,15 +293,37 @@ def _recomputed_collectives(config: Config, sent: Collectives, layer: int) -> Co
     )
 
 
+_SAVED_BY = {
+    "attn_norm": {"norm1_input"},
+    "qkv_linear": {"qkv_input"},
+    "core_attn": {"query_key_value", "context", "softmax", "attention_dropout_mask", "attention_dropped", "lse"},
+    "attn_proj": {"context"},
+    "mlp_norm": {"norm2_input"},
+    "expert_fc1": {"expert_fc1_input"},
+    "moe_act": {"expert_fc1_output"},
+}
+"""Rows of the ledger that each module to offload saves; those that two save go once."""
+
+
 def offloaded_bytes(config: Config, layers: Sequence[int]) -> int:
     """Return the bytes of activations of one microbatch that go to the host, of the ``layers`` of a stage."""
     offload = config.offload
-    if not (offload.cpu_offloading and offload.cpu_offloading_activations):
-        return 0
-    large = SMALLEST_OFFLOADED * element_bytes(config)
-    return sum(
-        size
-        for layer in layers[: offload.cpu_offloading_num_layers]
-        for size in layer_ledger(config, layer).values()
-        if size >= large
-    )
+    if offload.cpu_offloading and offload.cpu_offloading_activations:
+        going = layers[: offload.cpu_offloading_num_layers]
+        return sum(_large_rows(config, layer, SMALLEST_OFFLOADED, None) for layer in going)
+    if offload.fine_grained_activation_offloading:
+        rows = set().union(*(_SAVED_BY.get(module, set()) for module in offload.offload_modules))
+        if config.model.transformer_impl == "transformer_engine" and "qkv_input" in rows:
+            rows.add("norm1_input")  # the norm is a part of the linear layer
+        moved = sum(
+            _large_rows(config, layer, offload.min_offloaded_tensor_size, frozenset(rows)) for layer in layers[:-1]
+        )
+        return round(offload.activation_offload_fraction * moved)
+    return 0
+
+
+def _large_rows(config: Config, layer: int, smallest: int, rows: frozenset[str] | None) -> int:
+    """Return the bytes that ``layer`` keeps in tensors of ``smallest`` elements or more, of ``rows`` (None: of all)."""
+    least = smallest * element_bytes(config)
+    kept = kept_layer_ledger(config, layer)
+    return sum(size for row, size in kept.items() if size >= least and (rows is None or row in rows))

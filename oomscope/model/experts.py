@@ -15,6 +15,7 @@ from torch import nn
 
 from oomscope.model.autograd import Function
 from oomscope.model.devices import computes
+from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.mlp import Activation, activate_into, differentiate_in_place
 from oomscope.model.recompute import DiscardedOutput
 from oomscope.model.tensor_parallel import TensorParallel, add_weight_gradient, column_parallel_linear
@@ -128,23 +129,31 @@ class GroupedExperts(nn.Module):
         fc1: [E/e, f/t or 2f/t, h].
         fc2: [E/e, h, f/t].
         form: the rest.
+        offload: what goes to the host.
     """
 
-    def __init__(self, fc1: nn.Parameter, fc2: nn.Parameter, form: ExpertForm) -> None:
+    def __init__(
+        self, fc1: nn.Parameter, fc2: nn.Parameter, form: ExpertForm, offload: ModuleOffload = KEEP_ALL
+    ) -> None:
         super().__init__()
         self.fc1 = fc1
         self.fc2 = fc2
         self._form = form
+        self._offload = offload
 
     def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
         """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""
         form = self._form
-        inner = _GroupedLinear.apply(rows, self.fc1, counts, form.fuse_weight_gradients)
+
+        def fc1(x: torch.Tensor) -> torch.Tensor:
+            return _GroupedLinear.apply(x, self.fc1, counts, form.fuse_weight_gradients)  # type: ignore[no-any-return]
+
+        inner = self._offload.run("expert_fc1", fc1, rows)
         if not (form.recompute_activation and self.training):
-            outer = self._activate(inner, weights)
+            outer = self._offload.run("moe_act", self._activate, inner, weights)
             return _GroupedLinear.apply(outer, self.fc2, counts, form.fuse_weight_gradients)  # type: ignore[no-any-return]
         activation = DiscardedOutput(self._activate)
-        outer = activation.run(inner, weights)
+        outer = self._offload.run("moe_act", activation.run, inner, weights)
         out: torch.Tensor = _GroupedLinear.apply(outer, self.fc2, counts, form.fuse_weight_gradients)
         activation.discard(refill_before=out)
         return out

@@ -15,6 +15,7 @@ from torch import nn
 
 from oomscope.model.attention import CoreAttention
 from oomscope.model.autograd import Function
+from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.recompute import DiscardedOutput
 from oomscope.model.rotary import RotaryTable, rotate_into
@@ -107,6 +108,7 @@ class LatentAttention(nn.Module):
         recompute: discard Q, K and V once attention has used them (``mla_up_proj``).
         fused_norms: the latents' norms belong to the projections up (Transformer Engine's specification), and are
             recomputed with them.
+        offload: what goes to the host.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class LatentAttention(nn.Module):
         tp: TensorParallel,
         recompute: bool,
         fused_norms: bool,
+        offload: ModuleOffload = KEEP_ALL,
     ) -> None:
         super().__init__()
         self.q_down, self.q_norm, self.q_up, self.kv_down, self.kv_norm, self.kv_up = projections
@@ -131,16 +134,21 @@ class LatentAttention(nn.Module):
         self._duplicated = TensorParallel(fuse_weight_gradients=tp.fuse_weight_gradients)
         self._recompute = recompute
         self._fused_norms = fused_norms
+        self._offload = offload
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
-        latents = self._latents(x)
+        latents = self._offload.run("qkv_linear", self._latents, x, ends=False)
         if not (self._recompute and self.training):
-            return self.projection(self.core(*self._up(*latents), mask))  # type: ignore[no-any-return]
-        up = DiscardedOutput(self._up)
-        context: torch.Tensor = self.core(*up.run(*latents), mask)
-        up.discard(refill_before=context)
-        return self.projection(context)  # type: ignore[no-any-return]
+            context = self._attend(self._offload.run("qkv_linear", self._up, *latents), mask)
+        else:
+            up = DiscardedOutput(self._up)
+            context = self._attend(self._offload.run("qkv_linear", up.run, *latents), mask)
+            up.discard(refill_before=context)
+        return self._offload.run("attn_proj", self.projection, context)  # type: ignore[no-any-return]
+
+    def _attend(self, query_key_value: tuple[torch.Tensor, ...], mask: torch.Tensor | None) -> torch.Tensor:
+        return self._offload.run("core_attn", self.core, *query_key_value, mask)  # type: ignore[no-any-return]
 
     def _latents(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the latents of queries [s/σ, b, q_lora_rank] and of keys and values, and the rotary key [s, b, …]."""

@@ -14,45 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from oomscope.model.side_stream import SideStream
+
 SMALLEST_OFFLOADED = 256 * 1024
 """Elements; a smaller tensor stays (Transformer Engine's rule)."""
-
-
-class _SideStream:
-    """Copies between device and pinned memory that run beside the computation; on the CPU, plain copies."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._module: Any = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
-        self._stream: Any = None if self._module is None else self._module.Stream(device=device)
-
-    def copy(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-        """Copy each (target, source) after what the current stream has queued; return an event, None on the CPU."""
-        if self._module is None:
-            self._copy(pairs)
-            return None
-        self._stream.wait_stream(self._module.current_stream())
-        with self._module.stream(self._stream):
-            self._copy(pairs)
-        return self._stream.record_event()
-
-    def wait(self, event: Any) -> None:
-        """Let what the current stream does from now on come after ``event``."""
-        if self._module is not None and event is not None:
-            self._module.current_stream().wait_event(event)
-
-    def host_like(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return host memory for ``flat``, pinned where there is a device to copy from."""
-        return torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=self._module is not None)
-
-    def device_like(self, host: torch.Tensor) -> torch.Tensor:
-        """Return device memory for ``host``, from the current stream's pool: a block cannot change streams."""
-        return torch.empty(host.shape, dtype=host.dtype, device=self._device)
-
-    @staticmethod
-    def _copy(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        for target, source in pairs:
-            target.copy_(source, non_blocking=True)
 
 
 class _Parcel:
@@ -76,7 +41,7 @@ class _Packed(NamedTuple):
 class _LayerGroup:
     """What one layer saved for one backward."""
 
-    def __init__(self, side: _SideStream, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, side: SideStream, parameters: Iterable[nn.Parameter]) -> None:
         self._side = side
         self._kept = {parameter.untyped_storage()._cdata for parameter in parameters}
         self._parcels: dict[int, _Parcel] = {}
@@ -151,7 +116,7 @@ class LayerOffload:
     def __init__(self, layers: nn.ModuleList, offloaded: int, device: torch.device) -> None:
         self._layers = layers
         self._offloaded = offloaded
-        self._side = _SideStream(device)
+        self._side = SideStream(device)
 
     def run(self, hidden: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         """Return what the layers make of ``hidden``, each given ``others`` too."""

@@ -17,6 +17,7 @@ from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
 from oomscope.model.context_parallel import context_parallel
 from oomscope.model.dispatch import ExpertParallel
+from oomscope.model.fine_grained_offload import ModuleOffload
 from oomscope.model.loss import vocab_parallel_cross_entropy
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.mesh import ParallelState
@@ -87,7 +88,17 @@ class GPTStage(nn.Module):
             imbalance=config.model.moe_imbalance_factor,
         )
         cp = context_parallel(config, state, observer)
-        assembly = Assembly(config, tp=self._tp, cp=cp, ep=ep, random=self._random, device=device, dtype=dtype)
+        self._module_offload = ModuleOffload.of(config.offload, num_microbatches=config.num_microbatches, device=device)
+        assembly = Assembly(
+            config,
+            tp=self._tp,
+            cp=cp,
+            ep=ep,
+            random=self._random,
+            offload=self._module_offload,
+            device=device,
+            dtype=dtype,
+        )
         observer.role("input", assembly.constants)
         self.embedding = assembly.embedding() if pre_process else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
@@ -126,6 +137,8 @@ class GPTStage(nn.Module):
         with fork:
             if self._offload is not None and torch.is_grad_enabled():
                 return self._offload.run(hidden, *mask)
+            if torch.is_grad_enabled():
+                self._module_offload.begin(list(self.parameters()))
             for group in self._groups:
                 if group.recompute and self.training:
                     hidden = checkpoint(

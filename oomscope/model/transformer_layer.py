@@ -5,12 +5,13 @@ It also decides what selective recomputation runs again, as Megatron-Core ``tran
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import nn
 
 from oomscope.model.attention import SelfAttention
+from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.mla import LatentAttention
 from oomscope.model.mlp import MLP
 from oomscope.model.moe import MoE
@@ -34,6 +35,8 @@ class TransformerLayer(nn.Module):
             that recomputing ``mlp`` covers its norm, and ``layernorm`` has nothing to act on. Experts and
             multi-latent attention have a norm of their own before them in any specification.
         random: the rank's random numbers.
+        offload: what goes to the host; of the norms only those that stand by themselves, while a fused one is a part
+            of ``qkv_linear``.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class TransformerLayer(nn.Module):
         recompute_modules: Collection[str],
         fused_norms: bool,
         random: ModelParallelRandom,
+        offload: ModuleOffload = KEEP_ALL,
     ) -> None:
         super().__init__()
         self.norm1 = norm1
@@ -57,10 +61,13 @@ class TransformerLayer(nn.Module):
         dense = isinstance(mlp, MLP)
         self._recompute_mlp = "mlp" in recompute_modules and dense
         single_projection = isinstance(attention, SelfAttention)
-        self._discard_norm1 = "layernorm" in recompute_modules and not (fused_norms and single_projection)
-        self._discard_norm2 = "layernorm" in recompute_modules and not (fused_norms and dense)
+        self._norm1_is_fused = fused_norms and single_projection
+        self._norm2_is_fused = fused_norms and dense
+        self._discard_norm1 = "layernorm" in recompute_modules and not self._norm1_is_fused
+        self._discard_norm2 = "layernorm" in recompute_modules and not self._norm2_is_fused
         self._fused_norms = fused_norms
         self._random = random
+        self._offload = offload
 
     def forward(self, hidden: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]; ``mask`` [b, 1, s, s] where the batch brings one."""
@@ -70,9 +77,9 @@ class TransformerLayer(nn.Module):
 
     def _attention_branch(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         if not (self._discard_norm1 and self.training):
-            return self.attention(self.norm1(hidden), mask)  # type: ignore[no-any-return]
+            return self.attention(self._normed1(self.norm1, hidden), mask)  # type: ignore[no-any-return]
         norm = DiscardedOutput(self.norm1)
-        out: torch.Tensor = self.attention(norm.run(hidden), mask)
+        out: torch.Tensor = self.attention(self._normed1(norm.run, hidden), mask)
         norm.discard(refill_before=out)
         return out
 
@@ -80,11 +87,19 @@ class TransformerLayer(nn.Module):
         if self._recompute_mlp and self._fused_norms and self.training:
             return checkpoint(self._norm_and_mlp, self._random, hidden)
         if not (self._discard_norm2 and self.training):
-            return self._run_mlp(self.norm2(hidden))
+            return self._run_mlp(self._normed2(self.norm2, hidden))
         norm = DiscardedOutput(self.norm2)
-        out = self._run_mlp(norm.run(hidden))
+        out = self._run_mlp(self._normed2(norm.run, hidden))
         norm.discard(refill_before=out)
         return out
+
+    def _normed1(self, norm: Callable[..., torch.Tensor], hidden: torch.Tensor) -> torch.Tensor:
+        if self._norm1_is_fused:
+            return self._offload.run("qkv_linear", norm, hidden, ends=False)
+        return self._offload.run("attn_norm", norm, hidden)
+
+    def _normed2(self, norm: Callable[..., torch.Tensor], hidden: torch.Tensor) -> torch.Tensor:
+        return norm(hidden) if self._norm2_is_fused else self._offload.run("mlp_norm", norm, hidden)
 
     def _run_mlp(self, x: torch.Tensor) -> torch.Tensor:
         if self._recompute_mlp and self.training:

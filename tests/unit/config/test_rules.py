@@ -27,6 +27,7 @@ MODULES = "recompute.recompute_modules"
 DISTRIBUTE = {**UNIFORM, "recompute.distribute_saved_activations": True}
 OFFLOAD = {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 2}
 TP2 = {"parallel.tensor_model_parallel_size": 2}
+AWARE = {"optimizer.use_precision_aware_optimizer": True, "optimizer.use_distributed_optimizer": True}
 PP2 = {"parallel.pipeline_model_parallel_size": 2}
 VPP = "parallel.virtual_pipeline_model_parallel_size"
 VPP2 = {**PP2, VPP: 2}
@@ -117,6 +118,21 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "V6": (
         [{**VPP2, "data.num_microbatches": 3}, {**VPP2, GROUP: 3, "data.num_microbatches": 4}],
         [{**VPP2, "data.num_microbatches": 4}, {**VPP2, GROUP: 3, "data.num_microbatches": 5}],
+    ),
+    "T1": ([{**AWARE, "optimizer.optimizer": "sgd"}], [AWARE, {"optimizer.optimizer": "sgd"}]),
+    "T2": (
+        [{"optimizer.use_precision_aware_optimizer": True}],
+        [AWARE, {"optimizer.use_distributed_optimizer": True}],
+    ),
+    "T3": ([{"optimizer.exp_avg_dtype": "bf16"}], [{**AWARE, "optimizer.exp_avg_dtype": "bf16"}]),
+    "T4": (
+        [{**AWARE, "optimizer.main_grads_dtype": "bf16"}],
+        [{**AWARE, "optimizer.main_grads_dtype": "bf16", "precision.grad_reduce_in_fp32": False}, AWARE],
+    ),
+    "T5": ([{"optimizer.min_loss_scale": 2.0, "optimizer.initial_loss_scale": 1.0}], [{}]),
+    "N-narrow-states": (
+        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp8"}, {**AWARE, "optimizer.main_params_dtype": "fp16"}],
+        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp16"}],
     ),
     "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
     "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
@@ -328,7 +344,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.num_query_groups": 2, **TP2}, {"model.num_query_groups": 1}],
     ),
     "N-expert-bias": ([{**MOE, "model.add_bias_linear": True}], [MOE, {"model.add_bias_linear": True}]),
-    "N-fine-grained-offload": ([{"offload.fine_grained_activation_offloading": True}], [OFFLOAD]),
     "N-optimizer-offload": (
         [{"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}],
         [{"optimizer.optimizer_cpu_offload": True}, {"optimizer.optimizer_offload_fraction": 0.5}],
@@ -441,6 +456,10 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{"model.moe_paged_stash": True}, {**FINE, "model.moe_paged_stash": True}],
     ),
     "F14": ([{OFFLOADED: ["core_attn"]}, {"offload.activation_offload_fraction": 0.5}], [FINE, {}]),
+    "F16": (
+        [{**FINE, OFFLOADED: ["attn_norm"]}, {**MOE, **FINE, OFFLOADED: ["moe_act"], "model.moe_grouped_gemm": False}],
+        [FINE, {**MOE, **FINE, OFFLOADED: ["mlp_norm", "moe_act"], "model.moe_grouped_gemm": True}],
+    ),
     "F15": ([{**FINE, "offload.activation_offload_fraction": 0.0}], [FINE]),
     "G1": ([{"cuda_graph.cuda_graph_scope": ["attn"]}], [GRAPH]),
     "G2": (

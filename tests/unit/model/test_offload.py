@@ -9,6 +9,7 @@ from torch import nn
 from oomscope.model import offload
 from oomscope.model.mesh import ParallelState
 from oomscope.model.offload import LayerOffload
+from oomscope.model.side_stream import SideStream
 from oomscope.model.transformer import GPTStage
 
 CPU = torch.device("cpu")
@@ -114,7 +115,7 @@ def test_copies_leave_and_come_back_on_transformer_engines_schedule():
 
 def test_parameters_and_small_tensors_stay():
     weight = nn.Parameter(torch.ones(8, 8))
-    group = offload._LayerGroup(offload._SideStream(CPU), [weight])
+    group = offload._LayerGroup(SideStream(CPU), [weight])
     large, part = torch.ones(8, 8), torch.ones(16, 8)[:8]
     assert group._pack(weight.t()) is not None
     assert not isinstance(group._pack(weight.t()), offload._Packed)
