@@ -18,6 +18,7 @@ from oomscope.config.dialects.rows import (
     To,
     Unmodelled,
     is_on,
+    listed,
     positive_or_none,
     same_names,
     whole,
@@ -59,10 +60,10 @@ TABLE: dict[str, Row] = {
     ),
     "model.mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
     "model.num_moe_experts": To("model.num_moe_experts", positive_or_none),
-    "model.should_pad_vocab": Kept(),
-    "model.cuda_graph_scope": Kept(),
-    "model.moe_layer_recompute": Kept(),
-    "tokenizer.vocab_size": Kept(),
+    "model.should_pad_vocab": Kept(is_on),
+    "model.cuda_graph_scope": Kept(listed),
+    "model.moe_layer_recompute": Kept(is_on),
+    "tokenizer.vocab_size": Kept(whole),
     "dataset.seq_length": To("data.seq_length", whole),
     "dataset.sequence_length": To("data.seq_length", whole),
     "dataset.create_attention_mask": To("data.create_attention_mask_in_dataloader", is_on),
@@ -71,7 +72,7 @@ TABLE: dict[str, Row] = {
     "train.rampup_batch_size": Unmodelled("the batch is taken at its final size"),
     "mixed_precision": Choice(_RECIPES),
     **same_names("precision", prefix="mixed_precision."),
-    "ddp.grad_reduce_in_fp32": Kept(),
+    "ddp.grad_reduce_in_fp32": Kept(is_on),
     "ddp.use_distributed_optimizer": To("optimizer.use_distributed_optimizer", is_on),
     "ddp.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),
     "ddp.overlap_param_gather": To("optimizer.overlap_param_gather", is_on),
@@ -87,7 +88,7 @@ TABLE: dict[str, Row] = {
     "peft": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
     "data_parallel_size": To("parallel.data_parallel_size", whole),
-    "world_size": Kept(),
+    "world_size": Kept(whole),
 }
 """``section.field`` to what it becomes."""
 
@@ -110,7 +111,7 @@ model.grad_sync_func model.param_sync_func model.grad_scale_func model.expert_te
 model.moe_hybridep_num_sms model.moe_extended_tp model.moe_router_* model.moe_shared_expert_gate
 model.moe_flex_dispatcher_backend model.persist_layer_norm optimizer.*_fn optimizer.min_lr optimizer.config_logger_dir
 optimizer.log_* optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer.fp16 optimizer.barrier_with_L1_time
-optimizer.use_megatron_fsdp optimizer.store_param_remainders
+optimizer.use_megatron_fsdp 
 """
 
 WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron.WITHOUT_MEMORY.split())])
@@ -122,20 +123,20 @@ def finish(draft: Draft) -> None:
     Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
     """
     given = draft.given
-    if "world_size" in given:
-        draft.world_size = whole(given["world_size"])
+    draft.world_size = given.get("world_size") or draft.world_size
     megatron.take_old_names(draft, "model.")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
-        in_fp32 = is_on(given["ddp.grad_reduce_in_fp32"])
-        draft.default("precision.grad_reduce_in_fp32", in_fp32, because="ddp.grad_reduce_in_fp32")
+        draft.default(
+            "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"
+        )
     if not draft.is_whole:
         return
     draft.default("precision.bf16", False, because="default of TransformerConfig")
-    size = given.get("model.vocab_size") or given.get("tokenizer.vocab_size")
+    size = draft.value("model.vocab_size") or given.get("tokenizer.vocab_size")
     if size is None:
         draft.assume("the vocabulary is the tokenizer's and not given: 50257 tokens (override model.vocab_size)")
     else:
-        draft.default("model.vocab_size", whole(size), because="of the tokenizer")
+        draft.default("model.vocab_size", size, because="of the tokenizer")
         if given.get("model.should_pad_vocab") is False:
             draft.set("model.make_vocab_size_divisible_by", 1, because="should_pad_vocab is false")
 

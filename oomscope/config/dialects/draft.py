@@ -14,8 +14,8 @@ class Draft:
     """What a dialect's own arithmetic works on."""
 
     source: str
-    given: Mapping[str, Any]
-    """The foreign names that were given, and their values."""
+    given: dict[str, Any]
+    """The foreign names that were given, and their values as the rows convert them."""
     wheres: Mapping[str, str]
     world_size: int | None = None
     settings: dict[str, Setting] = field(default_factory=dict)

@@ -174,8 +174,9 @@ class _Import:
             case Unmodelled(reason, harmless):
                 if item.value not in (None, False, *harmless):
                     self.not_modelled.append(Remark(item.name, item.value, item.where, reason))
-            case Kept():
-                pass
+            case Kept(convert):
+                if item.value is not None:
+                    self.draft.given[item.name] = convert(item.value)
 
     def _choose(self, row: Choice, item: Argument) -> None:
         if item.value is None:

@@ -30,8 +30,8 @@ _OTHER_ACTIVATION = "its activation keeps other tensors"
 
 TABLE: dict[str, Row] = {
     **same_names("model", "parallel", "recompute", "offload", "cuda_graph", "optimizer", "precision", "data"),
-    "num_query_groups": Kept(),
-    "group_query_attention": Kept(),
+    "num_query_groups": Kept(whole),
+    "group_query_attention": Kept(is_on),
     "padded_vocab_size": To("model.vocab_size", whole),
     "tokenizer_type": Kept(),
     "position_embedding_type": Choice(
@@ -80,18 +80,18 @@ TABLE: dict[str, Row] = {
     "microbatch_group_size_per_virtual_pipeline_stage": To("parallel.microbatch_group_size_per_vp_stage", whole),
     "pipeline_model_parallel_layout": Unmodelled("stages laid out layer by layer are not there"),
     "hierarchical_context_parallel_sizes": Unmodelled("rings of several levels are not there"),
-    "world_size": Kept(),
+    "world_size": Kept(whole),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
     "num_distributed_optimizer_instances": Unmodelled("several optimizer instances shard over fewer ranks", (1,)),
     "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
-    "moe_layer_recompute": Kept(),
+    "moe_layer_recompute": Kept(is_on),
     "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
     "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
-    "cuda_graph_scope": Kept(),
+    "cuda_graph_scope": Kept(listed),
     "params_dtype": Kept(),
-    "accumulate_allreduce_grads_in_fp32": Kept(),
-    "grad_reduce_in_bf16": Kept(),
+    "accumulate_allreduce_grads_in_fp32": Kept(is_on),
+    "grad_reduce_in_bf16": Kept(is_on),
     "fp8_format": To("precision.fp8"),
     "fp8_param_gather": To("precision.fp8_param", is_on),
     "fp4_format": To("precision.fp4"),
@@ -166,8 +166,7 @@ def finish(draft: Draft) -> None:
 
     Source: Megatron-LM training/arguments.py, validate_args and the parsers.
     """
-    if "world_size" in draft.given:
-        draft.world_size = whole(draft.given["world_size"])
+    draft.world_size = draft.given.get("world_size") or draft.world_size
     _shape(draft)
     _attention(draft)
     _sequence_parallel(draft)
@@ -181,7 +180,7 @@ def finish(draft: Draft) -> None:
 
 
 def _shape(draft: Draft) -> None:
-    if draft.is_whole and is_on(draft.given.get("group_query_attention")):
+    if draft.is_whole and draft.given.get("group_query_attention"):
         groups = draft.given.get("num_query_groups")
         draft.set("model.num_query_groups", groups or 1, because="group_query_attention", name="num_query_groups")
     elif draft.given.get("num_query_groups") not in (None, 1):
@@ -228,7 +227,7 @@ def _sequence_parallel(draft: Draft) -> None:
 
 def take_old_names(draft: Draft, prefix: str = "") -> None:
     """Take deprecated names for what TransformerConfig.__post_init__ makes of them."""
-    if is_on(draft.given.get(prefix + "moe_layer_recompute")):
+    if draft.given.get(prefix + "moe_layer_recompute"):
         modules = draft.value("recompute.recompute_modules") or ["core_attn"]
         because = "moe_layer_recompute is an old name of this"
         draft.default("recompute.recompute_granularity", "selective", because=because)
@@ -238,8 +237,7 @@ def take_old_names(draft: Draft, prefix: str = "") -> None:
 
 def _rename_graph_scope(draft: Draft, name: str) -> None:
     """Take the old ``cuda_graph_scope`` for cuda_graph_modules, or for the graph of a full iteration."""
-    scope = draft.given.get(name)
-    words = [] if scope is None else [str(word) for word in listed(scope) if word != "full"]
+    words = [str(word) for word in draft.given.get(name) or () if word != "full"]
     if words == ["full_iteration"]:
         draft.set("cuda_graph.cuda_graph_impl", "full_iteration", because="renamed", name=name)
     elif words:
@@ -254,15 +252,13 @@ def _offloading(draft: Draft) -> None:
 
 
 def _vocabulary(draft: Draft) -> None:
-    size, tokenizer = draft.given.get("vocab_size"), draft.given.get("tokenizer_type")
+    size, tokenizer = draft.value("model.vocab_size"), draft.given.get("tokenizer_type")
     if draft.given.get("padded_vocab_size") is not None:
         return
     if size is not None and tokenizer == "NullTokenizer":
-        draft.set(
-            "model.vocab_size", whole(size) + 1, because="NullTokenizer adds an end of document", name="vocab_size"
-        )
-    elif size is None and tokenizer in _TOKENIZERS:
-        draft.set("model.vocab_size", _TOKENIZERS[tokenizer], because=f"of {tokenizer}", name="tokenizer_type")
+        draft.set("model.vocab_size", size + 1, because="NullTokenizer adds an end of document", name="vocab_size")
+    elif size is None and str(tokenizer) in _TOKENIZERS:
+        draft.set("model.vocab_size", _TOKENIZERS[str(tokenizer)], because=f"of {tokenizer}", name="tokenizer_type")
     elif size is None:
         whose = f"{tokenizer}'s" if tokenizer else "the tokenizer's"
         draft.assume(f"the vocabulary is {whose} and not given: 50257 tokens (override model.vocab_size)")
@@ -271,9 +267,9 @@ def _vocabulary(draft: Draft) -> None:
 def _formats(draft: Draft) -> None:
     bf16, fp16 = bool(draft.value("precision.bf16")), bool(draft.value("precision.fp16"))
     draft.default("precision.bf16", False, because=_LAUNCHER)
-    in_fp32 = is_on(draft.given.get("accumulate_allreduce_grads_in_fp32"))
+    in_fp32 = bool(draft.given.get("accumulate_allreduce_grads_in_fp32"))
     if bf16:
-        in_fp32 = not is_on(draft.given.get("grad_reduce_in_bf16"))
+        in_fp32 = not draft.given.get("grad_reduce_in_bf16")
         because = "bf16 accumulates in fp32 unless told" if in_fp32 else "told"
         draft.set("precision.grad_reduce_in_fp32", in_fp32, because=because, name="grad_reduce_in_bf16")
     elif fp16:

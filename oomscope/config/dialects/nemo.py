@@ -5,6 +5,8 @@ NeMo 2.0 takes Megatron-Core's own names, which are in this table as well.
 
 from __future__ import annotations
 
+from typing import Any
+
 from oomscope.config.dialects import megatron
 from oomscope.config.dialects.dialect import Dialect
 from oomscope.config.dialects.draft import Draft
@@ -16,6 +18,7 @@ from oomscope.config.dialects.rows import (
     To,
     Unmodelled,
     is_on,
+    listed,
     number_as_float,
     same_names,
     whole,
@@ -28,15 +31,20 @@ _SHARDED = {"optimizer.optimizer": "adam", "optimizer.use_distributed_optimizer"
 _BY_PIPELINE = "later stages that recompute fewer layers have no counterpart in Megatron-Core"
 _BY_MICROBATCH = "recomputation of some microbatches alone is not there"
 
+
+def _numbers(value: Any) -> list[float]:
+    return [number_as_float(item) for item in listed(value)]
+
+
 TABLE: dict[str, Row] = {
     **{f"model.{name}": row for name, row in megatron.TABLE.items() if isinstance(row, Unmodelled)},
     **same_names("model", "parallel", "recompute", "offload", "precision", "data", prefix="model."),
     "trainer.devices": Kept(),
-    "trainer.num_nodes": Kept(),
+    "trainer.num_nodes": Kept(whole),
     "trainer.precision": Kept(),
     "trainer.gradient_clip_val": To("optimizer.clip_grad", number_as_float),
     "model.precision": Kept(),
-    "model.megatron_amp_O2": Kept(),
+    "model.megatron_amp_O2": Kept(is_on),
     "model.encoder_seq_length": To("data.seq_length", whole),
     "model.data.seq_length": To("data.seq_length", whole),
     "model.tokenizer.type": Kept(),
@@ -89,7 +97,7 @@ TABLE: dict[str, Row] = {
     ),
     "model.optim.lr": To("optimizer.lr", number_as_float),
     "model.optim.weight_decay": To("optimizer.weight_decay", number_as_float),
-    "model.optim.betas": Kept(),
+    "model.optim.betas": Kept(_numbers),
     "model.optim.overlap_grad_sync": To("optimizer.overlap_grad_reduce", is_on),
     "model.optim.overlap_param_sync": To("optimizer.overlap_param_gather", is_on),
     "model.seed": To("probe.seed", whole),
@@ -120,11 +128,10 @@ def finish(draft: Draft) -> None:
     devices, nodes = given.get("trainer.devices"), given.get("trainer.num_nodes", 1)
     devices = len(devices) if isinstance(devices, list) else devices
     if isinstance(devices, int) and devices > 0 and draft.world_size is None:
-        draft.world_size = devices * whole(nodes or 1)
+        draft.world_size = devices * (nodes or 1)
     betas = given.get("model.optim.betas")
-    if isinstance(betas, list) and len(betas) == 2:
-        for key, beta in zip(("adam_beta1", "adam_beta2"), betas, strict=True):
-            draft.set(f"optimizer.{key}", number_as_float(beta), because="of betas", name="model.optim.betas")
+    for key, beta in zip(("adam_beta1", "adam_beta2"), betas or (), strict=False):
+        draft.set(f"optimizer.{key}", beta, because="of betas", name="model.optim.betas")
     if draft.value("recompute.recompute_granularity") == "selective":
         for key in ("recompute_method", "recompute_num_layers"):
             if draft.settings.pop(f"recompute.{key}", None) is not None:
@@ -149,7 +156,7 @@ def _precision(draft: Draft) -> None:
     if half == "fp16":
         draft.set("precision.fp16", True, because=f"precision {written}", name=name)
         draft.set("precision.grad_reduce_in_fp32", False, because="fp16 reduces in fp16", name=name)
-    if half and not is_on(draft.given.get("model.megatron_amp_O2")):
+    if half and not draft.given.get("model.megatron_amp_O2"):
         draft.refuse("model.megatron_amp_O2", False, "autocast over parameters in fp32 is not there")
 
 

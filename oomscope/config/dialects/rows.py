@@ -42,6 +42,9 @@ class Choice:
 class Kept:
     """No key by itself: the dialect computes with it, together with others."""
 
+    convert: Callable[[Any], Any] = lambda value: value
+    """Raises ValueError, in the user's words, for what cannot be."""
+
 
 @dataclass(frozen=True)
 class Unmodelled:
@@ -107,7 +110,9 @@ def whole(value: Any) -> int:
     Raises:
         ValueError: it is none.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     raise ValueError("must be a whole number")
 

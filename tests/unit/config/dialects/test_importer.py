@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.config.dialects.arguments import Arguments
 from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.importer import DIALECTS, Imported, import_arguments
 from oomscope.config.dialects.load import load_arguments
@@ -301,6 +302,27 @@ def test_whatever_the_names_and_values_are_the_file_is_the_configuration(unknown
     except InvalidConfigError:
         return
     assert yaml.safe_load(configuration_file(result)) == result.nested()
+
+
+_ANY_VALUE = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 10**12), st.floats(), st.sampled_from(["", "full", "2", "a b", "bf16"])
+)
+_ANY_JSON = st.one_of(_ANY_VALUE, st.lists(_ANY_VALUE, max_size=3))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(data=st.data())
+def test_any_value_of_any_name_is_taken_or_refused_in_a_line(dialect: str, data: st.DataObject) -> None:
+    names = st.sampled_from(sorted(DIALECTS[dialect].table))
+    given_names = data.draw(st.dictionaries(names, _ANY_JSON, min_size=1, max_size=12))
+    arguments = Arguments("args")
+    for name, value in {"model.num_layers": 2, "num_layers": 2, **given_names}.items():
+        arguments.add(name, value, "here")
+    try:
+        load_arguments(arguments, dialect, enforce=False)
+    except InvalidConfigError as error:
+        text = str(error)
+        assert "\n" not in text
 
 
 _MODEL_FIELDS = {
