@@ -15,6 +15,7 @@ from oomscope.config.moe_rules import MOE_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
 from oomscope.config.parallel_rules import PARALLEL_RULES
 from oomscope.config.pipeline_rules import PIPELINE_RULES
+from oomscope.config.precision_rules import PRECISION_RULES
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.recompute_rules import RECOMPUTE_RULES
 from oomscope.config.rule import Finding, Rule
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     *FINE_GRAINED_RULES,
     *GRAPH_RULES,
     *SHARDING_RULES,
+    *PRECISION_RULES,
     *BATCH_RULES,
     *COVERAGE_RULES,
     *MEASUREMENT_RULES,

@@ -433,6 +433,18 @@ class OptimizerConfig(Section):
     """Steps without overflow after which the factor is doubled."""
     hysteresis: Count = 2
     """Overflows after which the factor is halved."""
+    use_precision_aware_optimizer: bool = False
+    """Let the optimizer keep master weights and moments in the dtypes below, and read gradients as they are."""
+    store_param_remainders: bool = True
+    """With it, keep of the fp32 master of a bf16 parameter the lower 16 bits alone: 2 bytes a parameter less."""
+    main_grads_dtype: Literal["fp32", "bf16"] = "fp32"
+    """Dtype of main gradients; bf16 needs use_precision_aware_optimizer and grad_reduce_in_fp32 off."""
+    main_params_dtype: Literal["fp32", "fp16"] = "fp32"
+    """Dtype of master weights."""
+    exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Dtype of Adam's first moment; fp8 is not modelled."""
+    exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Dtype of Adam's second moment; fp8 is not modelled."""
     use_distributed_optimizer: bool = False
     """Shard master weights and optimizer states over the data-parallel ranks."""
     overlap_grad_reduce: bool = False

@@ -7,6 +7,8 @@ Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimiz
     fp32, fp32                   4 + 4 + 8        8 + 8/d      the parameter is its own master weight
     16-bit, 16-bit               2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
                                                                  until the next one begins
+    16-bit, any                  -                g + 2 + 10/d precision-aware: 2 lower half of the master, 8 moments;
+                                                                 g bytes a main gradient, and moments of 2 bytes: 6/d
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from oomscope.model.grad_norm import clip, squared_norm
 from oomscope.model.grad_scaler import build_grad_scaler
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
+from oomscope.model.precision_aware_adam import PrecisionAwareAdam
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class MasterWeight:
     value: torch.Tensor
     grad: torch.Tensor
     master: torch.Tensor
-    """Shares storage with ``value`` where that is fp32 already."""
+    """``value`` itself where that is fp32 already, and where the inner optimizer keeps masters of its own."""
     expert: bool
     """Whether it belongs to a routed expert, and so is spread over other ranks."""
     counted: bool
@@ -63,7 +66,8 @@ class MixedPrecisionOptimizer:
         self._has_experts = config.model.num_moe_experts is not None
         self._told = False
         self.scaler = build_grad_scaler(config, self._device)
-        self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state)]
+        own_masters = not config.optimizer.use_precision_aware_optimizer
+        self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state, own_masters)]
         self.inner = _inner_optimizer(config.optimizer, self.weights)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
         if self.scaler is not None:
@@ -83,8 +87,7 @@ class MixedPrecisionOptimizer:
         The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``, and where the step is left out
         because scaled gradients overflowed.
         """
-        for weight in self.weights:
-            weight.master.grad = weight.grad.float()
+        self._hand_over_grads()
         if not self._unscale():
             return None
         norm = self._clip() if self._config.clip_grad else None
@@ -97,6 +100,19 @@ class MixedPrecisionOptimizer:
             buffer.gather()
         return norm
 
+    def _hand_over_grads(self) -> None:
+        """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
+        if isinstance(self.inner, PrecisionAwareAdam):
+            self.inner.grads = {weight.master: weight.grad for weight in self.weights}
+            return
+        for weight in self.weights:
+            weight.master.grad = weight.grad.float()
+
+    def _grads(self, weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
+        if isinstance(self.inner, PrecisionAwareAdam):
+            return [weight.grad for weight in weights]
+        return [weight.master.grad for weight in weights if weight.master.grad is not None]
+
     def _unscale(self) -> bool:
         """Undo the loss scaling; return whether all gradients of all ranks are finite, as far as anybody looks."""
         if self.scaler is None:
@@ -104,7 +120,7 @@ class MixedPrecisionOptimizer:
         state = self._state
         groups = [state.tp_group, state.pp_group, state.dp_cp_group if self._sharded else None]
         groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
-        is_finite = self.scaler.unscale(_grads(self.weights), groups)
+        is_finite = self.scaler.unscale(self._grads(self.weights), groups)
         self.scaler.update(is_finite=is_finite)
         return is_finite
 
@@ -113,20 +129,20 @@ class MixedPrecisionOptimizer:
         if self._has_experts:
             total += self._squared_norm_experts()
         norm = total.sqrt_()
-        clip(_grads(self.weights), norm, self._config.clip_grad)
+        clip(self._grads(self.weights), norm, self._config.clip_grad)
         return norm
 
     def _squared_norm_dense(self) -> torch.Tensor:
         state = self._state
         groups = [state.tp_group, state.pp_group, *([state.dp_cp_group] if self._sharded else [])]
-        counted = _grads([weight for weight in self.weights if weight.counted and not weight.expert])
+        counted = self._grads([weight for weight in self.weights if weight.counted and not weight.expert])
         return squared_norm(counted, groups, self._device)
 
     def _squared_norm_experts(self) -> torch.Tensor:
         state = self._state
         groups = [state.expert_tp_group, state.ep_group, state.pp_group]
         groups += [state.expert_dp_group] if self._sharded else []
-        counted = _grads([weight for weight in self.weights if weight.counted and weight.expert])
+        counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert])
         return squared_norm(counted, groups, self._device)
 
     def _tell_states(self) -> None:
@@ -137,11 +153,7 @@ class MixedPrecisionOptimizer:
         self._told = True
 
 
-def _grads(weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
-    return [weight.master.grad for weight in weights if weight.master.grad is not None]
-
-
-def _master_weights(buffer: GradBuffer, state: ParallelState) -> Iterator[MasterWeight]:
+def _master_weights(buffer: GradBuffer, state: ParallelState, own_masters: bool) -> Iterator[MasterWeight]:
     for index, param in enumerate(buffer.params):
         owned = buffer.owned(index)
         if not owned.numel:
@@ -152,7 +164,7 @@ def _master_weights(buffer: GradBuffer, state: ParallelState) -> Iterator[Master
         yield MasterWeight(
             value=value,
             grad=grad,
-            master=value if value.dtype == torch.float32 else value.float(),
+            master=value.float() if own_masters and value.dtype != torch.float32 else value,
             expert=is_expert(param),
             counted=_is_counted(param, state),
             decayed=param.ndim > 1,
@@ -173,6 +185,8 @@ def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight]) -
     ]
     if config.optimizer == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.sgd_momentum, fused=True)
+    if config.use_precision_aware_optimizer:
+        return PrecisionAwareAdam(groups, config)
     return FusedAdam(
         groups,
         lr=config.lr,
