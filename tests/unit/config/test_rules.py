@@ -28,7 +28,6 @@ DISTRIBUTE = {**UNIFORM, "recompute.distribute_saved_activations": True}
 OFFLOAD = {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 2}
 TP2 = {"parallel.tensor_model_parallel_size": 2}
 AWARE = {"optimizer.use_precision_aware_optimizer": True, "optimizer.use_distributed_optimizer": True}
-AWARE = {"optimizer.use_precision_aware_optimizer": True, "optimizer.use_distributed_optimizer": True}
 PP2 = {"parallel.pipeline_model_parallel_size": 2}
 VPP = "parallel.virtual_pipeline_model_parallel_size"
 VPP2 = {**PP2, VPP: 2}
@@ -119,21 +118,6 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "V6": (
         [{**VPP2, "data.num_microbatches": 3}, {**VPP2, GROUP: 3, "data.num_microbatches": 4}],
         [{**VPP2, "data.num_microbatches": 4}, {**VPP2, GROUP: 3, "data.num_microbatches": 5}],
-    ),
-    "T1": ([{**AWARE, "optimizer.optimizer": "sgd"}], [AWARE, {"optimizer.optimizer": "sgd"}]),
-    "T2": (
-        [{"optimizer.use_precision_aware_optimizer": True}],
-        [AWARE, {"optimizer.use_distributed_optimizer": True}],
-    ),
-    "T3": ([{"optimizer.exp_avg_dtype": "bf16"}], [{**AWARE, "optimizer.exp_avg_dtype": "bf16"}]),
-    "T4": (
-        [{**AWARE, "optimizer.main_grads_dtype": "bf16"}],
-        [{**AWARE, "optimizer.main_grads_dtype": "bf16", "precision.grad_reduce_in_fp32": False}, AWARE],
-    ),
-    "T5": ([{"optimizer.min_loss_scale": 2.0, "optimizer.initial_loss_scale": 1.0}], [{}]),
-    "N-narrow-states": (
-        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp8"}, {**AWARE, "optimizer.main_params_dtype": "fp16"}],
-        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp16"}],
     ),
     "T1": ([{**AWARE, "optimizer.optimizer": "sgd"}], [AWARE, {"optimizer.optimizer": "sgd"}]),
     "T2": (
