@@ -56,7 +56,8 @@ class Driver:
 
     def __post_init__(self) -> None:
         if not 0 < self.total_bytes <= MAX_DEVICE_BYTES:
-            raise UsageError(f"a device of {self.total_bytes} bytes cannot be modelled", remedy="give less than 4 TiB")
+            remedy = "give less than 4 TiB" if self.total_bytes > 0 else "give more than 0 bytes"
+            raise UsageError(f"a device of {self.total_bytes} bytes cannot be modelled", remedy=remedy)
         if self.other_bytes < 0:
             raise UsageError(f"other_bytes is {self.other_bytes}", remedy="give the bytes that others hold, 0 or more")
         if self.policy not in POLICIES:

@@ -50,7 +50,7 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     """
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
     peak = f"Peak {live} live, {reserved} reserved"
-    if highest.event >= 0 and highest.event != verdict.event:
+    if highest.reserved_bytes > verdict.reserved_bytes:
         then, live_then = format_size(verdict.reserved_bytes), format_size(highest.live_bytes)
         peak = f"Peak {live} live, {then} reserved then; at most {reserved} reserved, with {live_then} live"
     room = f"{format_size(verdict.available_bytes - highest.reserved_bytes)} to spare"

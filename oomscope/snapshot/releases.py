@@ -34,9 +34,9 @@ class Release:
 def releases_of(timeline: Timeline) -> tuple[Release, ...]:
     """Return the releases of a trace, in order, each with its cause.
 
-    The stack decides where it is recorded: that of the request which goes on to take memory, or that of ``empty_cache``
-    (``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp records its caller's). Without stacks, what is
-    followed by a request for more than the allocator was ever seen to hold had been refused.
+    Only a request for more than the allocator was ever seen to hold can have been refused. The stack decides among
+    those, where it is recorded: that of the request which goes on to take memory, or that of ``empty_cache``
+    (``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp records its caller's).
     """
     trace = timeline.trace
     spoken = np.flatnonzero(~np.isin(trace.action, _SILENT))
@@ -77,8 +77,8 @@ def _was_refused(timeline: Timeline, event: int, end: int) -> bool:
         return False
     if trace.action[end] == Action.OOM:
         return True
-    if own and following:
-        return own == following
+    if own and following and own != following:
+        return False
     return _reserved_before(timeline, event) + int(trace.size[end]) > int(timeline.reserved.max())
 
 
@@ -91,5 +91,4 @@ def _is_empty_cache(trace: Trace, stack: int) -> bool:
 def _reserved_before(timeline: Timeline, event: int) -> int:
     if event > 0:
         return int(timeline.reserved[event - 1])
-    trace = timeline.trace
-    return int(timeline.reserved[0]) + int(trace.size[0])
+    return timeline.initial_reserved_bytes

@@ -100,15 +100,25 @@ class Timeline:
     @cached_property
     def reserved(self) -> Curve:
         """Bytes of segments. Without final segments, the least that was there before the trace is assumed."""
+        return self.initial_reserved_bytes + np.cumsum(self._reserved_changes)
+
+    @property
+    def initial_reserved_bytes(self) -> int:
+        """Bytes of the segments before the first event."""
+        change = np.cumsum(self._reserved_changes)
+        if self.segments is None:
+            return -int(change.min(initial=0))
+        end = int(change[-1]) if len(change) else 0
+        return sum(segment.total_size for segment in self.segments) - end
+
+    @cached_property
+    def _reserved_changes(self) -> Curve:
+        """By how much each event changes reserved bytes."""
         sign = np.zeros(int(max(Action)) + 1, dtype=np.int64)
         sign[[Action.SEGMENT_ALLOC, Action.SEGMENT_MAP]] = 1
         sign[[Action.SEGMENT_FREE, Action.SEGMENT_UNMAP]] = -1
-        change = np.cumsum(sign[self.trace.action] * self.trace.size)
-        if not len(change):
-            return change
-        if self.segments is None:
-            return change - min(0, int(change.min()))
-        return change + (sum(segment.total_size for segment in self.segments) - int(change[-1]))
+        change: Curve = sign[self.trace.action] * self.trace.size
+        return change
 
     @property
     def initial_live_bytes(self) -> int:
@@ -129,10 +139,10 @@ class Timeline:
         return int(window.argmax()) if len(window) else -1
 
     def reserved_peak(self) -> ReservedPeak:
-        """Return where reserved bytes are largest; event -1 where there is none."""
-        if not len(self.trace):
-            held = sum(segment.total_size for segment in self.segments or ())
-            return ReservedPeak(-1, held, self.initial_live_bytes)
+        """Return where reserved bytes are largest; event -1 where that is before the first event."""
+        before = self.initial_reserved_bytes
+        if before > self.reserved.max(initial=-1):
+            return ReservedPeak(-1, before, self.initial_live_bytes)
         highest = np.flatnonzero(self.reserved == self.reserved.max())
         event = int(highest[self.live[highest].argmax()])
         return ReservedPeak(event, int(self.reserved[event]), int(self.live[event]))

@@ -378,3 +378,10 @@ def test_a_block_cannot_be_freed_twice():
     with pytest.raises(UsageError, match="nothing is allocated"):
         device.free(block.address)
     assert device.block_at(block.address) is None
+
+
+@pytest.mark.parametrize(("size", "remedy"), [(0, "give more than 0 bytes"), (5 << 40, "give less than 4 TiB")])
+def test_a_device_of_an_impossible_size_is_refused(size: int, remedy: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        Driver(size)
+    assert refusal.value.remedy == remedy

@@ -16,11 +16,7 @@ from .machine import Machine
 CALLER = (Frame("/user/train.py", 7, "step"),)
 OTHER = (Frame("/user/train.py", 9, "main"),)
 PYTHON = (Frame("/x/torch/cuda/memory.py", 1, "empty_cache"),)
-CPP = (
-    Frame(
-        "CUDACachingAllocator.cpp", 1, "c10::cuda::CUDACachingAllocator::Native::emptyCache()"
-    ),
-)
+CPP = (Frame("CUDACachingAllocator.cpp", 1, "c10::cuda::CUDACachingAllocator::Native::emptyCache()"),)
 
 
 def recorded(*events) -> Timeline:
@@ -57,6 +53,20 @@ def test_without_stacks_a_request_beyond_what_was_ever_held_was_refused(size, re
         (Action.SEGMENT_ALLOC, size, ()),
     )
     assert [release.refused for release in releases_of(timeline)] == [False, refused]
+
+
+def test_segments_that_are_freed_with_the_stack_of_their_allocation_tell_of_no_refusal():
+    step = [
+        (Action.SEGMENT_ALLOC, 100, CALLER),
+        (Action.ALLOC, 100, CALLER),
+        (Action.FREE_REQUESTED, 100, CALLER),
+        (Action.FREE_COMPLETED, 100, CALLER),
+        (Action.SEGMENT_FREE, 100, CALLER),
+    ]
+    kept = [(Action.SEGMENT_ALLOC, 50, CALLER), (Action.ALLOC, 50, CALLER)]
+    timeline = recorded(*step, *kept, *step, (Action.SEGMENT_ALLOC, 60, OTHER), (Action.ALLOC, 60, OTHER))
+    assert [release.refused for release in releases_of(timeline)] == [False, False]
+    assert capacity_of(timeline, releases_of(timeline)) is None
 
 
 def test_what_nobody_takes_up_was_asked_for():

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.lifetimes import BEFORE, pair
 from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.timeline import Timeline, decimate
+from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.trace import Action, Block, Moment, Segment
+from oomscope.units import GiB, MiB
 
+from .machine import Machine
 from .strategies import recordings
 
 GROUND_TRUTH = Path(os.environ.get("OOMSCOPE_GROUND_TRUTH", Path(__file__).parents[3] / "../shared/data"))
@@ -171,3 +173,17 @@ def test_requested_bytes_of_real_files_equal_the_segments_own_counters(path):
         assert timeline.reconcile().difference_bytes == 0
         assert timeline.reconcile().inconsistent_events == 0
         assert bool((pair(trace, own).born == BEFORE).any()) == ("start" in trace.missing or "trace" in trace.missing)
+
+
+def test_most_may_be_reserved_before_the_first_event():
+    machine = Machine(GiB)
+    machine.free(machine.alloc(600 * MiB))
+    machine.builder = TraceBuilder()
+    machine.empty_cache()
+    machine.alloc(100 * MiB)
+    timeline = Timeline.of(machine.trace(), machine.segments())
+    assert timeline.initial_reserved_bytes == 600 * MiB
+    assert timeline.reserved_peak() == ReservedPeak(event=-1, reserved_bytes=600 * MiB, live_bytes=0)
+    unknown = Timeline.of(machine.trace())
+    assert unknown.initial_reserved_bytes == 600 * MiB, "what is given back was there"
+    assert Timeline.of(TraceBuilder().build(), machine.segments()).reserved_peak().reserved_bytes == 100 * MiB
