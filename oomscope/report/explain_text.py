@@ -215,7 +215,7 @@ def suspect_table(suspects: tuple[Suspect, ...]) -> Table:
 
 def _tried(device: DeviceExplanation) -> Table:
     if device.available_bytes is not None:
-        return fix_table(device.verdict.fixes)
+        return fix_table(device.verdict.fixes, has_margin="fraction" not in device.verdict.tags)
     return reserved_table(device.verdict.fixes, device.verdict.packing_lower_bound_bytes)
 
 

@@ -126,12 +126,14 @@ def gap_table(gaps: tuple[Gap, ...]) -> Table:
     return rows
 
 
-def fix_table(fixes: tuple[FixTried, ...]) -> Table:
-    """Return every setting that was replayed, with what came out."""
-    rows = table("Setting", "Outcome", ">Peak reserved", ">Margin", ">Retries", "")
+def fix_table(fixes: tuple[FixTried, ...], *, has_margin: bool = True) -> Table:
+    """Return every setting that was replayed, with what came out; ``has_margin``: D is more than an upper bound."""
+    margin = [">Margin"] if has_margin else []
+    rows = table("Setting", "Outcome", ">Peak reserved", *margin, ">Retries", "")
     for fix in fixes:
         outcome = Text(words.fix_outcome(fix), style="green" if fix.survives else "red")
-        numbers = (format_size(fix.peak_reserved_bytes), format_size(fix.margin_bytes), f"{fix.retries:,}")
+        margin = [format_size(fix.margin_bytes)] if has_margin else []
+        numbers = (format_size(fix.peak_reserved_bytes), *margin, f"{fix.retries:,}")
         rows.add_row(fix.name, outcome, *numbers, fix.note)
     return rows
 

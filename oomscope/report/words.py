@@ -220,6 +220,11 @@ def advice_text(verdict: Verdict, *, has_card: bool = True) -> str | None:
 def _failure_advice(verdict: Verdict) -> str | None:
     if "foreign" in verdict.tags:
         return "end the other processes on the card or take another one: alone on it the same allocations pass"
+    if "fraction" in verdict.tags:
+        return (
+            "raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in PYTORCH_ALLOC_CONF), "
+            "which refused the request although the device had enough free"
+        )
     if verdict.kind == "fragmentation":
         return _fragmentation_advice(verdict)
     if verdict.kind == "capacity":

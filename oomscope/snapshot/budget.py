@@ -30,6 +30,8 @@ class Budget:
     device: Device
     source: str
     """Where it is known from, for people; empty where it is not."""
+    is_upper_bound: bool = False
+    """A memory fraction refused a request although the device had enough free; D may be less."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -74,8 +76,10 @@ def _at_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | Non
     if free < wanted:
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
-    source = f"the failed allocation, refused with {format_size(free)} free: a memory fraction was in force"
-    return Budget(device=Device(total_bytes=held + wanted - 1), source=source)
+    source = (
+        f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
+    )
+    return Budget(device=Device(total_bytes=held + wanted - 1), source=source, is_upper_bound=True)
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:

@@ -40,7 +40,7 @@ from oomscope.snapshot.smaller_card import CutShort, cut_short_on
 from oomscope.snapshot.suspects import suspects_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Snapshot, Trace
-from oomscope.snapshot.verdict import failure_of, judge
+from oomscope.snapshot.verdict import FailedRequest, failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
 
 
@@ -165,7 +165,7 @@ class Analysis:
             self.budget.device,
             rules=self.recording.rules,
             segments=short.segments if short else timeline.segments,
-            failure=short.failure if short else failure_of(timeline.trace),
+            failure=short.failure if short else self._recorded_failure(),
             demand_after=int(timeline.live.max(initial=0)) if short else None,
             whole=self.recording.requests if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
@@ -173,6 +173,11 @@ class Analysis:
         categories = composition_at(timeline, self._last(verdict), self.evidence).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
         return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
+
+    def _recorded_failure(self) -> FailedRequest | None:
+        """Return the allocation that failed in the recorded job, and whether a fraction refused it."""
+        failure = failure_of(self.recorded)
+        return failure and replace(failure, by_fraction=self.budget.is_upper_bound)
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""

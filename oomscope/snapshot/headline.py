@@ -25,7 +25,9 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
         requested_bytes: R, the request that failed.
         demand_after: largest live bytes of the run without a limit, where known.
     """
-    live = f"{format_size(verdict.live_requested_bytes)} live, of {format_size(verdict.available_bytes)} available"
+    bound = "at most " if "fraction" in verdict.tags else ""
+    available = f"{bound}{format_size(verdict.available_bytes)} available"
+    live = f"{format_size(verdict.live_requested_bytes)} live, of {available}"
     what_failed = f"{format_size(requested_bytes)} asked for with {live}"
     return _joined(
         what_failed, *_why(verdict, requested_bytes), *_besides(verdict, demand_after), _leak_clause(verdict.leak)
@@ -77,6 +79,8 @@ def _joined(*clauses: str) -> str:
 
 
 def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
+    if verdict.kind == "capacity" and "fraction" in verdict.tags:
+        return ["no packing could serve it under the memory fraction that was set"]
     if verdict.kind == "capacity":
         needed = verdict.live_requested_bytes + requested_bytes - verdict.available_bytes
         return [f"no packing could serve it: {format_size(needed)} too much"]
@@ -108,6 +112,8 @@ def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:
     clauses = []
     if "spurious" in verdict.tags:
         clauses.append("the identical request passes when repeated")
+    if "fraction" in verdict.tags:
+        clauses.append("the fraction refused it: enough was free on the device")
     if "foreign" in verdict.tags:
         clauses.append("it would have passed with no other process on the device")
     if "later: capacity" in verdict.tags and demand_after:

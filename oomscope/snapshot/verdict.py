@@ -44,6 +44,8 @@ class FailedRequest:
     """The stream it was asked for on; None: the event's, or the default stream where there is none."""
     segments: tuple[Segment, ...] = ()
     """Segments as they stood at the failure; empty where nobody copied them."""
+    by_fraction: bool = False
+    """A memory fraction refused it although the device had enough free; D is no more than an upper bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +191,7 @@ class _Case:
         cured_by = tried.cures if lacking <= 0 and reproduced else ()
         tags = {
             "foreign": self._fits_alone(requests),
+            "fraction": failure.by_fraction,
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
             "undecided": lacking <= 0 and reproduced and tried.is_undecided and not cured_by,

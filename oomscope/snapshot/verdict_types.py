@@ -88,7 +88,7 @@ class Verdict:
     uncured: bool = False
     """Fragmentation that none of the settings tried cures."""
     tags: tuple[str, ...] = ()
-    """``foreign``, ``leak``, ``spurious``, ``undecided``, ``later: capacity``."""
+    """``foreign``, ``fraction``, ``leak``, ``spurious``, ``undecided``, ``later: capacity``."""
     leak: LeakSuspect | None = None
     """What grows, where ``leak`` is one of the tags."""
     gaps: tuple[Gap, ...] = ()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import UsageError
-from oomscope.report import explain_words
+from oomscope.report import explain_words, words
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.explain import explain
 from oomscope.snapshot.explanation import DeviceExplanation
@@ -83,6 +83,11 @@ def test_a_failure_with_enough_free_shows_a_memory_fraction():
     assert device.available_bytes is not None
     assert GiB <= device.available_bytes < GiB + 100 * MiB
     assert "a memory fraction was in force" in device.available_source
+    assert device.verdict.tags == ("fraction",)
+    assert "under the memory fraction that was set" in device.verdict.headline
+    assert "too much" not in device.verdict.headline, "D is an upper bound"
+    assert "set_per_process_memory_fraction" in words.advice_text(device.verdict)
+    assert "fraction" not in explained(machine, limit=GiB).verdict.tags
 
 
 def test_the_limit_that_the_user_gives_counts_before_the_file():
