@@ -106,7 +106,10 @@ MOE_RULES: tuple[Rule, ...] = (
         id="E6",
         keys=("model.moe_router_pre_softmax", "model.moe_router_topk"),
         applies=lambda config: (
-            _has_experts(config) and config.model.moe_router_topk == 1 and not config.model.moe_router_pre_softmax
+            _has_experts(config)
+            and config.model.moe_router_topk == 1
+            and not config.model.moe_router_pre_softmax
+            and config.model.moe_router_load_balancing_type != "sinkhorn"
         ),
         summary="A single expert a token needs moe_router_pre_softmax: the softmax of one score is 1.",
         message="moe_router_topk is 1, and the softmax is taken over the chosen expert alone",

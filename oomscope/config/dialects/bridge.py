@@ -42,11 +42,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
 }
 """Recipes by name (training/mixed_precision.py)."""
 
-_FROM_MEGATRON = {
-    f"model.{name}": row
-    for name, row in megatron.TABLE.items()
-    if isinstance(row, Unmodelled) or name in {"position_embedding_type", "attention_backend"}
-}
+_FROM_MEGATRON = {f"model.{name}": row for name, row in megatron.TABLE.items() if isinstance(row, Unmodelled | Choice)}
 
 TABLE: dict[str, Row] = {
     **_FROM_MEGATRON,
@@ -111,7 +107,7 @@ model.grad_sync_func model.param_sync_func model.grad_scale_func model.expert_te
 model.moe_hybridep_num_sms model.moe_extended_tp model.moe_router_* model.moe_shared_expert_gate
 model.moe_flex_dispatcher_backend model.persist_layer_norm optimizer.*_fn optimizer.min_lr optimizer.config_logger_dir
 optimizer.log_* optimizer.timers optimizer.params_dtype optimizer.bf16 optimizer.fp16 optimizer.barrier_with_L1_time
-optimizer.use_megatron_fsdp 
+optimizer.use_megatron_fsdp
 """
 
 WITHOUT_MEMORY = " ".join([_NAMES, *(f"*.{name}" for name in megatron.WITHOUT_MEMORY.split())])

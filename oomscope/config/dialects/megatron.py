@@ -63,6 +63,10 @@ TABLE: dict[str, Row] = {
     "moe_layer_freq": Kept(),
     "moe_expert_capacity_factor": To("model.moe_expert_capacity_factor", positive_or_none),
     "moe_z_loss_coeff": To("model.moe_z_loss_coeff", positive_or_none),
+    "moe_router_score_function": Choice(
+        {"softmax": {}, "pre_softmax": {"model.moe_router_pre_softmax": True}},
+        alike={"sigmoid": ("pre_softmax", "scores of all experts are kept")},
+    ),
     "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
     "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
     "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not there"),
@@ -145,7 +149,7 @@ no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_lay
 rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
 mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_margin fp8_interval
-fp8_amax_* no_fp8_wgrad fp8_wgrad moe_router_score_function moe_router_topk_scaling_factor
+fp8_amax_* no_fp8_wgrad fp8_wgrad  moe_router_topk_scaling_factor
 moe_router_enable_expert_bias moe_router_bias_update_rate moe_router_num_groups moe_router_group_topk
 moe_token_drop_policy moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
 moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*

@@ -93,6 +93,15 @@ def named(value: Any) -> str:
     return str(value).rpartition(".")[2].lower()
 
 
+_DTYPES = {"float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "uint8": "fp8"}
+
+
+def dtype(value: Any) -> str:
+    """Return ``fp32`` for ``torch.float32``, also as a mapping with ``_target_``."""
+    name = named(value)
+    return _DTYPES.get(name, name)
+
+
 def number_as_float(value: Any) -> float:
     """Return a number that may be a whole one.
 
@@ -133,7 +142,10 @@ def same_names(*sections: str, prefix: str = "") -> dict[str, Row]:
 
 def _reader(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return what reads a value of this JSON Schema from how others may write it."""
-    kinds = {option.get("type") for option in schema.get("anyOf", [schema])} - {"null"}
+    options = schema.get("anyOf", [schema])
+    if any("fp32" in option.get("enum", ()) for option in options):
+        return dtype
+    kinds = {option.get("type") for option in options} - {"null"}
     readers: dict[str, Callable[[Any], Any]] = {
         "boolean": is_on,
         "integer": whole,

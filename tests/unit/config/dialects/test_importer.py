@@ -164,6 +164,11 @@ def test_a_bridge_dump() -> None:
     assert "checkpoint.save" in [remark.name for remark in result.without_memory]
 
 
+def test_a_dtype_of_torch_is_named_as_the_launcher_names_it() -> None:
+    text = "model:\n  moe_router_dtype: {_target_: torch.float32, _call_: false}\n"
+    assert values(imported(text)) == {"model.moe_router_dtype": "fp32"}
+
+
 def test_a_bridge_optimizer_that_is_offloaded_keeps_the_fraction_of_the_dataclass() -> None:
     assert "optimizer.optimizer_offload_fraction" not in imported(BRIDGE).settings
 
