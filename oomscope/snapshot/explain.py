@@ -295,11 +295,23 @@ class Analysis:
             yield f"the replay does not repeat this recording ({self.recording.fidelity.share:.1%}): {doubted}"
         if self.records_allocations and "frames" in trace.missing:
             yield "the events have no stacks: their lines are unknown, and categories rest on lifetimes alone"
+        yield from _of_failures(trace)
+        if self.recording.settings_doubt:
+            yield self.recording.settings_doubt
         if trace.unknown_actions:
             yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
         if not at_peak.is_known:
             yield f"the segments at the peak are unknown: {'; '.join(at_peak.doubts)}"
         yield from (f"the file is not of one piece: {reason}" for reason in reconciliation.reasons)
+
+
+def _of_failures(trace: Trace) -> Iterator[str]:
+    """Yield that more than one allocation failed, and that the program went on."""
+    failed = np.flatnonzero(trace.action == Action.OOM)
+    if len(failed) > 1:
+        yield f"{len(failed):,} allocations failed; the verdict is of the last one, at event {failed[-1]:,}"
+    if len(failed) and (trace.action[failed[-1] :] == Action.ALLOC).any():
+        yield "the program went on to allocate after that failure: it did not end the job at once"
 
 
 def _instant(timeline: Timeline, here: SegmentMap) -> Instant:

@@ -162,11 +162,11 @@ def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | Non
 
 def merged(conf: str, addition: str) -> str:
     """Return ``conf`` with the settings of ``addition`` in place of its own ones of the same key."""
-    settings = dict(_settings(conf)) | dict(_settings(addition))
+    settings = dict(pairs_of(conf)) | dict(pairs_of(addition))
     return ",".join(f"{key}:{value}" for key, value in settings.items())
 
 
-def _settings(conf: str) -> list[tuple[str, str]]:
+def pairs_of(conf: str) -> list[tuple[str, str]]:
     """Return keys and values; commas inside brackets belong to the value."""
     parts: list[str] = []
     depth = 0

@@ -15,7 +15,7 @@ from oomscope.snapshot.budget import Budget, budget_of
 from oomscope.snapshot.fidelity import Fidelity, fidelity_of
 from oomscope.snapshot.fixes import Rules
 from oomscope.snapshot.initial_state import recover
-from oomscope.snapshot.recorded_conf import recorded_conf
+from oomscope.snapshot.recorded_conf import recorded_conf, unheeded_conf
 from oomscope.snapshot.releases import capacity_of, releases_of
 from oomscope.snapshot.replay import Device, Replay, fitting, result_of, serve
 from oomscope.snapshot.requests import Requests, requests_of
@@ -41,6 +41,15 @@ class Recording:
     fidelity: Fidelity
     baseline: Replay
     """The replay on the recorded card."""
+    unheeded: tuple[str, ...] = ()
+    """Recorded settings that are ill-formed or have no rules here."""
+
+    @property
+    def settings_doubt(self) -> str | None:
+        """Which recorded settings are left out, for people; None where none is."""
+        if not self.unheeded:
+            return None
+        return f"recorded settings that are ill-formed or have no rules here are left out: {', '.join(self.unheeded)}"
 
 
 def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:
@@ -88,6 +97,7 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
         budget=budget,
         fidelity=fidelity_of(timeline, served, outcome, settings),
         baseline=result_of(outcome, served, settings, budget.device, at_recorded_addresses=True),
+        unheeded=unheeded_conf(snapshot),
     )
 
 

@@ -34,8 +34,8 @@ class Caveat:
     """Something that the file cannot tell, and what is made of it."""
 
     code: str
-    """``no_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``, ``private_pools``,
-    ``garbage_collection``, ``ascend``."""
+    """``no_card``, ``unknown_start``, ``older_blocks``, ``older_order``, ``settings_changed``,
+    ``settings_unheeded``, ``private_pools``, ``garbage_collection``, ``ascend``."""
     text: str
 
 
@@ -217,6 +217,8 @@ def _caveats(recording: Recording, budget: Budget) -> Iterator[Caveat]:
     if switches_expandable(recording.timeline):
         text = "expandable segments were switched during the recording; the replay has one setting throughout"
         yield Caveat(code="settings_changed", text=text)
+    if recording.settings_doubt:
+        yield Caveat(code="settings_unheeded", text=recording.settings_doubt)
     if recording.requests.private_pools:
         yield Caveat(code="private_pools", text="private pools (CUDA graphs, MemPool) are replayed as the default pool")
     if "garbage_collection_threshold" in recording.rules.conf and budget.device.fraction is None:
