@@ -149,7 +149,7 @@ GRAPH_RULES: tuple[Rule, ...] = (
         applies=lambda config: (
             (config.model.num_moe_experts or 1) > 1
             and _names(config, "moe_preprocess")
-            and config.model.moe_token_dispatcher_type == "alltoall"
+            and config.model.moe_token_dispatcher_type == "alltoall"  # noqa: S105
             and config.model.moe_expert_capacity_factor is not None
             and not config.model.moe_pad_expert_input_to_capacity
         ),

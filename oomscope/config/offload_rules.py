@@ -162,6 +162,20 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         source=_OPTIMIZER,
     ),
     Rule(
+        id="O14",
+        severity="warning",
+        keys=("optimizer.optimizer_cpu_offload", "optimizer.use_precision_aware_optimizer"),
+        applies=lambda config: (
+            _offloads_optimizer(config)
+            and config.optimizer.optimizer_offload_fraction > 0
+            and not config.optimizer.use_precision_aware_optimizer
+        ),
+        summary="Optimizer offloading without the precision-aware optimizer leaves the fp32 masters on the device.",
+        message="the moments go to the host, and the fp32 masters stay: 8 of 12 bytes a parameter",
+        remedy="set use_precision_aware_optimizer (Megatron-LM's launcher requires it, Megatron-Bridge does not)",
+        source="Megatron-LM training/arguments.py; Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
+    ),
+    Rule(
         id="O12",
         severity="warning",
         keys=("optimizer.optimizer_offload_fraction", "optimizer.overlap_cpu_optimizer_d2h_h2d"),

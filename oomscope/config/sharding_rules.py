@@ -62,7 +62,7 @@ SHARDING_RULES: tuple[Rule, ...] = (
     Rule(
         id="S13",
         keys=("parallel.overlap_moe_expert_parallel_comm", "model.moe_token_dispatcher_type"),
-        applies=lambda config: _overlaps_experts(config) and config.model.moe_token_dispatcher_type == "allgather",
+        applies=lambda config: _overlaps_experts(config) and config.model.moe_token_dispatcher_type == "allgather",  # noqa: S105
         summary="overlap_moe_expert_parallel_comm needs the all-to-all or flex dispatcher.",
         message="overlap_moe_expert_parallel_comm is set, and moe_token_dispatcher_type is allgather",
         remedy="set moe_token_dispatcher_type to alltoall",
