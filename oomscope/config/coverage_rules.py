@@ -38,24 +38,16 @@ COVERAGE_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-optimizer-offload",
         severity="not_modelled",
-        keys=("optimizer.optimizer_offload_fraction", "optimizer.optimizer_cpu_offload"),
+        keys=("optimizer.optimizer", "optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
         applies=lambda config: (
-            config.optimizer.optimizer_cpu_offload and config.optimizer.optimizer_offload_fraction > 0
+            config.optimizer.optimizer_cpu_offload
+            and config.optimizer.optimizer_offload_fraction > 0
+            and config.optimizer.optimizer == "sgd"
         ),
-        summary="Optimizer states on the host.",
-        message="an optimizer with states on the host is not there",
-        remedy="remove optimizer_cpu_offload",
+        summary="SGD on the host.",
+        message="SGD with states on the host is not there",
+        remedy="remove optimizer_cpu_offload, or use adam",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
-    ),
-    Rule(
-        id="N-overlap",
-        severity="not_modelled",
-        keys=("optimizer.overlap_param_gather",),
-        applies=lambda config: config.optimizer.overlap_param_gather,
-        summary="Parameters gathered during forward, bucket by bucket.",
-        message="gathering parameters during forward is not there",
-        remedy="remove overlap_param_gather",
-        source="Megatron-Core distributed/distributed_data_parallel_config.py",
     ),
     Rule(
         id="N-fp8",

@@ -9,6 +9,9 @@ Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimiz
                                                                  until the next one begins
     16-bit, any                  -                g + 2 + 10/d precision-aware: 2 lower half of the master, 8 moments;
                                                                  g bytes a main gradient, and moments of 2 bytes: 6/d
+
+Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
+optimizer the lower half of the master too.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from oomscope.model.adam import FusedAdam
 from oomscope.model.grad_buffer import GradBuffer, is_expert, is_shared_embedding
 from oomscope.model.grad_norm import clip, squared_norm
 from oomscope.model.grad_scaler import build_grad_scaler
+from oomscope.model.hybrid_optimizer import HostAdam, split_by_fraction
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
 from oomscope.model.precision_aware_adam import PrecisionAwareAdam
@@ -68,7 +72,10 @@ class MixedPrecisionOptimizer:
         self.scaler = build_grad_scaler(config, self._device)
         own_masters = not config.optimizer.use_precision_aware_optimizer
         self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state, own_masters)]
-        self.inner = _inner_optimizer(config.optimizer, self.weights)
+        fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
+        self._on_host, on_device = split_by_fraction(self.weights, fraction)
+        self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
+        self.inner = _inner_optimizer(config.optimizer, on_device)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
         if self.scaler is not None:
             self._observer.role("optimizer_state", self.scaler.tensors)
@@ -91,13 +98,15 @@ class MixedPrecisionOptimizer:
         if not self._unscale():
             return None
         norm = self._clip() if self._config.clip_grad else None
+        if self._host is not None:
+            self._host.step(self._grads(self._on_host))
         self.inner.step()
         self._tell_states()
         for weight in self.weights:
             if weight.master is not weight.value:
                 weight.value.copy_(weight.master)
         for buffer in self._buffers:
-            buffer.gather()
+            buffer.gather(overlap=self._config.overlap_param_gather)
         return norm
 
     def _hand_over_grads(self) -> None:

@@ -31,9 +31,18 @@ class SideStream:
         if self._module is not None and event is not None:
             self._module.current_stream().wait_event(event)
 
+    def finish(self, event: Any) -> None:
+        """Let the host wait for ``event``."""
+        if event is not None:
+            event.synchronize()
+
+    def pinned(self, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Return host memory, pinned where there is a device to copy from."""
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=self._module is not None)
+
     def host_like(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return host memory for ``flat``, pinned where there is a device to copy from."""
-        return torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=self._module is not None)
+        """Return host memory for ``flat``."""
+        return self.pinned(flat.shape, flat.dtype)
 
     def device_like(self, host: torch.Tensor) -> torch.Tensor:
         """Return device memory for ``host``, from the current stream's pool: a block cannot change streams."""

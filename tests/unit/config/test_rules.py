@@ -52,6 +52,7 @@ SHARED_OVERLAP = {**MOE, "model.moe_shared_expert_overlap": True, "model.moe_sha
 OFFLOADED = "offload.offload_modules"
 FINE = {"offload.fine_grained_activation_offloading": True, OFFLOADED: ["core_attn"]}
 INFLIGHT = "offload.fine_grained_offloading_max_inflight_offloads"
+HOST_OPTIMIZER = {"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}
 FUSER = {"model.use_transformer_engine_op_fuser": True}
 GRAPHED = "cuda_graph.cuda_graph_modules"
 GRAPH = {"cuda_graph.cuda_graph_impl": "transformer_engine"}
@@ -324,7 +325,12 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "E5": ([{**MOE, **SP2, SHARED_WIDTH: 33}], [{**MOE, **SP2, SHARED_WIDTH: 32}, {**MOE, SHARED_WIDTH: 33}]),
     "E6": (
         [{**MOE, "model.moe_router_topk": 1}],
-        [{**MOE, "model.moe_router_topk": 1, "model.moe_router_pre_softmax": True}, MOE, {"model.moe_router_topk": 1}],
+        [
+            {**MOE, "model.moe_router_topk": 1, "model.moe_router_pre_softmax": True},
+            {**MOE, "model.moe_router_topk": 1, BALANCING: "sinkhorn"},
+            MOE,
+            {"model.moe_router_topk": 1},
+        ],
     ),
     "E7": (
         [{**MOE, "model.moe_aux_loss_coeff": 0.1, BALANCING: "none"}],
@@ -345,12 +351,8 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     ),
     "N-expert-bias": ([{**MOE, "model.add_bias_linear": True}], [MOE, {"model.add_bias_linear": True}]),
     "N-optimizer-offload": (
-        [{"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}],
-        [{"optimizer.optimizer_cpu_offload": True}, {"optimizer.optimizer_offload_fraction": 0.5}],
-    ),
-    "N-overlap": (
-        [{"optimizer.overlap_param_gather": True}],
-        [{"optimizer.overlap_grad_reduce": True}, {"optimizer.use_distributed_optimizer": True}],
+        [{**HOST_OPTIMIZER, "optimizer.optimizer": "sgd"}],
+        [HOST_OPTIMIZER, {"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer": "sgd"}],
     ),
     "D1": (
         [{"optimizer.use_distributed_optimizer": True}],
@@ -376,6 +378,17 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "M10": ([{"precision.fp8_param": True}], [{"precision.fp8_param": True, **FP8}, FP8]),
     "M11": ([{"precision.fp4": "e2m1", **FP8}], [{"precision.fp4": "e2m1"}, FP8]),
     "M12": ([{**MHC, "model.mtp_num_layers": 1}], [MHC, {"model.mtp_num_layers": 1}]),
+    "O14": (
+        [{"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}],
+        [
+            {"optimizer.optimizer_cpu_offload": True},
+            {
+                "optimizer.optimizer_cpu_offload": True,
+                "optimizer.optimizer_offload_fraction": 0.5,
+                "optimizer.use_precision_aware_optimizer": True,
+            },
+        ],
+    ),
     "O13": (
         [{"optimizer.optimizer_cpu_offload": True, **COUPLED}],
         [{"optimizer.optimizer_cpu_offload": True}, COUPLED],
