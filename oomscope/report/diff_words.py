@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from oomscope.report.words import count, moment_text, short_path, site_text
+from oomscope.report.words import count, moment_text, short_path, site_text, unread_text
+from oomscope.snapshot.attribution import NO_STACK, OLDER
 from oomscope.snapshot.changes import LineChange
 from oomscope.snapshot.diff import DeviceDifference, Difference
 from oomscope.snapshot.side import Facts
 from oomscope.units import format_size
+
+STAND_INS: Final = frozenset({OLDER.function, NO_STACK.function})
+"""What stands for blocks of which no line is known, and is neither new nor gone as a line is."""
 
 
 def name(text: str) -> str:
@@ -84,11 +89,13 @@ def remarks(device: DeviceDifference) -> Iterator[str]:
 
 
 def not_compared(difference: Difference) -> Iterator[str]:
-    """Yield which devices or ranks have no counterpart."""
+    """Yield which devices or ranks have no counterpart, or one that cannot be read."""
     what = "device" if difference.devices[0].rank is None else "rank"
     for name, numbers in (("A", difference.only_before), ("B", difference.only_after)):
         if numbers:
             yield f"only {name} has {', '.join(f'{what} {number}' for number in numbers)}: not compared"
+    for each in difference.unread:
+        yield f"{unread_text(each)}: its rank is not compared"
 
 
 def device_name(device: DeviceDifference) -> str:
@@ -105,6 +112,8 @@ def blocks(before: int, after: int) -> str:
 
 def line(row: LineChange) -> str:
     """Return ``…/train/model.py:88 forward``, with both places where the line moved, and whether it is new or gone."""
+    if row.site.function in STAND_INS:
+        return row.site.function
     if row.presence != "both":
         return f"{site_text(row.site)} ({row.presence})"
     if row.was is None or not row.moved:

@@ -14,7 +14,7 @@ from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
 from oomscope.report.sparkline import Sparkline
-from oomscope.report.words import count, known_size, percent
+from oomscope.report.words import count, known_size, percent, unread_text
 from oomscope.snapshot.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.pins import PinnedSegment, PinningLine
@@ -43,6 +43,8 @@ def report(found: Explanation | RankSet, *, top: int = SHOWN) -> RenderableType:
 
 
 def _file_parts(explanation: Explanation, top: int) -> Iterator[RenderableType]:
+    if not explanation.devices:
+        yield Text(f"{explanation.file}: {words.NOTHING}")
     for device in explanation.devices:
         if device is not explanation.devices[0]:
             yield Text()
@@ -57,6 +59,8 @@ def _rank_parts(found: RankSet) -> Iterator[RenderableType]:
     yield section("Ranks, the worst first", rank_table(found.rows))
     for straggler in found.stragglers:
         yield Text(f"rank {straggler.rank} {straggler.text}", style="yellow")
+    for each in found.unread:
+        yield Text(f"{unread_text(each)}: its rank is left out", style="yellow")
     differing = words.differing_categories(found.rows)
     if differing:
         yield section("Where ranks differ, by category, each at its own peak", difference_table(found.rows, differing))

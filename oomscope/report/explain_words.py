@@ -11,6 +11,8 @@ from oomscope.snapshot.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 
+NOTHING = "nothing was allocated; was CUDA used in this process?"
+"""What is said of a file that knows no device."""
 WORTH_A_SETTING = 0.05
 """Share of the reserved memory that a setting must save before it is recommended where nothing failed."""
 
@@ -67,8 +69,9 @@ def facts(device: DeviceExplanation) -> Iterator[tuple[str, str]]:
     yield "Reserved", reserved_text(device)
     if unused := unused_text(device):
         yield "Overhead", unused
-    if device.composition.bytes:
-        yield "Sizes", sizes_text(device.failure or device.composition)
+    parts = device.failure or device.composition
+    if parts.bytes:
+        yield "Sizes", sizes_text(parts)
     yield "Available", available_text(device)
     if replayed := replay_text(device):
         yield "Replay", replayed

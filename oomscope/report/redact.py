@@ -146,6 +146,8 @@ class _Redactor:
             self._say(value, new)
             return new
         if field in MODULE_FIELDS:
+            if PUBLIC_NAME.search(value):
+                return value
             return self._place(value, 0, "")[0] if value.endswith(".py") else self._module_name(value)
         return self._sentence(value)
 

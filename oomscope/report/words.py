@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomscope.probe.result import Peak, ProbeResult, Site
+from oomscope.snapshot.rank_files import Unread
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import format_size
 
@@ -33,6 +34,11 @@ def site_text(site: Site | None) -> str:
     if site is None:
         return "an unknown line"
     return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
+
+
+def unread_text(unread: Unread) -> str:
+    """Return which snapshot file could not be read, and why."""
+    return f"{unread.file} cannot be read ({unread.reason})"
 
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:

@@ -14,6 +14,7 @@ from oomscope.errors import InputError
 from oomscope.snapshot.changes import LineChange, NamedChange, line_changes, named_changes
 from oomscope.snapshot.matching import Text, no_text
 from oomscope.snapshot.overlay import Overlay, overlay
+from oomscope.snapshot.rank_files import Unread
 from oomscope.snapshot.side import Facts, Side
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.timeline import Timeline
@@ -88,6 +89,8 @@ class Difference:
     """Devices that the second snapshot lacks; of folders, ranks."""
     only_after: tuple[int, ...] = ()
     """Devices that the first snapshot lacks; of folders, ranks."""
+    unread: tuple[Unread, ...] = ()
+    """Files of folders that could not be read; their ranks are not compared."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope diff --json``."""
@@ -99,6 +102,7 @@ class Difference:
             "devices": [device.to_json() for device in self.devices],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
+            "unread": [asdict(file) for file in self.unread],
         }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from oomscope.errors import InputError
+from oomscope.errors import InputError, SnapshotError
 from oomscope.snapshot.diff import DeviceDifference, Difference, Named, diff, worst_first
 from oomscope.snapshot.limits import Limits
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.matching import Text, no_text
-from oomscope.snapshot.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.rank_files import Unread, rank_numbers, snapshot_files
 
 
 def diff_ranks(
@@ -37,7 +37,7 @@ def diff_ranks(
         limits: what reading a file may take.
 
     Raises:
-        SnapshotError: a folder holds no snapshot, or one that cannot be read or trusted.
+        SnapshotError: a folder holds no snapshot, or of each rank there is a file that cannot be read or trusted.
         InputError: the folders have no rank in common, or two files of a rank cannot be compared.
     """
     old, new = _by_rank(before), _by_rank(after)
@@ -45,12 +45,18 @@ def diff_ranks(
     if not common:
         raise InputError(f"no rank in common with {after}", where=str(before), remedy="name the files by rank alike")
     found: list[DeviceDifference] = []
+    unread: list[Unread] = []
     for rank in common:
-        sides = (
-            Named(str(file), load_snapshot(file, limits=limits), text)
-            for file, text in ((old[rank], before_text), (new[rank], after_text))
-        )
-        found += [replace(row, rank=rank) for row in diff(*sides, device=device, phase=phase).devices]
+        sides: list[Named] = []
+        for file, text in ((old[rank], before_text), (new[rank], after_text)):
+            try:
+                sides.append(Named(str(file), load_snapshot(file, limits=limits), text))
+            except SnapshotError as error:
+                if not found and rank == common[-1]:
+                    raise
+                unread.append(Unread.because(error, file))
+        if len(sides) == 2:
+            found += [replace(row, rank=rank) for row in diff(*sides, device=device, phase=phase).devices]
     return Difference(
         before_file=str(before),
         after_file=str(after),
@@ -58,6 +64,7 @@ def diff_ranks(
         devices=worst_first(found),
         only_before=tuple(sorted(old.keys() - new.keys())),
         only_after=tuple(sorted(new.keys() - old.keys())),
+        unread=tuple(unread),
     )
 
 

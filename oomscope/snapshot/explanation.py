@@ -145,8 +145,8 @@ class DeviceExplanation:
 
     @property
     def reconciled(self) -> bool:
-        """Whether the walk through the events ends at the segments' own counters."""
-        return self.reconciliation.difference_bytes == 0
+        """Whether the walk through the events ends at the segments' own counters, and its peak fits into segments."""
+        return self.reconciliation.difference_bytes == 0 and self.overhead_at_peak_bytes >= 0
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

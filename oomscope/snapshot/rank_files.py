@@ -1,13 +1,14 @@
 """One snapshot file a rank, in a folder: which file is which rank.
 
 What a recording says of its rank counts; else the number after "rank" in the file's name; else the number in which the
-names differ.
+names differ. A file that cannot be read costs its rank, not the others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,19 @@ SUFFIXES: Final = (".pickle", ".pkl", ".json")
 COMPRESSED: Final = (".gz", ".zst")
 _AFTER_RANK: Final = re.compile(r"rank[^0-9a-z]?(\d+)", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """A snapshot file that could not be read."""
+
+    file: str
+    reason: str
+
+    @classmethod
+    def because(cls, error: SnapshotError, file: Path) -> Unread:
+        """Return the file that raised ``error``."""
+        return cls(file=str(file), reason=error.message)
 
 
 def snapshot_files(directory: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from oomscope.snapshot.explanation import Explanation
 from oomscope.snapshot.iterations import iterations_of
 from oomscope.snapshot.limits import Limits
 from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.rank_files import Unread, rank_numbers, snapshot_files
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.snapshot.verdict import failure_of
@@ -73,6 +73,8 @@ class RankSet:
     rows: tuple[RankRow, ...]
     stragglers: tuple[Straggler, ...]
     worst: Explanation
+    unread: tuple[Unread, ...] = ()
+    """Files that are left out, since they could not be read."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that ``oomscope explain DIR --json`` prints."""
@@ -82,6 +84,7 @@ class RankSet:
             "ranks": [asdict(row) for row in self.rows],
             "stragglers": [asdict(row) for row in self.stragglers],
             "worst": self.worst.to_json(),
+            "unread": [asdict(file) for file in self.unread],
         }
 
 
@@ -107,11 +110,21 @@ def explain_ranks(
         limits: what reading a file may take.
 
     Raises:
-        SnapshotError: there is no file, or one cannot be read.
+        SnapshotError: there is no file, or none can be read.
     """
     files = snapshot_files(directory)
     numbers = rank_numbers([file.name for file in files])
-    rows = [row for file, number in zip(files, numbers, strict=True) for row in _rows(file, number, device, limits)]
+    rows: list[RankRow] = []
+    unread: list[Unread] = []
+    refusals: list[SnapshotError] = []
+    for file, number in zip(files, numbers, strict=True):
+        try:
+            rows += _rows(file, number, device, limits)
+        except SnapshotError as error:
+            unread.append(Unread.because(error, file))
+            refusals.append(error)
+    if len(refusals) == len(files):
+        raise refusals[0]
     if not rows:
         raise SnapshotError("no file has anything on this device", where=str(directory), remedy="leave --device out")
     rows.sort(key=lambda row: (row.failed_bytes is None, -row.reserved_bytes, row.rank))
@@ -130,6 +143,7 @@ def explain_ranks(
         rows=tuple(rows),
         stragglers=stragglers,
         worst=replace(explained, rank=worst.rank),
+        unread=tuple(unread),
     )
 
 

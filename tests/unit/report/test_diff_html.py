@@ -92,3 +92,10 @@ def opened(page: str, folder: Path) -> str:
     )
     assert "CONSOLE" not in done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_every_table_of_the_peak_ends_with_its_sum(page: str) -> None:
+    tables = re.findall(r"<h2>Live at the peak, by .*?</table>", page, re.DOTALL)
+    assert len(tables) >= 3
+    assert all(re.search(r"<tfoot>.*>all</td>", table, re.DOTALL) for table in tables)

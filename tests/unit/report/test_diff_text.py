@@ -8,9 +8,11 @@ from rich.console import Console
 
 from oomscope.report.console import show
 from oomscope.report.diff_text import diff_report, line_table
-from oomscope.report.diff_words import headline, place, remarks
+from oomscope.report.diff_words import headline, line, place, remarks
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.changes import LineChange
 from oomscope.snapshot.diff import Named, diff
+from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB
 from tests.unit.report.differences import AFTER, BEFORE, EQUAL, GREW, TWO_DEVICES, snapshot
@@ -97,3 +99,25 @@ def test_remarks_say_what_the_tables_cannot() -> None:
     assert next(remarks(device)) == "A holds no events: what it held at the end stands for its peak"
     assert place(device.before) == "at the end"
     assert device.before.overhead_bytes == MiB
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        ("(alive before the recording began)", "(alive before the recording began)"),
+        ("sum (operator, C++)", "sum (operator, C++) (gone)"),
+    ],
+)
+def test_what_stands_for_unknown_lines_is_neither_new_nor_gone(function: str, shown: str) -> None:
+    site = Site(file="", line=0, function=function)
+    row = LineChange(
+        site=site,
+        was=None,
+        category="unknown",
+        presence="gone",
+        before_bytes=5,
+        after_bytes=0,
+        before_count=1,
+        after_count=0,
+    )
+    assert line(row) == shown

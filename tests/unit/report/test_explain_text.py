@@ -11,10 +11,14 @@ from rich.console import Console
 
 from oomscope.report.console import show
 from oomscope.report.explain_frames import tables_of
+from oomscope.report.explain_html import explain_page
 from oomscope.report.explain_text import report
 from oomscope.snapshot.explain import explain
 from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.rank_set import explain_ranks
+from oomscope.snapshot.trace import Snapshot
+from oomscope.units import MiB
+from tests.unit.snapshot.machine import Machine
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"
 OOM = FIXTURES / "torch-2.13-oom.pickle.zst"
@@ -94,3 +98,21 @@ def test_tables_of_a_folder_have_a_row_a_rank():
     tables = tables_of(explain_ranks(FIXTURES / "ranks"))
     assert tables["ranks"]["rank"].tolist() == [3, 0, 1, 2]
     assert tables["ranks"].failed_bytes.notna().tolist() == [True, False, False, False]
+
+
+def test_a_file_without_devices_says_so_in_words(tmp_path: Path):
+    path = tmp_path / "empty.json"
+    path.write_text("[]")
+    assert rendered(explained(path)).strip() == "empty.json: nothing was allocated; was CUDA used in this process?"
+    assert "was CUDA used in this process?" in explain_page(explained(path), ())
+
+
+def test_failures_that_were_caught_are_counted_and_no_sizes_are_claimed_where_nothing_is_live():
+    machine = Machine(150 * MiB)
+    for size in (200, 180, 100):
+        machine.alloc(size * MiB)
+    snapshot = Snapshot(segments=machine.segments(), traces=(machine.trace(),))
+    text = rendered(explain(snapshot, file="caught.pickle"))
+    assert "note: 2 allocations failed; the verdict is of the last one, at event 1" in text
+    assert "note: the program went on to allocate after that failure" in text
+    assert "Sizes" not in text

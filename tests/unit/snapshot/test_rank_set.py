@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomscope.errors import SnapshotError
+from oomscope.report.diff_words import not_compared
+from oomscope.snapshot.diff_ranks import diff_ranks
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.rank_files import rank_numbers, snapshot_files
 from oomscope.snapshot.rank_set import RankRow, explain_ranks, stragglers_of
@@ -117,3 +120,31 @@ def test_ranks_that_are_alike_have_no_stragglers():
 
 def test_stages_of_a_pipeline_are_no_stragglers():
     assert list(stragglers_of([replace(row, live_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
+
+
+def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):
+    (folder / "snap-1.pickle").write_bytes((folder / "snap-1.pickle").read_bytes()[:-20])
+    found = explain_ranks(folder)
+    assert [row.rank for row in found.rows] == [2, 0]
+    [unread] = found.unread
+    assert Path(unread.file).name == "snap-1.pickle"
+    assert "no readable pickle" in unread.reason
+    assert found.to_json()["unread"] == [{"file": unread.file, "reason": unread.reason}]
+
+
+def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
+    for rank in range(2):
+        (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
+        explain_ranks(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_folders_are_compared_without_the_ranks_that_cannot_be_read(folder: Path, tmp_path: Path, damaged):
+    other = tmp_path / "other"
+    shutil.copytree(folder, other, ignore=lambda *_: ["other"])
+    (other / f"snap-{damaged}.pickle").write_bytes(b"nothing")
+    found = diff_ranks(folder, other)
+    assert sorted({row.rank for row in found.devices}) == sorted({0, 1, 2} - {damaged})
+    assert [Path(each.file).name for each in found.unread] == [f"snap-{damaged}.pickle"]
+    assert any("cannot be read" in remark for remark in not_compared(found))
