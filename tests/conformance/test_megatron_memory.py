@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.dialects.documents import read_arguments
+from oomscope.config.dialects.importer import import_arguments
 from oomscope.config.dialects.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState, build_parallel_state
@@ -68,6 +69,13 @@ def test_allocated_and_peak_bytes(row: Row, recorded: dict[str, dict[str, Any]])
     assert peak == pytest.approx(measured["max_last"], rel=row.peak_tolerance)
 
 
+def test_every_argument_of_every_case_is_accounted_for(recorded: dict[str, dict[str, Any]]) -> None:
+    for case in recorded.values():
+        imported = import_arguments(read_arguments(json.dumps(case["arguments"]), "ci_memory.json"), "megatron")
+        assert imported.not_understood == ()
+        assert imported.not_modelled == ()
+
+
 @pytest.mark.parametrize("row", ROWS[:1] + ROWS[2:4], ids=lambda row: f"{row.case}-{row.gpu}")
 def test_states_to_the_kilobyte(row: Row, recorded: dict[str, dict[str, Any]]) -> None:
     """With one pipeline stage and sharded states nothing else stays but two cuBLAS workspaces and a few scalars."""
@@ -103,7 +111,7 @@ def config_of(arguments: dict[str, str]) -> Config:
     """Return what the Megatron-LM arguments mean on the CI's machine."""
     given = read_arguments(json.dumps(arguments), "ci_memory.json")
     given.world_size = GPUS
-    return load_arguments(given, "megatron", enforce=False).config
+    return load_arguments(given, "megatron").config
 
 
 def local_scratch(config: Config) -> int:
