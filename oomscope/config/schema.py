@@ -201,7 +201,7 @@ class ModelConfig(Section):
     moe_grouped_gemm: bool = False
     """Multiply all experts of a rank in one grouped product; false runs them one after the other, and joins their
     outputs by a copy."""
-    moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"
+    moe_token_dispatcher_type: Literal["allgather", "alltoall", "flex"] = "allgather"  # noqa: S105
     """How tokens reach their experts: allgather brings all tokens of the expert group to every rank, alltoall sends
     each where it is wanted; flex (DeepEP) is not modelled."""
     moe_expert_capacity_factor: Annotated[float, Field(gt=0)] | None = None
@@ -450,7 +450,7 @@ class OptimizerConfig(Section):
     overlap_grad_reduce: bool = False
     """Reduce gradients bucket by bucket during backward."""
     overlap_param_gather: bool = False
-    """Gather updated parameters bucket by bucket during forward."""
+    """Gather updated parameters while the next forward begins, in place: no byte depends on it."""
     optimizer_cpu_offload: bool = False
     """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
     optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)
