@@ -194,13 +194,24 @@ class GradBuffer:
                 bucket.work.wait()
                 bucket.work = None
 
-    def gather(self) -> None:
-        """Fetch the other ranks' shards of the updated parameters, in place (distributed optimizer)."""
+    def gather(self, *, overlap: bool = False) -> None:
+        """Fetch the other ranks' shards of the updated parameters, in place (distributed optimizer).
+
+        With ``overlap`` this only begins; :meth:`await_gather` ends it. In place too, so that it costs no byte.
+        """
         if self._group is None or self.shards is None:
             return
-        for bucket in self.buckets:
+        for bucket in reversed(self.buckets):
             if bucket.values is not None:
-                all_gather(bucket.values, self._shard(bucket.values), self._group)
+                shard = self._shard(bucket.values)
+                bucket.work = all_gather(bucket.values, shard, self._group, async_op=overlap)
+
+    def await_gather(self) -> None:
+        """Wait until all parameters are whole."""
+        for bucket in self.buckets:
+            if bucket.work is not None:
+                bucket.work.wait()
+                bucket.work = None
 
     def owned(self, index: int) -> Span:
         """Return the elements of parameter ``index``, counted from its own start, that this rank updates."""

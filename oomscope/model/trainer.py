@@ -122,6 +122,11 @@ class Trainer:
             parts.optimizer.step()
             return _mean_loss(microbatches.losses, self.state)
 
+    def sync_parameters(self) -> None:
+        """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
+        for buffer in chain(*self._built().buffers):
+            buffer.await_gather()
+
     def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
         deallocate = self.config.parallel.deallocate_pipeline_outputs
         if isinstance(links, RingLinks):
@@ -156,6 +161,8 @@ class _Microbatches:
         """Run a model chunk; at the end of the model the result is the loss over the number of microbatches."""
         trainer, state = self._trainer, self._trainer.state
         chunk = self._parts.chunks[action.chunk]
+        for buffer in self._parts.buffers[action.chunk]:
+            buffer.await_gather()
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
             batch = trainer.data.batch(self._iteration, action.microbatch * state.dp_size + state.dp_rank)
             inputs = received if received is not None else self._to_device(batch.tokens)

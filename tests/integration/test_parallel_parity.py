@@ -189,6 +189,7 @@ def make_config(
             clip_grad=CLIP,
             use_distributed_optimizer=distopt,
             overlap_grad_reduce=overlap,
+            overlap_param_gather=overlap and distopt,
         ),
         precision=PrecisionConfig(bf16=False),
         data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=SAMPLES // dp),
