@@ -16,6 +16,8 @@ from oomscope.probe.remedies import Family, Remedy, remedies
 from oomscope.probe.variants import LoadWith, Probe, Variant, launched, measure_variant, objection_text, side_by_side
 
 SCHEMA_VERSION = 1
+_STILL_HELP = frozenset({"O8", "O14"})
+"""Warnings that a change does less than it could, or costs more; those of other rules say that it does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,19 +134,19 @@ class _Adviser:
             loaded = self.load(overrides)
         except ConfigError as error:
             return objection_text(error)
-        new = [finding for finding in loaded.findings if finding.rule not in known]
+        new = [finding for finding in loaded.findings if finding.rule not in known | _STILL_HELP]
         return new[0].message if new else None
 
     def _try_single(self, changes: Sequence[Remedy], enough: int) -> None:
         calls = [self._call(change.overrides) for change in changes]
-        fitting = 0
+        found: dict[int, Proposal] = {}
         for number, variant in side_by_side(calls, self.jobs):
             change = changes[number]
             self._tell(change.name, variant)
-            self.tried.append(self._proposal([change], variant))
-            fitting += variant.fits
-            if fitting >= enough:
-                return
+            found[number] = self._proposal([change], variant)
+            if sum(proposal.variant.fits for proposal in found.values()) >= enough:
+                break
+        self.tried += [found[number] for number in sorted(found)]
 
     def _try_together(self) -> None:
         """Lay the best change of each family upon those before, until the sum fits; then take out what it can spare."""

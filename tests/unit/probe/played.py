@@ -21,7 +21,7 @@ def live_bytes(job: ProbeJob) -> int:
 
 
 def measured(job: ProbeJob) -> ProbeResult:
-    """Return what a probe of ``job`` would have said; a quarter is lost to fragmentation without expandable segments."""
+    """Return what a probe would have said; a quarter is lost to fragmentation without expandable segments."""
     live = live_bytes(job)
     expandable = "expandable_segments:True" in job.allocator_conf
     reserved = live if expandable else live * 5 // 4

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode
+from oomscope.probe import variants
+from tests.unit.probe.played import measured
+
+NO_OTHERS = "device.non_torch_bytes=0"
+
+
+@pytest.fixture(autouse=True)
+def _played(monkeypatch):
+    monkeypatch.setattr(variants, "launched", lambda job, stop: measured(job))
+
+
+def test_advice_begins_with_the_cheapest_change_and_can_be_pasted(capsys) -> None:
+    assert (
+        run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "1200MiB", "--quiet", "--enough", "20"])
+        == ExitCode.OK
+    )
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[1].startswith("It fits with microbatches of 1, twice as many (")
+    assert lines[2] == "As it is: out of memory (capacity), 1.25 GiB live, 80.00 MiB too much"
+    assert "data.micro_batch_size=1 data.num_microbatches=4" in lines
+    pasted = next(line for line in lines if line.startswith("recompute.recompute_granularity=full")).split()
+    assert run(["config", "check", "--preset", "gpt-tiny", *pasted]) == ExitCode.OK
+
+
+def test_advice_as_a_document(capsys) -> None:
+    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "1200MiB", "--json"]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["schema_version"] == 1
+    assert [row["variant"]["outcome"] for row in document["fitting"]] == ["fits"] * len(document["fitting"])
+    assert document["now"]["outcome"] == "oom"
+    assert "expandable segments: out of memory" in err
+
+
+def test_no_advice_is_an_out_of_memory(capsys) -> None:
+    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "100MiB", "--quiet"]) == ExitCode.OOM
+    assert "Nothing that was tried fits." in capsys.readouterr().out
+
+
+def test_what_fits_is_told_so(capsys) -> None:
+    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "4GiB", "--quiet"]) == ExitCode.OK
+    assert "It fits as it is." in capsys.readouterr().out
+
+
+def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
+    words = ["recompute=none,full", "offload=none,layers:2", "--limit", "1500MiB", "--csv", str(tmp_path / "out")]
+    assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, *words]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert "gpt-tiny · 4 combinations · 2 fits · 1 oom · 1 refused" in out
+    assert "does not work when activations are recomputed" in out
+    assert "4 of 4: recompute=full, offload=layers:2: " in err
+    rows = list(csv.DictReader((tmp_path / "out" / "combinations.csv").read_text().splitlines()))
+    assert [row["outcome"] for row in rows] == ["oom", "fits", "fits", "refused"]
+    assert rows[1]["live_bytes"] == str((256 + 64 * 6 * 2) << 20)
+
+
+def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
+    words = ["sweep", "--preset", "gpt-tiny", NO_OTHERS, "data.micro_batch_size=1,2", "--json", "--quiet"]
+    jobs: list[object] = []
+
+    def counted(job, stop):
+        jobs.append(job)
+        return measured(job)
+
+    monkeypatch.setattr(variants, "launched", counted)
+    documents = []
+    for extra in (["--fresh"], [], ["--fresh"]):
+        assert run([*words, *extra]) == ExitCode.OK
+        documents.append(json.loads(capsys.readouterr().out))
+    assert len(jobs) == 4
+    assert documents[0] == documents[1] == documents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sweep", "--preset", "gpt-tiny"], "nothing to vary"),
+        (["sweep", "--preset", "gpt-tiny", "recompute=now"], "no choice 'now'"),
+        (["sweep", "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"], "without a harness"),
+        (["advise"], "no configuration given"),
+        (["advise", "--preset", "gpt-tiny", "recompute.recompute_granularity=full"], "R3"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_measured(arguments: list[str], said: str, capsys) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
