@@ -22,7 +22,7 @@ TEXTS: Final = {
     "cached_other_stream": "free pieces of other streams; streams share no blocks",
     "private_pool": "free blocks of private pools (CUDA graphs, MemPool)",
     "outside_pool": "free blocks outside the private pool that the request was made in",
-    "unknown_pool": "free blocks that could have served the request in their own pool; the file does not tell its pool",
+    "unknown_pool": "free blocks that could have served the request if it was made in their pool (not recorded)",
     "pending_free": "blocks that are freed, but that another stream may still use",
     "rounding": "rounding of sizes, and ends of blocks not worth splitting off",
     "granularity": "free on the device, but less than the piece that the allocator takes for this size",
