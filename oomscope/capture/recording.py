@@ -7,19 +7,24 @@ swallows an error, and what goes wrong with it becomes a line on standard error.
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from oomscope.capture import names, owner
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
+from oomscope.errors import InputError
 
 if TYPE_CHECKING:
     from oomscope.capture.running import Running
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def record(
@@ -71,6 +76,21 @@ class Recording(ContextDecorator):
         self._messages = Messages(quiet=settings.quiet, strict=settings.strict)
         self._now: Running | None = None
         self._wanted = False
+
+    def __call__(self, function: Function) -> Function:
+        """Return ``function``, each call of which is recorded.
+
+        Raises:
+            InputError: its body runs after the call has returned, as that of a coroutine or a generator does.
+        """
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_of(function) for is_of in kinds):
+            raise InputError(
+                "a coroutine or generator runs after its call has returned",
+                where=getattr(function, "__qualname__", repr(function)),
+                remedy="say `with oomscope.record():` inside it",
+            )
+        return super().__call__(function)
 
     def _recreate_cm(self) -> Self:
         """Give every call of a decorated function a recording of its own (:class:`contextlib.ContextDecorator`)."""

@@ -105,5 +105,7 @@ def _number(text: str, variable: str) -> int:
 
 
 def _at_least_one(number: int, name: str) -> None:
-    if type(number) is not int or number < 1:
+    if type(number) is not int:
+        raise InputError(f"{number!r} is no whole number", where=name, remedy="give a whole number from 1")
+    if number < 1:
         raise InputError(f"{number!r} is too few", where=name, remedy="give a whole number from 1")

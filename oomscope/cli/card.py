@@ -37,7 +37,7 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
     Raises:
         UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given of no card.
     """
-    from oomscope.units import parse_size
+    from oomscope.units import MiB, parse_size
 
     if limit is not None and gpu is not None:
         raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
@@ -48,4 +48,8 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
         from oomscope.probe.gpus import find_gpu
 
         total = find_gpu(gpu).total_bytes
+    if limit is not None and limit.isdecimal() and 0 < int(limit) < MiB:
+        raise UsageError(
+            f"--limit {limit} is a card of {limit} bytes", remedy=f"say --limit {limit}GiB if you mean that"
+        )
     return NamedCard(total, parse_size(non_torch or 0))

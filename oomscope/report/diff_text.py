@@ -11,7 +11,7 @@ from rich.text import Text
 
 from oomscope.report import diff_words
 from oomscope.report.layout import facts, section, table
-from oomscope.report.words import count, known_size
+from oomscope.report.words import count, known_size, one_line
 from oomscope.snapshot.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.diff import DeviceDifference, Difference
 from oomscope.units import format_size
@@ -36,7 +36,7 @@ def diff_report(difference: Difference, *, by: By | None = None, shown: int = SH
 
 
 def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[RenderableType]:
-    yield Text(f"A  {difference.before_file}\nB  {difference.after_file}", style="dim")
+    yield Text(f"A  {one_line(difference.before_file)}\nB  {one_line(difference.after_file)}", style="dim")
     worst, *others = difference.devices
     if others:
         yield section(

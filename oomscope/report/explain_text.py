@@ -14,7 +14,7 @@ from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
 from oomscope.report.sparkline import Sparkline
-from oomscope.report.words import count, known_size, percent, unread_text
+from oomscope.report.words import count, known_size, one_line, percent, unread_text
 from oomscope.snapshot.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.pins import PinnedSegment, PinningLine
@@ -44,7 +44,7 @@ def report(found: Explanation | RankSet, *, top: int = SHOWN) -> RenderableType:
 
 def _file_parts(explanation: Explanation, top: int) -> Iterator[RenderableType]:
     if not explanation.devices:
-        yield Text(f"{explanation.file}: {words.NOTHING}")
+        yield Text(f"{one_line(explanation.file)}: {words.NOTHING}")
     for device in explanation.devices:
         if device is not explanation.devices[0]:
             yield Text()
@@ -75,7 +75,7 @@ def rank_table(ranks: tuple[RankRow, ...]) -> Table:
         failed = "-" if row.failed_bytes is None else format_size(row.failed_bytes)
         sizes = (format_size(size) for size in (row.live_bytes, row.reserved_bytes, row.overhead_bytes))
         iterations = f"{row.iterations:,}" if row.iterations else "-"
-        rows.add_row(str(row.rank), failed, *sizes, iterations, f"{row.events:,}", PurePath(row.file).name)
+        rows.add_row(str(row.rank), failed, *sizes, iterations, f"{row.events:,}", one_line(PurePath(row.file).name))
     return rows
 
 

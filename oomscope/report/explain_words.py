@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oomscope.report.words import count, moment_text, percent, short_path
+from oomscope.report.words import count, moment_text, one_line, percent, short_path
 from oomscope.snapshot.composition import Composition
 from oomscope.snapshot.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.rank_set import RankRow, RankSet
@@ -21,7 +21,7 @@ def heading_text(explanation: Explanation, device: DeviceExplanation) -> str:
     """Return which recording is explained, and by whose allocator's rules."""
     rank = [] if explanation.rank is None else [f"rank {explanation.rank}"]
     settings = device.conf or "default allocator settings"
-    parts = [explanation.file, *rank, f"device {device.index}", count(device.events, "event"), settings]
+    parts = [one_line(explanation.file), *rank, f"device {device.index}", count(device.events, "event"), settings]
     return " · ".join(parts)
 
 

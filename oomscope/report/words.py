@@ -36,9 +36,14 @@ def site_text(site: Site | None) -> str:
     return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
 
 
+def one_line(text: str) -> str:
+    """Return ``text``, such as the name of a file, without what would break a line or a column."""
+    return text.replace("\n", "\\n").replace("\t", "\\t")
+
+
 def unread_text(unread: Unread) -> str:
     """Return which snapshot file could not be read, and why."""
-    return f"{unread.file} cannot be read ({unread.reason})"
+    return f"{one_line(unread.file)} cannot be read ({unread.reason})"
 
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:

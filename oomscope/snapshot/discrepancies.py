@@ -36,13 +36,14 @@ class Cause(StrEnum):
 
 
 _MEANING: Final = {
-    Cause.FREE_NOT_RECORDED: "blocks alive by the events, free in the segments (freed after the last event, or unseen)",
-    Cause.SEGMENT_NOT_IN_FILE: "blocks alive by the events, in no segment of the file",
-    Cause.ALLOC_NOT_RECORDED: "blocks of the segments that came after the last event, or unseen; they are in no curve",
-    Cause.SIZES_DIFFER: "blocks of other sizes in the segments than in the events",
-    Cause.EVENTS_CONTRADICT: "events that free what is not allocated, or allocate what is",
-    Cause.COUNTERS_DIFFER: "segments whose counters are not the sums of their blocks",
+    Cause.FREE_NOT_RECORDED: ("block", "alive by the events, free in the segments (freed later, or unseen)"),
+    Cause.SEGMENT_NOT_IN_FILE: ("block", "alive by the events, in no segment of the file"),
+    Cause.ALLOC_NOT_RECORDED: ("block", "of the segments that came after the last event, or unseen; in no curve"),
+    Cause.SIZES_DIFFER: ("block", "of another size in the segments than in the events"),
+    Cause.EVENTS_CONTRADICT: ("event", "freeing what is not allocated, or allocating what is"),
+    Cause.COUNTERS_DIFFER: ("segment", "whose counters are not the sums over its blocks"),
 }
+"""What is counted, and what is the matter with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,9 @@ class Discrepancy:
     def __str__(self) -> str:
         """Return one line."""
         where = f", first at event {self.event}" if self.event >= 0 else ""
-        return f"{self.blocks:,} {_MEANING[self.cause]}: {format_size(self.bytes)}{where}"
+        noun, what = _MEANING[self.cause]
+        counted = f"{self.blocks:,} {noun}{'' if self.blocks == 1 else 's'}"
+        return f"{counted} {what}: {format_size(self.bytes)}{where}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -299,7 +299,8 @@ class Analysis:
         if self.recording.settings_doubt:
             yield self.recording.settings_doubt
         if trace.unknown_actions:
-            yield f"events of unknown kinds are left out: {', '.join(trace.unknown_actions)}"
+            kinds = (" ".join(name.split()) for name in trace.unknown_actions)
+            yield f"events of unknown kinds are left out: {', '.join(kinds)}"
         if not at_peak.is_known:
             yield f"the segments at the peak are unknown: {'; '.join(at_peak.doubts)}"
         yield from (f"the file is not of one piece: {reason}" for reason in reconciliation.reasons)

@@ -363,3 +363,25 @@ def test_torch_s_own_initialisation_starts_it_without_waiting_for_its_lock(alloc
     assert files() == ["snap-0.pickle"]
     with oomscope.record():
         assert allocator.log[-1].startswith("record all"), "CUDA is in use already"
+
+
+async def coroutine() -> None: ...
+
+
+def generator():
+    yield
+
+
+async def asynchronous_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
+def test_what_runs_after_its_call_is_not_decorated(function) -> None:
+    with pytest.raises(InputError, match="runs after its call has returned; say `with oomscope"):
+        oomscope.record()(function)
+
+
+def test_a_value_of_another_type_is_not_called_too_few() -> None:
+    with pytest.raises(InputError, match="'x' is no whole number"):
+        oomscope.record(max_entries="x")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,15 @@ def test_mistakes_are_one_line(words, said, capsys):
     assert captured.out == ""
     assert said in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_card_of_a_few_bytes_is_taken_for_a_forgotten_unit(capsys):
+    assert run(["explain", OOM, "--limit", "80"]) == 2
+    assert "--limit 80 is a card of 80 bytes; say --limit 80GiB if you mean that" in capsys.readouterr().err
+
+
+def test_the_name_of_a_file_is_one_line(capsys, tmp_path: Path):
+    path = tmp_path / "two\nlines.pickle.zst"
+    shutil.copy(OOM, path)
+    assert run(["explain", str(path)]) == 0
+    assert "two\\nlines.pickle.zst · device 0" in capsys.readouterr().out.splitlines()[0]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.discrepancies import Cause
+from oomscope.snapshot.discrepancies import Cause, Discrepancy
 from oomscope.snapshot.lifetimes import last_use
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Trace
@@ -154,3 +154,9 @@ def test_the_last_use_of_a_place_is_the_last_event_that_overlaps_it(events, slot
     ]
     starts = np.array([start for start, _ in places], dtype=np.uint64)
     assert last_use(trace, starts, np.array([length for _, length in places], dtype=np.int64)).tolist() == expected
+
+
+def test_one_block_is_one_block():
+    one = Discrepancy(cause=Cause.FREE_NOT_RECORDED, blocks=1, bytes=512, difference_bytes=512)
+    assert str(one).startswith("1 block alive by the events")
+    assert str(replace(one, blocks=2)).startswith("2 blocks alive by the events")
