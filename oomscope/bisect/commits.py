@@ -170,6 +170,13 @@ class Repository:
             touching |= {merge.hash}
         return Line(base=base, commits=(*walked, merge), touching=touching)
 
+    def between(self, good: Sequence[Commit], bad: Commit) -> list[Commit]:
+        """Return all commits that ``bad`` contains and none of ``good`` does, parents before children."""
+        excluded = [f"^{commit.hash}" for commit in good]
+        with reading(self.common) as repo:
+            names = repo.git.rev_list(bad.hash, *excluded, topo_order=True, reverse=True).split()
+        return self.read_headers(names)
+
     def parent(self, commit: Commit, number: int) -> Commit:
         """Return the header of the parent ``number`` (from 0) of ``commit``."""
         return self.read_headers([commit.parents[number]])[0]

@@ -120,6 +120,11 @@ class LineSearch:
         except OutOfTimeError:
             return self._stopped()
 
+    @property
+    def commits_text(self) -> str:
+        """What people call the commits of this line."""
+        return "commits"
+
     def commit(self, position: int) -> Commit:
         """Return the commit that ``position`` is named by."""
         return self.track.positions[position][0]
@@ -199,8 +204,8 @@ class LineSearch:
         choice = [position for position in found.suspects if position in self.track.chosen]
         found = self._bisect(span, first=span[-2] if choice == [found.first_bad] else None)
         if not set(found.suspects) & set(self.track.chosen):
-            among = f"{self.commit(span[0]).short} and {self.commit(span[-1]).short}"
-            self.prober.note(f"the change {OUTSIDE}: the search went on among all commits between {among}")
+            among = f"{self.commits_text} between {self.commit(span[0]).short} and {self.commit(span[-1]).short}"
+            self.prober.note(f"the change {OUTSIDE}: the search went on among all {among}")
         return found
 
     def _found(self, search: Search) -> Found:

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from oomscope.bisect.accused import all_suspects
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.headers import Commit
@@ -47,6 +48,11 @@ class BranchSearch(LineSearch):
         """Whether no commit before the merge changes what is measured."""
         return self.track.last == 0 or self.tip == 0
 
+    @property
+    def commits_text(self) -> str:
+        """What people call the commits of this line."""
+        return f"commits of the branch merged by {self.last_commit(self.track.last).short}"
+
     def run(self) -> LineAnswer:
         """Check tip and beginning, search between beginning and merge, and return the answer.
 
@@ -75,11 +81,11 @@ class BranchSearch(LineSearch):
             return LineAnswer(kind="ends_invalid", reason=f"its beginning cannot be tested: {beginning.reason}")
         return LineAnswer(kind="found", found=found)
 
-    def all_suspects(self) -> tuple[Suspect, ...]:
-        """Return all commits before the merge up to the first that is known to be bad."""
+    def all_before_merge(self) -> Found:
+        """Return all positions before the merge up to the first that is known to be bad."""
         known = (place for place, record in self.records.items() if place > 0 and record.answer is Answer.BAD)
         until = min([self.tip, *known])
-        return self.suspects(Found(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1))))
+        return Found(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1)))
 
     def _is_bounded(self, found: Found) -> bool:
         """Whether a commit that is known to be good comes before those that ``found`` names."""
@@ -98,12 +104,23 @@ class MergeOpener:
     repository: Repository
     paths: tuple[str, ...] = ()
 
-    def walk(self, search: LineSearch, answer: LineAnswer) -> Walked:
-        """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere."""
+    def walk(self, search: LineSearch, answer: LineAnswer, good: tuple[Commit, ...] = ()) -> Walked:
+        """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere.
+
+        Args:
+            search: along which line.
+            answer: how it ended.
+            good: the last good commits of the lines into which merges brought this one.
+        """
         walked = Walked(search, answer, search.steps())
-        merge = _merge_at_fault(search, answer)
-        if merge is None or answer.found is None:
+        if answer.found is None:
             return walked
+        if answer.found.kind == "suspects":
+            return replace(walked, suspects=self._suspects(search, answer.found, good))
+        merge = search.commit(answer.found.first_bad)
+        if not merge.is_merge:
+            return walked
+        good = (*good, search.last_commit(answer.found.last_good))
         brought: list[StepRow] = []
         unsure: list[Suspect] = []
         reasons: list[str] = []
@@ -117,7 +134,7 @@ class MergeOpener:
                 continue
             if branch is None:
                 continue
-            inside = self.walk(branch, branch.run())
+            inside = self.walk(branch, branch.run(), good)
             brought += inside.steps if 0 in branch.results else ()
             if inside.answer.found is not None:
                 return replace(inside, steps=opened(walked.steps, merge.hash, brought))
@@ -125,13 +142,17 @@ class MergeOpener:
                 why = inside.answer.reason
                 search.prober.note(f"the branch merged by {merge.short} is not at fault by itself ({why})")
                 continue
-            unsure += branch.all_suspects()
+            unsure += self._suspects(branch, branch.all_before_merge(), good)
             reasons.append(f"the branch merged by {merge.short} cannot be acquitted: {inside.answer.reason}")
         walked = replace(walked, steps=opened(walked.steps, merge.hash, brought))
         if not unsure:
             return walked
         unsure.append(search.suspects(answer.found)[0])
         return replace(walked, answer=replace(answer, reason="; ".join(reasons)), suspects=tuple(unsure))
+
+    def _suspects(self, search: LineSearch, found: Found, good: tuple[Commit, ...]) -> tuple[Suspect, ...]:
+        opened = search.last_commit(search.track.last) if isinstance(search, BranchSearch) else None
+        return all_suspects(self.repository, search, found, good=good, opened=opened)
 
     def _branch(self, search: LineSearch, found: Found, parent: int) -> BranchSearch | None:
         """Return the search of what the merge that ``found`` names brought in by one of its parents; None for nothing.
@@ -171,16 +192,3 @@ def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> 
         rows += parts
         rows += [replace(row, delta=rest, commits=max(row.commits, unmeasured))] if rest != Bytes() else []
     return tuple(rows)
-
-
-def _merge_at_fault(search: LineSearch, answer: LineAnswer) -> Commit | None:
-    if answer.found is None:
-        return None
-    suspects = [search.commit(position) for position in answer.found.suspects]
-    if answer.found.kind == "culprit":
-        return suspects[0] if suspects[0].is_merge else None
-    opened_already = search.last_commit(search.track.last) if isinstance(search, BranchSearch) else None
-    for commit in suspects:
-        if commit.is_merge and commit != opened_already:
-            search.prober.note(f"{commit.short} is a merge and stands for all that it brought in")
-    return None

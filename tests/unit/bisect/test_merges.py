@@ -254,10 +254,47 @@ def test_a_deadline_inside_a_merge_leaves_suspects(
     assert sum(not record.cached for record in result.probes) == probes
 
 
-def test_a_deadline_before_the_merge_is_found_says_what_it_stands_for(world: World, merged: dict[str, str]) -> None:
+def test_a_deadline_before_the_merge_is_found_accuses_what_it_brought_in(world: World, merged: dict[str, str]) -> None:
     result = with_clock(world, merged["good"], deadline_s=3 * 60 + 30)
-    assert named(result) == ["merge side", "main 2"]
-    assert any("stands for all that it brought in" in note for note in result.notes)
+    assert named(result) == ["side 0", "side 1", "side 2", "side 3", "merge side", "main 2"]
+    assert result.message.startswith("one of 6 commits")
+    assert result.suspects[0].reason == f"not probed; brought in by the merge {merged['merge'][:10]}"
+
+
+def test_suspects_have_what_a_merge_inside_a_merged_branch_brought_in(world: World) -> None:
+    """And neither a commit that changes nothing nor one that the last good commit contains."""
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side", {"side": "1"})
+    world.repo.git("checkout", "--quiet", "-b", "inner")
+    world.repo.commit("inner", {"size.txt": "1200"})
+    world.repo.commit("nothing", {})
+    world.repo.git("checkout", "--quiet", "side")
+    world.repo.commit("side again", {"side": "2"})
+    world.repo.merge("inner", "merge inner")
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    world.repo.merge("side", "merge side")
+    world.repo.commit("last", {"main": "2"})
+    early = with_clock(world, good, deadline_s=2 * 60 + 30)
+    assert set(named(early)) == {"main", "side", "side again", "inner", "merge inner", "merge side", "last"}
+    late = with_clock(world, good, deadline_s=4 * 60 + 30)
+    assert set(named(late)) == {"side again", "inner", "merge inner"}, "the tip of the branch is bad, its first is good"
+
+
+def test_a_change_outside_the_chosen_paths_of_a_merged_branch_is_said_to_be_there(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side 0", {"README": "1"})
+    guilty = world.repo.commit("side 1", {"size.txt": "1200"})
+    world.repo.commit("side 2", {"README": "2"})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    merge = world.repo.merge("side", "merge side")
+    result = world.bisect(good, paths=("README",))
+    assert culprit(result).commit == guilty
+    (note,) = (note for note in result.notes if "touches none" in note)
+    assert f"all commits of the branch merged by {merge[:10]} between" in note
 
 
 def test_a_good_end_on_a_merged_branch_is_probed_itself(world: World) -> None:
