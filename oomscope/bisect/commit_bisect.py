@@ -36,15 +36,16 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
 
     Raises:
         GitError: the repository or the range cannot be used.
-        UsageError: the configuration's path or the harness cannot be.
+        UsageError: the configuration's path or the harness cannot be, or the place lies in git's own directory.
         ConfigError: an override is wrong for an end that is measured without it.
         InputError: there is no place for clones and results.
         MachineUnfitError: this machine cannot probe.
     """
     repository = Repository.open(request.repo)
+    request.places.refuse_inside(repository.common)
+    request.places.make()
     good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
     line = repository.line(good, bad, request.paths)
-    request.places.make()
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
         for end in (good, bad):

@@ -38,10 +38,12 @@ def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResu
 
     Raises:
         ConfigError: a file or an override is wrong.
+        InputError: there is no place for results.
         MachineUnfitError: this machine cannot probe.
     """
     from oomscope.config.load import load_config
 
+    request.places.make()
     good = load_config(request.range.good, request.overrides)
     bad = load_config(request.range.bad, request.overrides)
     check_card(good)

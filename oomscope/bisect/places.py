@@ -1,4 +1,4 @@
-"""Where a search keeps things between and during runs: one place for the names, never inside a repository."""
+"""Where a search keeps things between and during runs: one place for the names, never inside git's own directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.errors import InputError
+from oomscope.errors import InputError, UsageError
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,19 @@ class Places:
                 where=str(self.root),
                 remedy="give --state a directory that may be written to",
             ) from None
+
+    def refuse_inside(self, git_directory: Path) -> None:
+        """Refuse a place inside a repository's own directory, which a search does not write to.
+
+        Raises:
+            UsageError: it lies there, whatever links lead to it.
+        """
+        if self.root.resolve().is_relative_to(git_directory.resolve()):
+            raise UsageError(
+                "results and clones would be written into git's own directory",
+                where=str(self.root),
+                remedy=f"give --state a directory outside {git_directory}",
+            )
 
     @property
     def results(self) -> Path:

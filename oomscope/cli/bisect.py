@@ -76,7 +76,7 @@ def bisect(
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
 
     KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
-    touch one of them can be at fault. The repository is never written to.
+    touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
 
     CLASS is any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE.
 

@@ -115,6 +115,4 @@ def _places(options: SearchOptions) -> Places:
 
     if options.state is None:
         return Places.default()
-    places = Places(options.state.absolute())
-    places.make()
-    return places
+    return Places(options.state.absolute())

@@ -23,6 +23,7 @@ from oomscope.errors import ConfigError, ExitCode, GitError, InputError, Machine
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, measure, with_clock
 
@@ -106,6 +107,32 @@ def test_what_a_failed_probe_said_is_kept_beside_the_results(
         assert log.read_text() == "Traceback\n  train.py, line 1 \N{SNOWMAN}"
         assert len(list(world.places.logs.iterdir())) == 1
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("where", ["inside", "itself", "by a link", "from a work tree", "bare"])
+def test_a_place_for_state_in_gits_own_directory_is_refused(world: World, tmp_path: Path, where: str) -> None:
+    good, *_ = world.sizes([500, 1200])
+    repo, git_directory = world.repo.path, world.repo.path / ".git"
+    link = tmp_path / "link"
+    link.symlink_to(git_directory)
+    if where == "from a work tree":
+        repo = tmp_path / "tree"
+        world.repo.git("worktree", "add", "--quiet", "--detach", str(repo))
+    if where == "bare":
+        repo = git_directory = tmp_path / "bare.git"
+        world.repo.git("clone", "--quiet", "--bare", ".", str(repo))
+    root = {"itself": git_directory, "by a link": link / "state"}.get(where, git_directory / "worktrees" / "state")
+    before = fingerprint(git_directory)
+    request = replace(world.request(good), repo=repo, places=Places(root))
+    with pytest.raises(UsageError, match=r"git's own directory.*give --state a directory outside"):
+        bisect_commits(request, probe=world.probe, environment={})
+    assert fingerprint(git_directory) == before
+
+
+def test_a_place_for_state_in_the_work_tree_will_do(world: World) -> None:
+    good, guilty = world.sizes([500, 1200])
+    request = replace(world.request(good), places=Places(world.repo.path / ".oomscope"))
+    assert culprit(bisect_commits(request, probe=world.probe, environment={})).commit == guilty
 
 
 def test_a_place_for_state_that_cannot_be_had_is_one_line(world: World) -> None:

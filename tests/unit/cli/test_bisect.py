@@ -12,6 +12,7 @@ from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.cli.main import run
 from oomscope.probe.job import Progress
 from oomscope.units import GiB
+from tests.unit.bisect.repos import Repo
 from tests.unit.report import searches
 
 
@@ -80,7 +81,8 @@ def test_the_class_is_echoed_as_it_was_written(searched, harness, capsys) -> Non
 def test_a_file_in_place_of_a_directory_is_one_line(harness, tmp_path: Path, capsys) -> None:
     file = tmp_path / "file"
     file.touch()
-    for options in (["--state", str(file)], ["--repo", str(file)]):
+    repo = str(Repo(tmp_path / "repo").path)
+    for options in (["--state", str(file), "--repo", repo], ["--repo", str(file)]):
         assert run(["bisect", "v1..v2", "--harness", harness, *options]) == 2
         said = capsys.readouterr().err
         assert str(file) in said
