@@ -61,6 +61,8 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
     yield Text()
     yield Text(bisect_words.heading(result), style=OUTCOME_STYLES[result.outcome])
     yield Text(result.message)
+    for note in result.notes:
+        yield Text(f"note: {note}")
     yield Text(bisect_words.search_text(result), style="dim")
     rows = bisect_words.before_and_after(result)
     if isinstance(result.culprit, CommitCulprit):
@@ -72,8 +74,6 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
     if result.verdict:
         yield from verdict_parts(result.verdict)
     yield from _sections(result)
-    for note in result.notes:
-        yield Text(f"note: {note}", style="dim")
 
 
 def _sections(result: BisectResult) -> Iterator[RenderableType]:
@@ -98,6 +98,8 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
     for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
         if evidence and evidence.commands:
             yield Text(f"\nTo repeat the {title} probe", style="bold")
+            if threshold := bisect_words.threshold_text(result):
+                yield Text(f"  {threshold}", style="dim")
             yield commands(evidence)
 
 

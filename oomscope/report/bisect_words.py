@@ -106,13 +106,32 @@ def step_text(step: StepRow) -> str:
 
 
 def heaviest_step(result: BisectResult) -> str | None:
-    """Return the step that added most live bytes, where that is another than the culprit: the last straw is seldom."""
+    """Return the step that added most bytes, where that is another than the culprit: the last straw is seldom.
+
+    They are reserved bytes where those are what went bad: under ``reserved>SIZE``, and where fragmentation is the
+    verdict on a failure. Elsewhere they are live bytes.
+    """
     if not isinstance(result.culprit, CommitCulprit) or not result.steps:
         return None
-    step = max(result.steps, key=lambda step: step.delta.live_bytes)
-    if step.commit == result.culprit.commit or step.delta.live_bytes <= 0:
+    is_reserved = _is_about_reserved(result)
+    sizes = [step.delta.reserved_bytes if is_reserved else step.delta.live_bytes for step in result.steps]
+    size, step = max(zip(sizes, result.steps, strict=True), key=lambda pair: pair[0])
+    if step.commit == result.culprit.commit or size <= 0:
         return None
-    return f"{delta_text(step.delta)} with {step_text(step)}"
+    return f"{delta_text(step.delta)} with {step_text(step)}, by {'reserved' if is_reserved else 'live'} bytes"
+
+
+def _is_about_reserved(result: BisectResult) -> bool:
+    quantity, is_threshold, _ = result.bad_class.partition(">")
+    if is_threshold:
+        return quantity == "reserved"
+    return result.verdict is not None and result.verdict.kind == "fragmentation"
+
+
+def threshold_text(result: BisectResult) -> str | None:
+    """Return what to compare a repeated probe with, where bad is more than a size: a probe knows no ``--bad``."""
+    quantity, is_threshold, size = result.bad_class.partition(">")
+    return f"bad means {quantity} > {size}" if is_threshold and quantity in {"live", "reserved"} else None
 
 
 def growth_text(row: SiteGrowth) -> str:

@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import StepRow, Suspect
 from oomscope.report import bisect_words
 from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
 from oomscope.report.console import result_console, show
+from oomscope.units import GiB
 from tests.unit.report import results, searches
 
 
@@ -32,7 +34,7 @@ def test_a_culprit_with_all_its_evidence() -> None:
         "PYTORCH_ALLOC_CONF=expandable_segments:True",
         "+2.00 GiB",
         "the request that failed",
-        "Heaviest  live +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer",
+        "Heaviest  live +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer, by reserved bytes",
         "cccccccccc forget a file",
         "git clone --shared repo copy\n  oomscope probe 1",
         "note: two merges",
@@ -47,6 +49,41 @@ def test_commands_are_never_cut(terminal: bool) -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=terminal, color_system=None)
     show(console, bisect_report(result))
     assert f"  {command}\n" in console.file.getvalue()
+
+
+def test_notes_stand_beside_the_answer() -> None:
+    text = rendered(bisect_report(searches.COMMITS))
+    assert "is the first bad commit.\nnote: two merges were walked along their first parent\n" in text
+
+
+@pytest.mark.parametrize(
+    ("bad_class", "heaviest"),
+    [
+        ("any-oom", "waste, by reserved bytes"),
+        ("fragmentation", "waste, by reserved bytes"),
+        ("reserved>1GiB", "waste, by reserved bytes"),
+        ("live>1GiB", "longer, by live bytes"),
+    ],
+)
+def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, heaviest: str) -> None:
+    """The verdict on the first bad run is fragmentation."""
+    longer, culprit = searches.COMMITS.steps
+    waste = replace(longer, commit=searches.BROKEN, label="waste", delta=Bytes(live_bytes=0, reserved_bytes=3 * GiB))
+    result = replace(searches.COMMITS, bad_class=bad_class, steps=(longer, waste, culprit))
+    assert str(bisect_words.heaviest_step(result)).endswith(heaviest)
+
+
+def test_a_capacity_verdict_is_about_live_bytes() -> None:
+    verdict = replace(searches.COMMITS.first_bad.result.verdict, kind="capacity")
+    first_bad = replace(searches.COMMITS.first_bad, result=replace(results.OOM, verdict=verdict))
+    assert str(bisect_words.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith("by live bytes")
+
+
+@pytest.mark.parametrize("kind", ["live", "reserved"])
+def test_a_probe_to_repeat_says_what_to_compare_with(kind: str) -> None:
+    text = rendered(bisect_report(replace(searches.COMMITS, bad_class=f"{kind}>250MiB")))
+    assert f"To repeat the first bad probe\n  bad means {kind} > 250MiB\n  oomscope probe 2" in text
+    assert "bad means" not in rendered(bisect_report(searches.COMMITS))
 
 
 def test_suspects_are_named_with_their_reason() -> None:
