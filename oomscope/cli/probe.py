@@ -98,7 +98,7 @@ def probe(
     if as_json:
         print_json(result.to_json())
     else:
-        _show(result, plan)
+        _show(result, plan, keeps_log=not git_bisect)
     if git_bisect:
         return git_bisect_code(result)
     is_snapshot_lost = snapshot is not None and result.snapshot is None and result.outcome != "error"
@@ -125,10 +125,14 @@ def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: 
         write_probe_tables(tables, result, plan.job)
 
 
-def _show(result: ProbeResult, plan: Plan) -> None:
+def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool) -> None:
+    """Print the report, and where the target's own words are; git bisect run would leave a file for each commit."""
     from oomscope.report.probe_text import probe_report
 
     print_report(probe_report(result, title=plan.title))
-    if result.failure and result.failure.detail:
+    said = result.failure.detail.strip() if result.failure else ""
+    if said and not keeps_log:
+        remark(f"What the target said last: {said.splitlines()[-1]}")
+    elif result.failure and said:
         log = keep_log(result.failure.detail)
         remark(f"What the target said: {log or 'lost, for no file can be written'}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,18 @@ def test_outcomes_and_exit_codes(probed, capsys, result, code: int) -> None:
 def test_git_bisect_codes(probed, result, code: int) -> None:
     probed.result = result
     assert run(["probe", "--preset", "gpt-tiny", "--git-bisect", "--quiet"]) == code
+
+
+def test_git_bisect_leaves_no_file_and_says_the_last_line(probed, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    detail = "Traceback …\n  File x\nModuleNotFoundError: tinytrain\n"
+    probed.result = replace(results.BROKEN, failure=replace(results.BROKEN.failure, detail=detail))
+    assert run(["probe", "--preset", "gpt-tiny", "--git-bisect", "--quiet"]) == 125
+    assert "What the target said last: ModuleNotFoundError: tinytrain\n" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert run(["probe", "--preset", "gpt-tiny", "--quiet"]) == 6
+    (log,) = tmp_path.iterdir()
+    assert str(log) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 2), (["--git-bisect"], 130)])
