@@ -17,7 +17,7 @@ from oomscope.probe.variants import LoadWith, Probe, Variant, launched, measure_
 
 SCHEMA_VERSION = 1
 _STILL_HELP = frozenset({"O8", "O14"})
-"""Warnings that a change does less than it could, or costs more; those of other rules say that it does nothing."""
+"""Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +134,9 @@ class _Adviser:
             loaded = self.load(overrides)
         except ConfigError as error:
             return objection_text(error)
-        new = [finding for finding in loaded.findings if finding.rule not in known | _STILL_HELP]
-        return new[0].message if new else None
+        keys = {override.partition("=")[0] for override in overrides}
+        idle = [row for row in loaded.findings if row.rule not in known | _STILL_HELP and row.keys[0] in keys]
+        return idle[0].message if idle else None
 
     def _try_single(self, changes: Sequence[Remedy], enough: int) -> None:
         calls = [self._call(change.overrides) for change in changes]

@@ -149,3 +149,13 @@ def test_an_emptied_cache_and_what_it_hid() -> None:
 )
 def test_dates_for_people(date: str, said: str) -> None:
     assert words.date_text(date) == said
+
+
+def test_the_cost_of_a_step_names_what_is_spent_and_what_leaves_the_card() -> None:
+    cost = dict.fromkeys(("activation_offload_s", "optimizer_offload_s", "collectives_s", "bubble_s"), 0.0)
+    cost |= {"seconds": 1.5, "recompute_s": 0.25, "network_bytes": 0, "pcie_bytes": 3 * GiB}
+    text = words.cost_text(replace(results.FITS, cost=cost))
+    assert text == ("about 1.5 s a step (estimated), of which 250 ms recomputed; 3.00 GiB to the host and back")
+    assert words.cost_text(results.FITS) is None
+    assert words.slowdown_text(0.0315) == "+3.1 %"
+    assert words.slowdown_text(None) == "-"
