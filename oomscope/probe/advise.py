@@ -215,8 +215,8 @@ class _Adviser:
     def _proposal(self, changes: Sequence[Remedy], variant: Variant) -> Proposal:
         now = self._now
         slowdown = saved = None
-        if now is not None and now.step_s and variant.step_s is not None:
-            slowdown = variant.step_s / now.step_s - 1
+        if now is not None and now.sequence_s and variant.sequence_s is not None:
+            slowdown = variant.sequence_s / now.sequence_s - 1
         if now is not None and now.live_bytes is not None and variant.live_bytes is not None:
             saved = now.live_bytes - variant.live_bytes
         return Proposal(

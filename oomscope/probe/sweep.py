@@ -80,7 +80,7 @@ class SweepRow:
     """One of each axis, in their order."""
     variant: Variant
     slowdown: float | None
-    """Estimated time of a step over the quickest of the grid that was estimated, minus one."""
+    """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +152,12 @@ def _call(
 
 
 def _rows(axes: Sequence[Axis], points: Sequence[tuple[str, ...]], found: dict[int, Variant]) -> list[SweepRow]:
-    quickest = min((variant.step_s for variant in found.values() if variant.step_s is not None), default=None)
+    quickest = min((variant.sequence_s for variant in found.values() if variant.sequence_s is not None), default=0.0)
     rows = []
     for number, point in enumerate(points):
         missing = Variant(overrides=overrides_of(axes, point), outcome="interrupted")
         variant = found.get(number, missing)
-        known = variant.step_s is not None and quickest
-        slowdown = variant.step_s / quickest - 1 if variant.step_s is not None and quickest and known else None
+        known = variant.sequence_s is not None and quickest > 0
+        slowdown = (variant.sequence_s or 0.0) / quickest - 1 if known else None
         rows.append(SweepRow(values=point, variant=variant, slowdown=slowdown))
     return rows

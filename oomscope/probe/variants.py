@@ -63,6 +63,8 @@ class Variant:
     """Pinned and pageable host bytes of the rank."""
     step_s: float | None = None
     """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost``)."""
+    sequence_s: float | None = None
+    """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
 
     @property
     def fits(self) -> bool:
@@ -98,7 +100,13 @@ def measure_variant(
         results.append(probe(replace(job, rank=rank), stop))
         if results[-1].outcome != "fits":
             break
-    return replace(variant_of(worst_of(results), overrides), step_s=slowest_step(config))
+    step_s = slowest_step(config)
+    sequence_s = None if step_s is None else step_s / _sequences(config)
+    return replace(variant_of(worst_of(results), overrides), step_s=step_s, sequence_s=sequence_s)
+
+
+def _sequences(config: Config) -> int:
+    return config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
 
 
 def objection_text(error: ConfigError) -> str:

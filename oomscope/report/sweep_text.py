@@ -27,7 +27,7 @@ def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     reasons = reason_table(sweep)
     if reasons.row_count:
         parts.append(section("Not measured, and why", reasons))
-    parts.append(Text("\nTimes are estimates over the quickest row, see docs/cost.md.", style="dim"))
+    parts.append(Text("\nTimes are estimates, a sequence's over that of the quickest row, see docs/cost.md.", style="dim"))
     return Group(*parts)
 
 
