@@ -17,6 +17,9 @@ from oomscope.report.layout import bar, section, table
 _STYLES = {"fits": "green", "oom": "red", "error": "yellow", "refused": "dim", "interrupted": "dim"}
 
 
+_TIMES = "\nTimes are estimates, a sequence's over that of the quickest row, see docs/cost.md."
+
+
 def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     """Return the whole report."""
     outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
@@ -27,7 +30,7 @@ def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     reasons = reason_table(sweep)
     if reasons.row_count:
         parts.append(section("Not measured, and why", reasons))
-    parts.append(Text("\nTimes are estimates, a sequence's over that of the quickest row, see docs/cost.md.", style="dim"))
+    parts.append(Text(_TIMES, style="dim"))
     return Group(*parts)
 
 
