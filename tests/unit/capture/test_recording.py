@@ -346,6 +346,7 @@ def test_torch_s_own_initialisation_starts_it_without_waiting_for_its_lock(alloc
         "is_initialized": IS_INITIALIZED,
         "_lazy_call": LAZY_CALL,
         "_queued_calls": [],
+        "_lazy_seed_tracker": torch.cuda._LazySeedTracker(),
         "_initialized": False,
         "_is_compiled": lambda: True,
         "_cudart": object(),
