@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.category_rules import Confidence
-from oomscope.snapshot.evidence import Evidence, categorise
+from oomscope.snapshot.explaining.category_rules import Confidence
+from oomscope.snapshot.explaining.evidence import Evidence, categorise
 from oomscope.snapshot.lifetimes import BEFORE, Indices
-from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Snapshot, Trace
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from oomscope.snapshot.fixes import AS_RECORDED
-from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.replay_table import AFRESH, ReplayTable, replay_file
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.replaying.fixes import AS_RECORDED
+from oomscope.snapshot.replaying.replay_table import AFRESH, ReplayTable, replay_file
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import format_size

@@ -1,8 +1,8 @@
 """The lines of code whose live bytes differ between two probes: rows that sum to the difference, whatever it is.
 
 Lines move when code above them is edited, so they are matched as in the comparison of two snapshots
-(:mod:`oomscope.snapshot.changes`). Bytes that no line stands for (a request that failed, the demand of a run that was
-cut off) have rows of their own.
+(:mod:`oomscope.snapshot.comparing.changes`). Bytes that no line stands for (a request that failed, the demand of a run
+that was cut off) have rows of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from oomscope.bisect.measured import live_bytes, recorded_live_bytes, recorded_peak, wanted_at_failure
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
-from oomscope.snapshot.changes import line_changes
+from oomscope.snapshot.comparing.changes import line_changes
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"

@@ -15,9 +15,9 @@ from oomscope.errors import ExitCode, InputError, UsageError
 if TYPE_CHECKING:
     from oomscope.report.diff_text import By
     from oomscope.report.redact import Level
-    from oomscope.snapshot.diff import Difference
-    from oomscope.snapshot.limits import Limits
-    from oomscope.snapshot.matching import Text
+    from oomscope.snapshot.comparing.diff import Difference
+    from oomscope.snapshot.comparing.matching import Text
+    from oomscope.snapshot.reading.limits import Limits
 
 
 @click.command(short_help="Say what grew from one snapshot to another.")
@@ -97,9 +97,9 @@ def _compare(
         InputError: a checkout is no folder, or there is nothing that can be compared.
         SnapshotError: a file cannot be read or trusted.
     """
-    from oomscope.snapshot.diff import Named, diff
-    from oomscope.snapshot.diff_ranks import diff_ranks
-    from oomscope.snapshot.load import load_snapshot
+    from oomscope.snapshot.comparing.diff import Named, diff
+    from oomscope.snapshot.comparing.diff_ranks import diff_ranks
+    from oomscope.snapshot.reading.load import load_snapshot
 
     (old, _), (new, _) = before, after
     before_text, after_text = (_text(source) for _, source in (before, after))
@@ -123,8 +123,8 @@ def _text(source: Path | None) -> Text:
     Raises:
         InputError: the checkout is no folder.
     """
-    from oomscope.snapshot.matching import no_text
-    from oomscope.snapshot.sources import SourceTree
+    from oomscope.snapshot.comparing.matching import no_text
+    from oomscope.snapshot.comparing.sources import SourceTree
 
     if source is not None and not source.is_dir():
         raise InputError("is no folder", where=str(source), remedy="give the checkout that was recorded")

@@ -16,11 +16,11 @@ from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
-    from oomscope.snapshot.drawing import Drawing
-    from oomscope.snapshot.explain import Analysis
-    from oomscope.snapshot.explanation import Explanation
-    from oomscope.snapshot.limits import Limits
-    from oomscope.snapshot.rank_set import RankSet
+    from oomscope.snapshot.explaining.drawing import Drawing
+    from oomscope.snapshot.explaining.explain import Analysis
+    from oomscope.snapshot.explaining.explanation import Explanation
+    from oomscope.snapshot.explaining.rank_set import RankSet
+    from oomscope.snapshot.reading.limits import Limits
 
 
 @click.command(short_help="Say what kind of OOM a snapshot shows, and what cures it.")
@@ -119,8 +119,8 @@ class _Explained(NamedTuple):
 
 
 def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits) -> _Explained:
-    from oomscope.snapshot.explain import analyse, explanation_of
-    from oomscope.snapshot.load import load_snapshot
+    from oomscope.snapshot.explaining.explain import analyse, explanation_of
+    from oomscope.snapshot.reading.load import load_snapshot
 
     snapshot = load_snapshot(file, limits=limits)
     analyses = analyse(snapshot, file=str(file), device=device, torch_version=torch_version, **card._asdict())
@@ -130,9 +130,9 @@ def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str
 def _of_ranks(
     directory: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits
 ) -> _Explained:
-    from oomscope.snapshot.explain import analyse
-    from oomscope.snapshot.load import load_snapshot
-    from oomscope.snapshot.rank_set import explain_ranks
+    from oomscope.snapshot.explaining.explain import analyse
+    from oomscope.snapshot.explaining.rank_set import explain_ranks
+    from oomscope.snapshot.reading.load import load_snapshot
 
     found = explain_ranks(directory, device=device, torch_version=torch_version, limits=limits, **card._asdict())
     worst = found.rows[0]
@@ -146,6 +146,6 @@ def _of_ranks(
 
 
 def _drawn(analyses: tuple[Analysis, ...]) -> tuple[Drawing, ...]:
-    from oomscope.snapshot.drawing import draw
+    from oomscope.snapshot.explaining.drawing import draw
 
     return tuple(map(draw, analyses))

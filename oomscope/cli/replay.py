@@ -14,7 +14,7 @@ from oomscope.cli.progress import shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
-    from oomscope.snapshot.limits import Limits
+    from oomscope.snapshot.reading.limits import Limits
 
 LONG = 100_000
 """Events from which a replay takes long enough to say how far it is."""
@@ -55,8 +55,8 @@ def replay(
     oomscope replay snapshot.pickle --conf expandable_segments:True --limit 80GiB
     """
     from oomscope.probe.job import Progress
-    from oomscope.snapshot.load import load_snapshot
-    from oomscope.snapshot.replay_table import replay_file
+    from oomscope.snapshot.reading.load import load_snapshot
+    from oomscope.snapshot.replaying.replay_table import replay_file
 
     card = named_card(limit, gpu, non_torch)
     snapshot = load_snapshot(file, limits=limits)

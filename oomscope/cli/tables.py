@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
     from oomscope.probe.sweep import Sweep
-    from oomscope.snapshot.diff import Difference
-    from oomscope.snapshot.explanation import Explanation
-    from oomscope.snapshot.rank_set import RankSet
+    from oomscope.snapshot.comparing.diff import Difference
+    from oomscope.snapshot.explaining.explanation import Explanation
+    from oomscope.snapshot.explaining.rank_set import RankSet
 
 PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
@@ -139,7 +139,7 @@ def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
     """Return the events of a probe's snapshot, with the lines that its result names."""
     from oomscope.probe.sites import site_rule
     from oomscope.report import frames
-    from oomscope.snapshot.load import load_snapshot
+    from oomscope.snapshot.reading.load import load_snapshot
 
     recorded = load_snapshot(snapshot)
     trace = max(recorded.traces, key=len)  # a device that was not probed has no events

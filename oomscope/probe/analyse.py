@@ -13,11 +13,11 @@ from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedEls
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
-from oomscope.snapshot.fixes import Rules
-from oomscope.snapshot.replay import Device
+from oomscope.snapshot.judging.verdict import FailedElsewhere, FailedRequest, judge, leak_in
+from oomscope.snapshot.replaying.fixes import Rules
+from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Trace
-from oomscope.snapshot.verdict import FailedElsewhere, FailedRequest, judge, leak_in
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 
 RULES: Final = "allocator_rules"

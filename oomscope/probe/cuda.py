@@ -23,7 +23,7 @@ from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAlloc
 from oomscope.probe.nvml import CardMemory, read_card
 from oomscope.probe.roles import categorise
 from oomscope.probe.sessions import Modules, Optimizers, SessionSettings, listed
-from oomscope.snapshot.schema import snapshot_of
+from oomscope.snapshot.reading.schema import snapshot_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
 from oomscope.units import MiB, format_size

@@ -12,8 +12,8 @@ from oomscope.report.curves import Series, curves
 from oomscope.report.html import render
 from oomscope.report.script import Script
 from oomscope.report.words import count
-from oomscope.snapshot.changes import LineChange, NamedChange
-from oomscope.snapshot.diff import DeviceDifference, Difference
+from oomscope.snapshot.comparing.changes import LineChange, NamedChange
+from oomscope.snapshot.comparing.diff import DeviceDifference, Difference
 
 SHOWN: Final = 500
 """Lines of a device; what is beyond is one row, so that the sum holds."""

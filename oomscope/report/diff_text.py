@@ -12,8 +12,8 @@ from rich.text import Text
 from oomscope.report import diff_words
 from oomscope.report.layout import facts, section, table
 from oomscope.report.words import count, known_size, one_line
-from oomscope.snapshot.changes import Change, LineChange, NamedChange
-from oomscope.snapshot.diff import DeviceDifference, Difference
+from oomscope.snapshot.comparing.changes import Change, LineChange, NamedChange
+from oomscope.snapshot.comparing.diff import DeviceDifference, Difference
 from oomscope.units import format_size
 
 By: TypeAlias = Literal["line", "category", "module", "size"]

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pandas as pd
 
 from oomscope.report.frames import FIXES, SITES, Columns, table
-from oomscope.snapshot.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.rank_set import RankSet
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.rank_set import RankSet
 
 DEVICE: Final[Columns] = {"device": "int64"}
 CATEGORIES: Final = {**DEVICE, "category": "string", "bytes": "int64", "count": "int64", "confidence": "string"}

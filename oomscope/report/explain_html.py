@@ -16,11 +16,11 @@ from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
 from oomscope.report.segment_chart import TINY, WIDTH, segment_chart, segment_data, strip_of
 from oomscope.report.stack_chart import stack_chart, stack_data
-from oomscope.snapshot.bins import Bins
-from oomscope.snapshot.drawing import Drawing
-from oomscope.snapshot.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.floor_plan import FloorPlan
-from oomscope.snapshot.rank_set import RankSet
+from oomscope.snapshot.explaining.bins import Bins
+from oomscope.snapshot.explaining.drawing import Drawing
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.floor_plan import FloorPlan
+from oomscope.snapshot.explaining.rank_set import RankSet
 
 SITES_SHOWN: Final = 300
 """Lines of code, all devices together; what is beyond is one row of its device, so that the sum holds."""

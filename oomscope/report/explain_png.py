@@ -17,10 +17,10 @@ from oomscope.errors import UsageError
 from oomscope.report import explain_words as words
 from oomscope.report.area import ticks
 from oomscope.report.segment_chart import GAP, MOST_LINES, PENDING, WIDTH, Strip, strip_of
-from oomscope.snapshot.bins import Bins
-from oomscope.snapshot.drawing import Drawing
-from oomscope.snapshot.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.rank_set import RankSet
+from oomscope.snapshot.explaining.bins import Bins
+from oomscope.snapshot.explaining.drawing import Drawing
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.rank_set import RankSet
 from oomscope.units import format_size
 
 if TYPE_CHECKING:

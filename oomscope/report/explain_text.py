@@ -15,12 +15,12 @@ from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
 from oomscope.report.sparkline import Sparkline
 from oomscope.report.words import count, known_size, one_line, percent, unread_text
-from oomscope.snapshot.composition import CategoryBytes, ModuleBytes
-from oomscope.snapshot.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.pins import PinnedSegment, PinningLine
-from oomscope.snapshot.rank_set import RankRow, RankSet
+from oomscope.snapshot.explaining.composition import CategoryBytes, ModuleBytes
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.pins import PinnedSegment, PinningLine
+from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
+from oomscope.snapshot.explaining.suspects import Suspect
 from oomscope.snapshot.sites import SiteBytes
-from oomscope.snapshot.suspects import Suspect
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import MiB, format_size
 

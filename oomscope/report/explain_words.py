@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from oomscope.report.words import count, moment_text, one_line, percent, short_path
-from oomscope.snapshot.composition import Composition
-from oomscope.snapshot.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.rank_set import RankRow, RankSet
+from oomscope.snapshot.explaining.composition import Composition
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 

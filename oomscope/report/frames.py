@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
-from oomscope.snapshot.changes import LineChange
-from oomscope.snapshot.diff import Difference
+from oomscope.snapshot.comparing.changes import LineChange
+from oomscope.snapshot.comparing.diff import Difference
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace

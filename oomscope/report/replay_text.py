@@ -10,10 +10,10 @@ from rich.text import Text
 
 from oomscope.report.layout import facts, section, table
 from oomscope.report.words import count, failed_when, percent
-from oomscope.snapshot.fidelity import Fidelity, Mismatch
-from oomscope.snapshot.fixes import AS_RECORDED
-from oomscope.snapshot.recording import STAND_FOR
-from oomscope.snapshot.replay_table import AFRESH, ReplayTable, SettingReplayed
+from oomscope.snapshot.replaying.fidelity import Fidelity, Mismatch
+from oomscope.snapshot.replaying.fixes import AS_RECORDED
+from oomscope.snapshot.replaying.recording import STAND_FOR
+from oomscope.snapshot.replaying.replay_table import AFRESH, ReplayTable, SettingReplayed
 from oomscope.units import format_size
 
 

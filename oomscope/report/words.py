@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomscope.probe.result import Peak, ProbeResult, Site
-from oomscope.snapshot.rank_files import Unread
+from oomscope.snapshot.reading.rank_files import Unread
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import format_size
 

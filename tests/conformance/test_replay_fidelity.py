@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.recording import recording_of
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.replaying.recording import recording_of
 from oomscope.snapshot.timeline import Timeline
 
 REASONS = {

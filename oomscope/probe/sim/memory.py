@@ -20,7 +20,7 @@ from oomscope.allocator import AllocatorEvent, AllocatorSettings, CachingAllocat
 from oomscope.probe.measurement import FailedAllocation
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.replay import segments_of
+from oomscope.snapshot.replaying.replay import segments_of
 from oomscope.snapshot.trace import Action, Category, Segment
 from oomscope.units import format_size
 

@@ -13,8 +13,8 @@ import torch
 
 import oomscope
 from oomscope.errors import InputError, MachineUnfitError
-from oomscope.snapshot.load import load_snapshot
 from oomscope.snapshot.provenance import Card, Refused
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB
 

@@ -8,7 +8,7 @@ import pytest
 from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
 from oomscope.cli.main import run
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.replay import segments_of
+from oomscope.snapshot.replaying.replay import segments_of
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from oomscope.cli.main import run
-from oomscope.snapshot import replay_table
-from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.replay_table import replay_file
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.replaying import replay_table
+from oomscope.snapshot.replaying.replay_table import replay_file
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")

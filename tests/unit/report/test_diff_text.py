@@ -10,8 +10,8 @@ from oomscope.report.console import show
 from oomscope.report.diff_text import diff_report, line_table
 from oomscope.report.diff_words import headline, line, place, remarks
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.changes import LineChange
-from oomscope.snapshot.diff import Named, diff
+from oomscope.snapshot.comparing.changes import LineChange
+from oomscope.snapshot.comparing.diff import Named, diff
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB

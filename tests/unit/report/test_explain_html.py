@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from oomscope.report.explain_html import explain_page
-from oomscope.snapshot.bins import bins_of
-from oomscope.snapshot.drawing import Drawing
-from oomscope.snapshot.evidence import categorise
-from oomscope.snapshot.floor_plan import floor_plan
-from oomscope.snapshot.segment_map import SegmentMap
+from oomscope.snapshot.explaining.bins import bins_of
+from oomscope.snapshot.explaining.drawing import Drawing
+from oomscope.snapshot.explaining.evidence import categorise
+from oomscope.snapshot.explaining.floor_plan import floor_plan
+from oomscope.snapshot.replaying.segment_map import SegmentMap
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Segment
 from oomscope.units import MiB

@@ -13,9 +13,9 @@ from oomscope.report.console import show
 from oomscope.report.explain_frames import tables_of
 from oomscope.report.explain_html import explain_page
 from oomscope.report.explain_text import report
-from oomscope.snapshot.explain import explain
-from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.rank_set import explain_ranks
+from oomscope.snapshot.explaining.explain import explain
+from oomscope.snapshot.explaining.rank_set import explain_ranks
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine

@@ -29,10 +29,10 @@ from pathlib import Path
 
 import zstandard
 
-from oomscope.snapshot.child import answer
-from oomscope.snapshot.limits import MEMORY_TO_START, Limits
-from oomscope.snapshot.schema import snapshot_from
-from oomscope.snapshot.tables import Tables
+from oomscope.snapshot.reading.child import answer
+from oomscope.snapshot.reading.limits import MEMORY_TO_START, Limits
+from oomscope.snapshot.reading.schema import snapshot_from
+from oomscope.snapshot.reading.tables import Tables
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import MiB
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.replay import Device, segments_of
+from oomscope.snapshot.judging.verdict import FailedRequest
+from oomscope.snapshot.replaying.replay import Device, segments_of
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Stack, Trace
-from oomscope.snapshot.verdict import FailedRequest
 
 ACTIONS = {action.name.lower(): action for action in Action}
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from oomscope.errors import UsageError
 from oomscope.report import explain_words, words
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.explain import explain
-from oomscope.snapshot.explanation import DeviceExplanation
-from oomscope.snapshot.headroom import headroom_without_card
-from oomscope.snapshot.load import load_snapshot
+from oomscope.snapshot.explaining.explain import explain
+from oomscope.snapshot.explaining.explanation import DeviceExplanation
+from oomscope.snapshot.judging.headroom import headroom_without_card
 from oomscope.snapshot.provenance import Card, Provenance
-from oomscope.snapshot.replay_table import replay_file
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.replaying.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import GiB, MiB, format_size

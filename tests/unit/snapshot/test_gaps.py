@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oomscope.snapshot.gaps import Request, gaps_of
+from oomscope.snapshot.judging.verdict import failure_of, judge
+from oomscope.snapshot.replaying.gaps import Request, gaps_of
 from oomscope.snapshot.trace import Block, Segment
-from oomscope.snapshot.verdict import failure_of, judge
 from oomscope.units import MiB
 
 from .machine import Machine

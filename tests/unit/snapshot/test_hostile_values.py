@@ -8,9 +8,9 @@ import pytest
 
 from oomscope.errors import SnapshotError
 from oomscope.printable import printable
-from oomscope.snapshot.explain import explain
+from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.schema import snapshot_of
+from oomscope.snapshot.reading.schema import snapshot_of
 from oomscope.units import MiB
 
 BASE = 0x7F00_0000_0000

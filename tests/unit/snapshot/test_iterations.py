@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.doing import activity_of
-from oomscope.snapshot.inferred import with_moments
-from oomscope.snapshot.iterations import MIN_PERIOD, iterations_of, period_of
-from oomscope.snapshot.leaks import find_leak
-from oomscope.snapshot.suspects import suspects_of
+from oomscope.snapshot.explaining.doing import activity_of
+from oomscope.snapshot.explaining.inferred import with_moments
+from oomscope.snapshot.explaining.iterations import MIN_PERIOD, iterations_of, period_of
+from oomscope.snapshot.explaining.suspects import suspects_of
+from oomscope.snapshot.judging.leaks import find_leak
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Annotation, Category, Moment
 from oomscope.units import GiB, MiB

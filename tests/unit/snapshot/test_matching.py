@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.alignment import Line, Use, align, same_lines
-from oomscope.snapshot.matching import Place, pair_lines
+from oomscope.snapshot.comparing.alignment import Line, Use, align, same_lines
+from oomscope.snapshot.comparing.matching import Place, pair_lines
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(

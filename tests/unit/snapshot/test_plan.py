@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot import plan
 from oomscope.snapshot.lifetimes import Lifetimes
-from oomscope.snapshot.plan import planned_bytes
+from oomscope.snapshot.replaying import plan
+from oomscope.snapshot.replaying.plan import planned_bytes
 
 BLOCKS = st.lists(st.tuples(st.integers(-1, 30), st.integers(0, 20), st.integers(1, 8)), max_size=25)
 

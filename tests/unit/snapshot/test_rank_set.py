@@ -11,10 +11,10 @@ import pytest
 
 from oomscope.errors import SnapshotError
 from oomscope.report.diff_words import not_compared
-from oomscope.snapshot.diff_ranks import diff_ranks
+from oomscope.snapshot.comparing.diff_ranks import diff_ranks
+from oomscope.snapshot.explaining.rank_set import RankRow, explain_ranks, stragglers_of
 from oomscope.snapshot.provenance import Provenance
-from oomscope.snapshot.rank_files import rank_numbers, snapshot_files
-from oomscope.snapshot.rank_set import RankRow, explain_ranks, stragglers_of
+from oomscope.snapshot.reading.rank_files import rank_numbers, snapshot_files
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 

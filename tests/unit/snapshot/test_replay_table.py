@@ -10,14 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
-from oomscope.snapshot.fixes import CANDIDATES, Rules, try_settings
-from oomscope.snapshot.initial_state import recover
-from oomscope.snapshot.replay import Device
-from oomscope.snapshot.replay_table import AFRESH, replay_file
-from oomscope.snapshot.requests import Last, requests_of
+from oomscope.snapshot.judging.verdict import judge
+from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, try_settings
+from oomscope.snapshot.replaying.initial_state import recover
+from oomscope.snapshot.replaying.replay import Device
+from oomscope.snapshot.replaying.replay_table import AFRESH, replay_file
+from oomscope.snapshot.replaying.requests import Last, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
-from oomscope.snapshot.verdict import judge
 from oomscope.units import GiB, MiB
 
 from .cuts import STEPS, cut, tail

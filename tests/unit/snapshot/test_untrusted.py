@@ -14,12 +14,12 @@ import pytest
 import zstandard
 
 from oomscope.errors import OomscopeError, SnapshotError
-from oomscope.snapshot import load
-from oomscope.snapshot.child import answer
-from oomscope.snapshot.decode import printable
-from oomscope.snapshot.limits import Limits
-from oomscope.snapshot.load import load_snapshot, parse_snapshot
-from oomscope.snapshot.tables import Tables
+from oomscope.snapshot.reading import load
+from oomscope.snapshot.reading.child import answer
+from oomscope.snapshot.reading.decode import printable
+from oomscope.snapshot.reading.limits import Limits
+from oomscope.snapshot.reading.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.reading.tables import Tables
 
 PROTO = b"\x80\x04"
 EVENT = {"action": "alloc", "addr": 1, "size": 1}
@@ -212,9 +212,10 @@ def test_an_interrupt_ends_the_reader(monkeypatch):
 
 
 def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):
-    program = "import sys; sys.path += sys.argv[2:]; import oomscope.snapshot.child; sys.exit(str(sorted(sys.modules)))"
+    reader = "import oomscope.snapshot.reading.child"
+    program = f"import sys; sys.path += sys.argv[2:]; {reader}; sys.exit(str(sorted(sys.modules)))"
     monkeypatch.setattr(load, "_PROGRAM", program)
-    with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.child") as failure:
+    with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.reading\.child") as failure:
         parse_snapshot(snapshot(), where="x")
     for heavy in ("'numpy'", "'torch'", "'pydantic'", "'click'"):
         assert heavy not in str(failure.value)

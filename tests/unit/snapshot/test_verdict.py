@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from oomscope.snapshot.load import load_snapshot
-from oomscope.snapshot.replay import Device
+from oomscope.snapshot.judging.verdict import FailedElsewhere, failure_of, judge
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Category, Moment
-from oomscope.snapshot.verdict import FailedElsewhere, failure_of, judge
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, KiB, MiB
 

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from oomscope.report.words import kind_text
-from oomscope.snapshot.gaps import TEXTS
+from oomscope.snapshot.replaying.gaps import TEXTS
 from oomscope.snapshot.verdict_types import VerdictKind
 
 from .cases import CASES

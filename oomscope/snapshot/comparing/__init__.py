@@ -1,0 +1,1 @@
+"""What grew from one snapshot to another, in lines that are found again where they moved."""

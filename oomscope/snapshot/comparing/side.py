@@ -1,0 +1,150 @@
+"""One side of a comparison: a device of a snapshot at its peak of live bytes, as facts and as tables.
+
+Phase and categories are those of the recording; a recording that has none is read by its stacks and lifetimes
+(:mod:`oomscope.snapshot.explaining.evidence`), and the facts say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oomscope.snapshot.attribution import OLDER, by_site
+from oomscope.snapshot.comparing.changes import Held
+from oomscope.snapshot.explaining.doing import activity_of
+from oomscope.snapshot.explaining.evidence import categorise
+from oomscope.snapshot.explaining.inferred import with_moments
+from oomscope.snapshot.explaining.iterations import iterations_of
+from oomscope.snapshot.explaining.size_classes import by_size
+from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Snapshot, Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The peak of live requested bytes of one device, and what stood beside it."""
+
+    device: int
+    events: int
+    event: int
+    """Where the peak stands; -1: before the first event, or there is none."""
+    live_bytes: int
+    blocks: int
+    reserved_bytes: int
+    """Bytes of segments at that event."""
+    peak_reserved_bytes: int
+    """The largest amount of reserved bytes, at any event."""
+    phase: str
+    """Empty where unknown."""
+    iteration: int
+    """-1 where unknown; so is the microbatch."""
+    microbatch: int
+    site: Site | None
+    """The line whose allocation made the peak."""
+    older_bytes: int
+    """Live bytes that were there before the recording and keep no stack."""
+    failed_bytes: int | None
+    """The last request that failed; null where none did."""
+    inferred: bool
+    """Phases and categories are inferred, since the recording has none."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Reserved bytes at the peak that no live request explains."""
+        return self.reserved_bytes - self.live_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "overhead_bytes": self.overhead_bytes}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A device of a snapshot.
+
+    Args:
+        snapshot: what was recorded.
+        recorded: the device's curves, with the moments that the recording tells.
+        phase: look for the peak in this phase alone, one of :meth:`phase_peaks`; empty: anywhere.
+    """
+
+    snapshot: Snapshot
+    recorded: Timeline
+    phase: str = ""
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The device's curves, with phases and iterations told by evidence where the recording has none."""
+        activity = activity_of(self.recorded, self.snapshot.annotations)
+        iterations = iterations_of(self.recorded, activity, self.snapshot.annotations)
+        return replace(self.recorded, trace=with_moments(self.recorded.trace, activity, iterations))
+
+    @cached_property
+    def event(self) -> int:
+        """Where live bytes peak."""
+        if not self.phase:
+            return self.timeline.peak_event()
+        trace = self.timeline.trace
+        wanted = [index for index, moment in enumerate(trace.moments) if moment.phase == self.phase]
+        inside = np.flatnonzero(np.isin(trace.moment_id, wanted))
+        return int(inside[self.timeline.live[inside].argmax()])
+
+    @cached_property
+    def sites(self) -> tuple[SiteBytes, ...]:
+        """Live bytes at the peak by line, module and category; the equal modules of a list are one."""
+        evidence = categorise(self.recorded, self.snapshot.annotations)
+        return by_site(self.recorded, self.event, _over_layers, evidence.category)
+
+    def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:
+        """Return live bytes at the peak by some name of their lines."""
+        held: dict[str, Held] = {}
+        for row in self.sites:
+            held[name(row)] = held.get(name(row), Held()).plus(Held(row.bytes, row.count))
+        return held
+
+    def by_size(self) -> dict[str, Held]:
+        """Return live bytes at the peak by the allocator's classes of sizes."""
+        return {row.label: Held(row.bytes, row.count) for row in by_size(self.recorded, self.event)}
+
+    def phase_peaks(self) -> dict[str, int]:
+        """Return the peak of live bytes in each phase that is known, in the order of their first events."""
+        peaks: dict[str, int] = {}
+        for row in self.timeline.phase_peaks():
+            if row.phase:
+                peaks[row.phase] = max(peaks.get(row.phase, 0), row.live_bytes)
+        return peaks
+
+    def facts(self) -> Facts:
+        """Return what is said of the peak beside its tables."""
+        timeline, trace, event = self.timeline, self.timeline.trace, self.event
+        inside = event >= 0
+        moment = trace.moments[trace.moment_id[event] if inside else 0]
+        stack = trace.stacks[(trace.forward_stack_id[event] or trace.stack_id[event]) if inside else 0]
+        held = sum(segment.total_size for segment in timeline.segments or ())
+        failed = np.flatnonzero(trace.action == Action.OOM)
+        return Facts(
+            device=trace.device,
+            events=len(trace),
+            event=event,
+            live_bytes=timeline.live_bytes_at(event),
+            blocks=sum(row.count for row in self.sites),
+            reserved_bytes=int(timeline.reserved[event]) if inside else held,
+            peak_reserved_bytes=int(timeline.reserved.max()) if inside else held,
+            phase=moment.phase,
+            iteration=moment.iteration,
+            microbatch=moment.microbatch,
+            site=site_of(stack, trace.modules[trace.module_id[event]] if inside else ""),
+            older_bytes=sum(row.bytes for row in self.sites if row.site == OLDER),
+            failed_bytes=int(trace.size[failed[-1]]) if len(failed) else None,
+            inferred=not trace.category.any(),
+        )
+
+
+def _over_layers(stack: Stack, module: str) -> Site | None:
+    """Return the line of a stack, with one name for the equal modules of a list: ``layers.*.mlp``."""
+    return site_of(stack, ".".join("*" if part.isdigit() else part for part in module.split(".")))

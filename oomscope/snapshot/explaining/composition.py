@@ -1,0 +1,138 @@
+"""What the live bytes at one event are: by category with how sure it is, by line, by module, by size.
+
+Every table sums exactly to the live requested bytes; what cannot be told is a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomscope.snapshot.attribution import NO_STACK, OLDER, by_module, by_site
+from oomscope.snapshot.explaining.category_rules import Confidence
+from oomscope.snapshot.explaining.evidence import Evidence
+from oomscope.snapshot.explaining.size_classes import SizeClass, by_size
+from oomscope.snapshot.lifetimes import BEFORE, Indices
+from oomscope.snapshot.replaying.segment_map import stacks_of
+from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Category, Stack, Trace
+
+UNTOLD: Final = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryBytes:
+    """Live bytes of one category."""
+
+    category: str
+    bytes: int
+    count: int
+    """Blocks."""
+    confidence: str
+    """That of most of the bytes: ``certain``, ``high``, ``medium``, ``low``; ``none`` for the unknown."""
+    rules: dict[str, int]
+    """Bytes by the rule that told them, largest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleBytes:
+    """Live bytes of one module, or of one source file where the recording knows no modules."""
+
+    module: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """The live bytes at one event; each table sums to ``bytes``."""
+
+    event: int
+    """-1: before the first event, or there is none."""
+    bytes: int
+    categories: tuple[CategoryBytes, ...]
+    sites: tuple[SiteBytes, ...]
+    modules: tuple[ModuleBytes, ...]
+    modules_are_files: bool
+    sizes: tuple[SizeClass, ...]
+
+
+def composition_at(timeline: Timeline, event: int, evidence: Evidence) -> Composition:
+    """Return what is live right after ``event``, largest rows first."""
+    rows = timeline.live_at(event)
+    sites = by_site(timeline, event, categories=evidence.category)
+    knows_modules = len(timeline.trace.modules) > 1
+    return Composition(
+        event=event,
+        bytes=int(timeline.lifetimes.size[rows].sum()),
+        categories=_categories(timeline, rows, evidence),
+        sites=sites,
+        modules=_modules(timeline, event) if knows_modules else _files(sites),
+        modules_are_files=not knows_modules,
+        sizes=by_size(timeline, event),
+    )
+
+
+def _categories(timeline: Timeline, rows: Indices, evidence: Evidence) -> tuple[CategoryBytes, ...]:
+    size = timeline.lifetimes.size[rows]
+    found = []
+    for category in np.unique(evidence.category[rows]).tolist():
+        own = evidence.category[rows] == category
+        told = np.bincount(evidence.confidence[rows][own], weights=size[own], minlength=len(Confidence))
+        found.append(
+            CategoryBytes(
+                category=Category(category).label,
+                bytes=int(size[own].sum()),
+                count=int(own.sum()),
+                confidence=Confidence(int(told.argmax())).label,
+                rules=_rules(evidence, rows[own], size[own]),
+            )
+        )
+    return tuple(sorted(found, key=lambda row: -row.bytes))
+
+
+def _rules(evidence: Evidence, rows: Indices, size: Indices) -> dict[str, int]:
+    totals = np.bincount(evidence.rule[rows], weights=size, minlength=len(evidence.rules)).astype(np.int64)
+    return {evidence.rules[rule]: int(totals[rule]) for rule in np.argsort(-totals).tolist() if totals[rule]}
+
+
+def _modules(timeline: Timeline, event: int) -> tuple[ModuleBytes, ...]:
+    found = by_module(timeline, event)
+    return tuple(ModuleBytes(module=module or UNTOLD, bytes=size) for module, size in found.items())
+
+
+def _files(sites: Iterable[SiteBytes]) -> tuple[ModuleBytes, ...]:
+    """Return bytes by source file; without one, by why there is none."""
+    totals: dict[str, int] = {}
+    for row in sites:
+        name = row.site.file or row.site.function
+        totals[name] = totals.get(name, 0) + row.bytes
+    found = sorted(totals.items(), key=lambda item: -item[1])
+    return tuple(ModuleBytes(module=name, bytes=size) for name, size in found)
+
+
+class Describer:
+    """Says of a row of the lifetimes by which line it was made, whatever module ran it, and what it is for."""
+
+    def __init__(self, timeline: Timeline, evidence: Evidence) -> None:
+        self._timeline = timeline
+        self._evidence = evidence
+        self._older = stacks_of(timeline, np.flatnonzero(timeline.lifetimes.born == BEFORE))
+        self._sites: dict[Stack, Site | None] = {}
+
+    def __call__(self, row: int) -> tuple[Site, str]:
+        """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
+        trace = self._timeline.trace
+        born = int(self._timeline.lifetimes.born[row])
+        stack = self._older[row] if born == BEFORE else trace.stacks[_stack_behind(trace, born)]
+        if stack not in self._sites:
+            self._sites[stack] = site_of(stack)
+        site = self._sites[stack] or (OLDER if born == BEFORE else NO_STACK)
+        return site, Category(int(self._evidence.category[row])).label
+
+
+def _stack_behind(trace: Trace, born: int) -> int:
+    return int(trace.forward_stack_id[born] or trace.stack_id[born])

@@ -1,0 +1,43 @@
+"""A foreign trace with what evidence tells of it: the phase and iteration of each event.
+
+A trace that tells its own moments keeps them. What reads moments (peaks by phase, the search for leaks, the place of a
+peak) then works on anybody's snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.explaining.category_rules import Confidence
+from oomscope.snapshot.explaining.doing import Activity, Doing
+from oomscope.snapshot.explaining.iterations import Iterations
+from oomscope.snapshot.trace import Moment, Trace
+
+PHASES: Final = {
+    Doing.UNKNOWN: "",
+    Doing.FORWARD: "forward",
+    Doing.BACKWARD: "backward",
+    Doing.OPTIMIZER: "optimizer",
+    Doing.ZERO_GRAD: "zero_grad",
+}
+
+
+def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Trace:
+    """Return ``trace`` with a phase and an iteration at each event, as far as they are known.
+
+    Iterations count from the beginning of the recording; without a known end none has a number, nor where the ends
+    are a guess: rhythm may take two iterations as one, and no rate rests on that.
+    """
+    if trace.moment_id.any():
+        return trace
+    are_sure = len(iterations) and iterations.confidence > Confidence.LOW
+    numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if are_sure else np.full(len(trace), -1)
+    moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
+    pairs, place = np.unique(np.stack([activity.at.astype(np.int64), numbers]), axis=1, return_inverse=True)
+    ids = [moments.id_of(Moment(PHASES[Doing(doing)], number, -1)) for doing, number in pairs.T.tolist()]
+    column = np.array(ids, dtype=np.int32)[place.reshape(-1)] if ids else trace.moment_id
+    return replace(trace, moment_id=column, moments=moments.items())

@@ -1,0 +1,58 @@
+"""Would the recorded job have run out of memory on a smaller card? Its own allocations are replayed there to see.
+
+Where one fails, the job is judged as if its recording had ended at that allocation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oomscope.snapshot.judging.verdict import FailedRequest
+from oomscope.snapshot.replaying.recording import Recording
+from oomscope.snapshot.replaying.replay import Device, replay
+from oomscope.snapshot.replaying.segment_map import part_of, segments_after
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Segment, Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutShort:
+    """A recording that ends at the allocation that a smaller card refuses."""
+
+    trace: Trace
+    """The events up to the failure, which is an ``oom`` event in place of the allocation."""
+    segments: tuple[Segment, ...]
+    """The recorded segments right before it."""
+    failure: FailedRequest
+    """With the segments as they are on the smaller card."""
+
+
+def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> CutShort | None:
+    """Return the recording up to its failure on ``device``.
+
+    None where nothing fails there, where not even what was alive before the recording fits, and where the segments of
+    that moment cannot be recovered.
+    """
+    settings = recording.rules.settings()
+    outcome = replay(recording.requests, settings, device, at_recorded_addresses=True)
+    event = outcome.failed_event
+    if event is None or event < 0:
+        return None
+    before = segments_after(timeline, event - 1, settings)
+    if not before.is_known:
+        return None
+    trace = part_of(timeline.trace, slice(0, event + 1))
+    action, address = trace.action.copy(), trace.address.copy()
+    action[event], address[event] = Action.OOM, np.uint64(0)
+    return CutShort(
+        trace=replace(trace, action=action, address=address),
+        segments=before.segments,
+        failure=FailedRequest(
+            requested_bytes=int(trace.size[event]),
+            event=event,
+            stream=int(trace.stream[event]),
+            segments=outcome.segments,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Files of anybody to traces: bounded, checked, without running anything of theirs. The child must stay light."""

@@ -1,0 +1,109 @@
+"""Turn one device's list of event dicts into columns, a thousand events at a time.
+
+Reading whole columns of events that are still in the cache, and checking each as a whole, costs about as much as
+unpickling them; the place of a wrong value is looked for only once there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from oomscope.snapshot.reading.reader import Reader
+from oomscope.snapshot.reading.tables import EVENTS, Column
+
+BATCH: Final = 1024
+"""Events at a time."""
+DEFAULT_POOL: Final = (0, 0)
+MAX_TOTAL: Final = 2**63 - 1
+"""Bytes of all events together, so that no sum over a trace overflows a column."""
+ABSENT: Final[dict[str, Any]] = {
+    "action": None,
+    "addr": None,
+    "size": 0,
+    "stream": 0,
+    "time_us": -1,
+    "frames": None,
+    "pool_id": None,
+    "user_metadata": "",
+}
+"""Keys of an event that are read, and what stands for one that an event lacks."""
+
+
+def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[str, Column], list[tuple[int, int]]]:
+    """Return the columns of :data:`~oomscope.snapshot.reading.tables.EVENTS`, and the pools that ``pool`` numbers.
+
+    Args:
+        reader: checks values and names what is wrong.
+        events: the event dicts, oldest first, of any schema version. ``oom`` events have ``device_free`` for an
+            address, those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
+        place: where the events stand in the file, for messages.
+
+    Raises:
+        SnapshotError: an event lacks its action or has a value of the wrong type.
+    """
+    columns = {name: array(typecode) for name, typecode in EVENTS.items()}
+    pools = {DEFAULT_POOL: 0}
+    for start in range(0, len(events), BATCH):
+        batch = events[start : start + BATCH]
+        for name, column in _batch(reader, batch, pools, f"{place}[%d]", start).items():
+            columns[name].extend(column)
+    if sum(columns["size"]) > MAX_TOTAL:
+        raise reader.error(place, "trace: its sizes add up to more than 8 EiB")
+    return columns, list(pools)
+
+
+def _batch(
+    reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, start: int
+) -> dict[str, Column]:
+    def where(index: int) -> str:
+        return place % (start + index)
+
+    values = _values(reader.mappings(batch, where))
+    said = values["user_metadata"]
+    if set(map(type, said)) != {str}:  # somebody else's; ours is text
+        said = [text if type(text) is str else "" for text in said]
+    return {
+        "action": reader.text_numbers(values["action"], where, "action"),
+        "address": reader.integers(values["addr"], "Q", where, "addr"),
+        "size": reader.sizes(values["size"], where, "size"),
+        "stream": reader.integers(values["stream"], "q", where, "stream"),
+        "time_us": reader.integers(values["time_us"], "q", where, "time_us"),
+        "stack": reader.stack_numbers(values["frames"], where),
+        "pool": _pool_numbers(reader, values["pool_id"], pools, place, start),
+        "user_metadata": reader.text_numbers(said, where, "user_metadata"),
+    }
+
+
+def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Return the values under each of :data:`ABSENT`'s keys, event by event.
+
+    What the first event has, all of them usually have, and are asked for at once.
+    """
+    usual = [key for key in ABSENT if key in events[0]]
+    columns: dict[str, Sequence[Any]] = {}
+    if len(usual) > 1:
+        with contextlib.suppress(KeyError):
+            columns = dict(zip(usual, zip(*map(itemgetter(*usual), events), strict=True), strict=True))
+    for key, absent in ABSENT.items():
+        if key not in columns:
+            columns[key] = [event.get(key, absent) for event in events]
+    if None in columns["addr"]:
+        columns["addr"] = [event["addr"] if "addr" in event else event.get("device_free", 0) for event in events]
+    return columns
+
+
+def _pool_numbers(
+    reader: Reader, values: Sequence[Any], pools: dict[tuple[int, int], int], place: str, start: int
+) -> Column:
+    """Return the numbers of pool ids; events of torch before 2026 name none."""
+    if values.count(None) == len(values):
+        return array("i", bytes(4 * len(values)))
+    numbers = array("i")
+    for index, value in enumerate(values):
+        pool = DEFAULT_POOL if value is None else reader.pool(value, f"{place % (start + index)}.pool_id")
+        numbers.append(pools.setdefault(pool, len(pools)))
+    return numbers

@@ -1,0 +1,127 @@
+"""The memory that the allocator held from the driver when a recording began: the final one with all events undone.
+
+From the last event to the first, what was taken goes and what was given back returns: segments of cudaMalloc, and
+mapped pages of expandable segments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT
+from oomscope.snapshot.replaying.address_ranges import AddressRanges
+from oomscope.snapshot.replaying.ascend import most_in_small_pool
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action
+
+SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+"""What the allocator takes from the driver and gives back to it."""
+
+
+class Owner(NamedTuple):
+    """Whose memory a range is; no two owners share a segment or a reservation."""
+
+    stream: int
+    segment_type: str
+    is_expandable: bool
+
+
+class InitialMemory:
+    """Segments and mapped pages before the first event.
+
+    Args:
+        timeline: a trace, with the segments at its end.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.segments: dict[int, tuple[int, Owner]] = {}
+        """Size and owner of each segment of cudaMalloc, by address."""
+        self.mapped: dict[Owner, AddressRanges] = {}
+        """Pages of expandable segments."""
+        self.bases: dict[Owner, int] = {}
+        """Where the reservations of these pages begin, as far as is known: the lowest address seen mapped in each."""
+        self.reserved: list[tuple[int, Owner]] = []
+        """Where those made during the trace begin, in order; one is given back once nothing in it is mapped."""
+        self.contradictions = 0
+        """Events that the segments at the end, or other events, belie."""
+        self._trace = timeline.trace
+        self._most_small = most_in_small_pool(timeline)
+        order = np.argsort(timeline.lifetimes.address, kind="stable")
+        self._blocks_at = timeline.lifetimes.address[order]
+        self._block_sizes = timeline.lifetimes.size[order]
+        for segment in timeline.segments or ():
+            owner = Owner(segment.stream, segment.segment_type, segment.is_expandable)
+            if segment.is_expandable:
+                self._map(owner, segment.address, segment.address + segment.total_size)
+            else:
+                self.segments[segment.address] = segment.total_size, owner
+        self._undo()
+
+    def _undo(self) -> None:
+        owners = self._owners_of_pages()
+        for event in np.flatnonzero(np.isin(self._trace.action, SEGMENT_ACTIONS))[::-1].tolist():
+            action, start, end = int(self._trace.action[event]), *self._range(event)
+            if action == Action.SEGMENT_ALLOC:
+                self.contradictions += self.segments.pop(start, (0, None))[0] != end - start
+            elif action == Action.SEGMENT_FREE:
+                self.contradictions += start in self.segments
+                # The large pool takes no segments as small as those of the small pool.
+                segment_type = "small" if end - start == SMALL_SEGMENT else "large"
+                owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False)
+                self.segments[start] = end - start, owner
+            elif action == Action.SEGMENT_MAP:
+                self.contradictions += not self._unmap(owners[event], start, end)
+            else:
+                self.contradictions += not self._map(owners[event], start, end)
+        self.reserved.reverse()
+
+    def _range(self, event: int) -> tuple[int, int]:
+        start = int(self._trace.address[event])
+        return start, start + int(self._trace.size[event])
+
+    def _map(self, owner: Owner, start: int, end: int) -> bool:
+        """Return whether nothing of the range was there."""
+        self.bases[owner] = min(start, self.bases.get(owner, start))
+        return self.mapped.setdefault(owner, AddressRanges()).add(start, end)
+
+    def _unmap(self, owner: Owner, start: int, end: int) -> bool:
+        """Return whether all of the range was there."""
+        ranges = self.mapped.setdefault(owner, AddressRanges())
+        was_there = ranges.remove(start, end)
+        if was_there and not any(ranges):
+            self.reserved.append((self.bases.pop(owner), owner))
+        return was_there
+
+    def _owners_of_pages(self) -> dict[int, Owner]:
+        """Return whose pages each event maps or unmaps."""
+        trace = self._trace
+        known = [(*ends, owner) for owner, ranges in self.mapped.items() for ends in ranges]
+        requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+        owners: dict[int, Owner] = {}
+        for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
+            place = int(np.searchsorted(requests, event))
+            served = int(trace.size[requests[place]]) if place < len(requests) else 0
+            owner = _expandable(int(trace.stream[event]), is_small=served <= self._most_small)
+            known.append((*self._range(event), owner))
+            owners[event] = owner
+        for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
+            owners[event] = self._owner_of_unmapped(event, known)
+        return owners
+
+    def _owner_of_unmapped(self, event: int, known: list[tuple[int, int, Owner]]) -> Owner:
+        """Return whose pages were unmapped: those of blocks that lay in them, of pages that touch, or of that size."""
+        stream = int(self._trace.stream[event])
+        start, end = self._range(event)
+        first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
+        if first < beyond:
+            return _expandable(stream, is_small=int(self._block_sizes[first]) <= self._most_small)
+        touching = [owner for low, high, owner in known if owner.stream == stream and low <= end and start <= high]
+        if touching:
+            return touching[0]
+        return _expandable(stream, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+
+
+def _expandable(stream: int, *, is_small: bool) -> Owner:
+    return Owner(stream, "small" if is_small else "large", is_expandable=True)

@@ -1,0 +1,111 @@
+"""One device's trace made ready for replays: whose rules, from which state, on which card, and how faithfully.
+
+Snapshots carry no torch version unless oomscope wrote them. What differs between versions in a recording is the order
+among equally large free blocks; the version whose order repeats the trace best is taken (``docs/design/allocator.md``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from oomscope.allocator import AllocatorSettings
+from oomscope.errors import AllocatorConfError
+from oomscope.snapshot.replaying.budget import Budget, budget_of
+from oomscope.snapshot.replaying.fidelity import Fidelity, fidelity_of
+from oomscope.snapshot.replaying.fixes import Rules
+from oomscope.snapshot.replaying.initial_state import recover
+from oomscope.snapshot.replaying.recorded_conf import recorded_conf, unheeded_conf
+from oomscope.snapshot.replaying.releases import capacity_of, releases_of
+from oomscope.snapshot.replaying.replay import Device, Replay, fitting, result_of, serve
+from oomscope.snapshot.replaying.requests import Requests, requests_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Snapshot
+
+STAND_FOR: Final = {"2.11": "torch up to 2.11", "2.12": "torch 2.12", "2.13": "torch from 2.13 on"}
+"""A version for each order among equally large blocks, and which versions share it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """A trace with all that its replay takes."""
+
+    timeline: Timeline
+    rules: Rules
+    """The recorded settings, and the version whose rules count."""
+    version_source: str
+    """``given``, ``recorded`` in the file, or ``found`` as the one that repeats the trace best."""
+    requests: Requests
+    budget: Budget
+    """The recorded card, as far as the file shows it."""
+    fidelity: Fidelity
+    baseline: Replay
+    """The replay on the recorded card."""
+    unheeded: tuple[str, ...] = ()
+    """Recorded settings that are ill-formed or have no rules here."""
+
+    @property
+    def settings_doubt(self) -> str | None:
+        """Which recorded settings are left out, for people; None where none is."""
+        if not self.unheeded:
+            return None
+        return f"recorded settings that are ill-formed or have no rules here are left out: {', '.join(self.unheeded)}"
+
+
+def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | None = None) -> Recording:
+    """Return the recording of one device.
+
+    Args:
+        snapshot: the file.
+        timeline: the device's trace.
+        torch_version: whose rules count; None: those of the file's torch, else those that repeat the trace best, of
+            equals the oldest.
+
+    Raises:
+        AllocatorConfError: that version, or every version, lacks one of the recorded settings.
+    """
+    told = snapshot.provenance.torch_version if snapshot.provenance else ""
+    source = "given" if torch_version else "recorded" if told else "found"
+    conf = recorded_conf(snapshot, timeline.trace.device)
+    candidates: list[Recording] = []
+    refusal: AllocatorConfError | None = None
+    for version in (torch_version or told,) if source != "found" else STAND_FOR:
+        rules = Rules(conf=conf, torch_version=version)
+        try:
+            settings = rules.settings()
+        except AllocatorConfError as error:
+            refusal = error
+            continue
+        candidates.append(_under(rules, settings, snapshot, timeline, source))
+        if candidates[-1].fidelity.is_exact:
+            break
+    if not candidates and refusal is not None:
+        raise refusal
+    return max(candidates, key=lambda each: (each.fidelity.share, each.fidelity.placed))
+
+
+def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeline: Timeline, source: str) -> Recording:
+    requests = requests_of(timeline, initial=recover(timeline, settings))
+    budget = _budget(snapshot, timeline, settings, requests)
+    served = fitting(requests, budget.device)
+    outcome = serve(served, settings, budget.device, at_recorded_addresses=True)
+    return Recording(
+        timeline=timeline,
+        rules=rules,
+        version_source=source,
+        requests=requests,
+        budget=budget,
+        fidelity=fidelity_of(timeline, served, outcome, settings),
+        baseline=result_of(outcome, served, settings, budget.device, at_recorded_addresses=True),
+        unheeded=unheeded_conf(snapshot),
+    )
+
+
+def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings, requests: Requests) -> Budget:
+    """Return what the file says of the card, or else what the driver's refusals show of it."""
+    budget = budget_of(snapshot, timeline, settings, limit=None)
+    capacity = capacity_of(timeline, releases_of(timeline))
+    if budget.source or capacity is None:
+        return budget
+    device = Device(total_bytes=max(capacity, requests.held_bytes))
+    return Budget(device=device, source="the requests that the driver refused until cached memory was released")

@@ -1,0 +1,303 @@
+"""What a program asked of the allocator, without what the allocator made of it: the input of a replay.
+
+A trace records answers (addresses, segments, when a deferred free completed). Stripped of them it is a list of
+requests that can be put to the same allocator under other settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.allocator import Held, ReplayOp
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
+from oomscope.snapshot.replaying.ascend import sizes_asked
+from oomscope.snapshot.replaying.initial_state import InitialState
+from oomscope.snapshot.replaying.releases import releases_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action
+
+
+class Kind(IntEnum):
+    """What is asked. The order is that within one event: what frees comes before what allocates."""
+
+    COMPLETE = 0
+    """Everything recorded on the stream is done."""
+    USE = 1
+    """The block is used on another stream too: its free waits for that stream (``record_stream``)."""
+    FREE = 2
+    MALLOC = 3
+    TRY = 4
+    """A request that failed when recorded, and that the program survived: it may fail again."""
+    GIVE_BACK = 5
+    """Frees what a ``TRY`` got, if it got anything."""
+    EMPTY_CACHE = 6
+    """The program gives back to the driver all that is cached."""
+
+
+OPERATION: Final = {
+    Kind.COMPLETE: ReplayOp.SYNCHRONIZE,
+    Kind.USE: ReplayOp.RECORD_STREAM,
+    Kind.FREE: ReplayOp.FREE,
+    Kind.MALLOC: ReplayOp.MALLOC,
+    Kind.TRY: ReplayOp.MALLOC,
+    Kind.GIVE_BACK: ReplayOp.FREE,
+    Kind.EMPTY_CACHE: ReplayOp.EMPTY_CACHE,
+}
+"""What each kind is to the allocator."""
+
+
+NO_EVENT: Final = -1
+MAX_HANDLE: Final = 2**62
+"""Largest number given to a stream that stands for a wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """Requests in order, in columns of equal length."""
+
+    kind: NDArray[np.int8]
+    block: Indices
+    """Number of the block: its row among the lifetimes, or one beyond them for requests that failed."""
+    size: NDArray[np.int64]
+    """Requested bytes, of ``MALLOC`` and ``TRY``."""
+    stream: NDArray[np.int64]
+    """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
+    event: Indices
+    """The event of the trace that the request comes from; -1 for blocks that were there before."""
+    packed_before: int = 0
+    """Requests for the blocks that were alive before the recording; they come first, in the order of addresses, and
+    pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
+    initial: InitialState | None = None
+    """What the allocator holds before the first request; None: nothing."""
+    afresh: Requests | None = None
+    """The same where ``initial`` holds nothing."""
+    addresses: tuple[tuple[int, int], ...] = ()
+    """Address and size of each segment that the driver gave during the recording, in order."""
+    private_pools: bool = False
+    """The program had memory pools of its own; the requests go to the default one."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def held(self) -> Held:
+        """What the allocator holds before the first request."""
+        return (self.initial and self.initial.held) or Held()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the segments that the allocator holds before the first request."""
+        return sum(segment.total_size for segment in self.held.segments)
+
+    @property
+    def begun_afresh(self) -> Requests:
+        """The same requests on an allocator that holds nothing: first those for the blocks from before."""
+        return self.afresh or self
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """In what a replay of these requests differs from the recorded run, for people."""
+        known = {
+            "blocks from before the recording are packed afresh": self.packed_before > 0,
+            "private pools are replayed as the default pool": self.private_pools,
+        }
+        doubts = self.initial.doubts if self.initial else ()
+        return (*doubts, *(text for text, holds in known.items() if holds))
+
+    @property
+    def operations(self) -> Indices:
+        """The ``ReplayOp`` of each request."""
+        return np.array([OPERATION[kind] for kind in Kind], dtype=np.int64)[self.kind]
+
+    def first(self, count: int) -> Requests:
+        """Return the first ``count`` requests."""
+        return replace(
+            self,
+            kind=self.kind[:count],
+            block=self.block[:count],
+            size=self.size[:count],
+            stream=self.stream[:count],
+            event=self.event[:count],
+        )
+
+
+class Last(NamedTuple):
+    """The allocation with which a list of requests ends."""
+
+    event: int
+    """Its place in the trace: the index of the ``oom`` event, or the trace's length."""
+    size: int
+    """Requested bytes."""
+    stream: int = 0
+
+
+def requests_of(
+    timeline: Timeline,
+    last: Last | None = None,
+    *,
+    pending_at_last: bool = False,
+    initial: InitialState | None = None,
+) -> Requests:
+    """Return the requests of a trace.
+
+    Args:
+        timeline: the trace, paired.
+        last: the allocation that failed, with which the requests end; None: they end with the trace.
+        pending_at_last: blocks freed since the allocation before ``last`` were still in use by a stream when it was
+            asked for. The events cannot tell: a completion right before the failure comes either from the look at the
+            streams with which an allocation begins, or from the wait for them when all else has failed.
+        initial: what the allocator held before the first event, as
+            :func:`~oomscope.snapshot.replaying.initial_state.recover` found; None, or where that is unknown: the blocks
+            of then are requested first.
+
+    A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
+    the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
+    """
+    trace, table = timeline.trace, timeline.lifetimes
+    end = len(trace) if last is None else last.event
+    is_held = initial is not None and initial.held is not None
+    columns = [
+        *_mallocs(timeline, end, packs_older=not is_held),
+        *_frees(table, _serial(trace.action), end, pending_at_last=pending_at_last),
+        *_failed_tries(timeline, end),
+        *_releases(timeline, end),
+    ]
+    if last is not None:
+        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event]))
+    kind, block, size_, stream, event = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    order = np.lexsort((_rank_of_older(table, block, event), kind, event))
+    return Requests(
+        kind=kind[order].astype(np.int8),
+        block=block[order],
+        size=size_[order],
+        stream=stream[order],
+        event=event[order],
+        packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+        initial=initial,
+        afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
+        addresses=_driver_addresses(timeline),
+        private_pools=_has_private_pools(timeline),
+    )
+
+
+def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
+    trace = timeline.trace
+    given = trace.action == Action.SEGMENT_ALLOC
+    return tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True))
+
+
+def _has_private_pools(timeline: Timeline) -> bool:
+    return len(timeline.trace.pools) > 1 or any(segment.pool_id != (0, 0) for segment in timeline.segments or ())
+
+
+Columns = tuple[Indices, Indices, Indices, Indices, Indices]
+
+
+def _column(
+    kind: Kind,
+    block: Indices | list[int],
+    size: Indices | list[int],
+    stream: Indices | list[int],
+    event: Indices | list[int],
+) -> Columns:
+    as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event)]
+    return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
+
+
+def _serial(action: NDArray[np.int8]) -> Indices:
+    """Return how many allocations were asked for before each event, and before the end."""
+    asked = (action == Action.ALLOC) | (action == Action.OOM)
+    return np.concatenate([[0], np.cumsum(asked)])
+
+
+def _mallocs(timeline: Timeline, end: int, *, packs_older: bool) -> list[Columns]:
+    """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
+    table = timeline.lifetimes
+    asked_for = (table.born < end) & (table.completed > table.born)
+    rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
+    return [_column(Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows])]
+
+
+def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool) -> list[Columns]:
+    """Return the frees; those that an allocation overtook wait for a stream of their own.
+
+    What was freed before the trace, and still pending then, is freed at its first event.
+    """
+    rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
+    freed = np.maximum(table.freed[rows], 0)
+    completed = table.completed[rows]
+    waited_for = (serial[freed] == serial[end]) if pending_at_last else np.zeros(len(rows), dtype=bool)
+    deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
+    at_once, later = rows[~deferred], rows[deferred]
+    waited = _waiting_streams(table, serial, later)
+    done = np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred])
+    return [
+        _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
+        _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
+        _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
+        _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
+    ]
+
+
+def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
+    """Return a stream for each deferred free, such that those who share one complete before the same allocation.
+
+    Handles are none of the trace's own, above them where there is room, and used again once all of theirs are complete.
+    """
+    unused = _handles_beside(table.stream)
+    handle_of: dict[int, int] = {}
+    running: list[int] = []
+    idle: list[int] = []
+    result = np.zeros(len(rows), dtype=np.int64)
+    for position in np.argsort(table.freed[rows], kind="stable").tolist():
+        row = rows[position]
+        now = int(serial[max(table.freed[row], 0)])
+        while running and running[0] < now:
+            idle.append(handle_of.pop(heappop(running)))
+        epoch = int(serial[table.completed[row]]) if table.completed[row] < table.end else 2**62
+        if epoch not in handle_of:
+            handle_of[epoch] = idle.pop() if idle else next(unused)
+            heappush(running, epoch)
+        result[position] = handle_of[epoch]
+    return result
+
+
+def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
+    """Yield handles that no stream has; the largest of theirs may be the largest there is."""
+    own = set(np.unique(streams).tolist())
+    highest = max(own, default=0)
+    above = range(highest + 1, MAX_HANDLE + 1)
+    return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
+
+
+def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:
+    """Return the allocations that failed before the end of the requests."""
+    trace = timeline.trace
+    events = np.flatnonzero(trace.action[:end] == Action.OOM)
+    nobody = np.full(len(events), len(timeline.lifetimes))
+    return [
+        _column(kind, nobody, trace.size[events], trace.stream[events], events) for kind in (Kind.TRY, Kind.GIVE_BACK)
+    ]
+
+
+def _releases(timeline: Timeline, end: int) -> list[Columns]:
+    """Return the calls of ``empty_cache``; what a failed request released is the allocator's own doing."""
+    called = [release.event for release in releases_of(timeline) if not release.refused and release.event < end]
+    nobody = [len(timeline.lifetimes)] * len(called)
+    return [_column(Kind.EMPTY_CACHE, nobody, [0] * len(called), [0] * len(called), called)]
+
+
+def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:
+    """Return the order among the blocks from before the trace (by address); zero for all others."""
+    rank = np.zeros(len(block), dtype=np.int64)
+    older = np.flatnonzero(event == NO_EVENT)
+    rank[older] = np.argsort(np.argsort(table.address[block[older]], kind="stable"), kind="stable")
+    return rank
