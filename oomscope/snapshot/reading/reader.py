@@ -19,7 +19,8 @@ REMEMBERED: Final = 1 << 20
 """Frames, and stacks, known by identity at a time: a file that shares none must not fill the memory with them."""
 UNSIGNED_MINUS_ONE: Final = 2**64 - 1
 """How torch writes the line of a frame that has none (``torch/csrc/profiler/python/combined_traceback.cpp``)."""
-ADDRESS_SPACE: Final = 2**64
+ADDRESS_SPACE: Final = 2**64 - 1
+"""The highest end of memory that a column of addresses can hold."""
 _KINDS: Final = {int: "integer", str: "text", list: "list", dict: "mapping"}
 _BOUNDS: Final = {"i": (-(2**31), 2**31), "q": (-(2**63), 2**63), "Q": (0, 2**64)}
 
@@ -94,11 +95,11 @@ class Reader:
         return column
 
     def ends(self, addresses: Column, sizes: Column, place: Place) -> None:
-        """Refuse memory that ends beyond a 64-bit address space."""
+        """Refuse memory that ends beyond :data:`ADDRESS_SPACE`."""
         if any(end > ADDRESS_SPACE for end in map(add, addresses, sizes)):
             pairs = zip(addresses, sizes, strict=True)
             wrong = next(index for index, (address, size) in enumerate(pairs) if address + size > ADDRESS_SPACE)
-            raise self.error(place(wrong), "memory of a 64-bit address space")
+            raise self.error(place(wrong), "memory that a device could have")
 
     def text_numbers(self, values: Sequence[Any], place: Place, key: str) -> Column:
         """Return the numbers of texts, refusing what is no text."""

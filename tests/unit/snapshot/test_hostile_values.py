@@ -37,6 +37,13 @@ def test_more_devices_than_torch_knows_are_refused() -> None:
         snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
 
 
+@pytest.mark.parametrize("end", [2**64, 2**64 + MiB])
+def test_memory_that_ends_beyond_every_address_is_refused(end: int) -> None:
+    memory = {"device": 0, "address": end - 2 * MiB, "total_size": 2 * MiB, "stream": 0, "segment_type": "small"}
+    with pytest.raises(SnapshotError, match=r"segments\[0\] is no memory that a device could have; give a file"):
+        snapshot_of({"segments": [{**memory, "blocks": []}], "device_traces": []}, where="hostile.pickle")
+
+
 def test_sizes_that_no_sum_can_hold_are_refused() -> None:
     events = [alloc(BASE + index, 2**62) for index in range(2)]
     with pytest.raises(SnapshotError, match=r"device_traces\[0\] is no trace: its sizes add up to more than 8 EiB"):
