@@ -15,7 +15,31 @@ import torch
 from torch.optim import Optimizer
 
 
-class FusedAdam(Optimizer):
+class GroupedOptimizer(Optimizer):
+    """An optimizer that updates one group of parameters after the other, in place."""
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all parameters in place; ``closure`` is evaluated first, with gradients, if given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._step_group(group)
+        return loss
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class FusedAdam(GroupedOptimizer):
     """AdamW on fp32 tensors; ``exp_avg`` and ``exp_avg_sq`` are made in the first step, as upstream.
 
     Args:
@@ -36,23 +60,6 @@ class FusedAdam(Optimizer):
         weight_decay: float,
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters in place; ``closure`` is evaluated first, with gradients, if given."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            self._step_group(group)
-        return loss
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params = [param for param in group["params"] if param.grad is not None]

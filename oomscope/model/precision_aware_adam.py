@@ -8,13 +8,13 @@ of a bf16 parameter is kept as the 16 bits that the parameter lacks. Bytes a par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from oomscope.config.schema import OptimizerConfig
+from oomscope.model.adam import GroupedOptimizer
 
 _PIECE = 4 * 1024**2
 """Elements that are computed at once where the kernel is played by single operations."""
@@ -23,7 +23,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """What the names of dtypes in the configuration stand for."""
 
 
-class PrecisionAwareAdam(Optimizer):
+class PrecisionAwareAdam(GroupedOptimizer):
     """AdamW on parameters of any dtype; all states are made in the first step, as upstream.
 
     Moments in fp16, and in bf16 unless both are, are made fp32 for the length of the step, all of a group at once.
@@ -42,27 +42,11 @@ class PrecisionAwareAdam(Optimizer):
         self.grads: dict[torch.Tensor, torch.Tensor] = {}
         """Of each parameter, in any dtype (``decoupled_grad`` upstream)."""
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update all parameters in place; ``closure`` is evaluated first, with gradients, if given."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            group["step"] = group.get("step", 0) + 1
-            if group["params"]:
-                self._step_group(group)
-        return loss
-
     def _step_group(self, group: dict[str, Any]) -> None:
         params: list[torch.Tensor] = group["params"]
+        group["step"] = group.get("step", 0) + 1
+        if not params:
+            return
         states = [self._states(param) for param in params]
         read = [{name: self._readable(state[name]) for name in self._moments} for state in states]
         beta1, beta2 = self._config.adam_beta1, self._config.adam_beta2

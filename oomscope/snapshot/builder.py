@@ -88,10 +88,6 @@ class TraceBuilder:
         """Return the id of a dotted module path."""
         return self._modules.id_of(module)
 
-    def intern_pool(self, pool: tuple[int, int]) -> int:
-        """Return the id of a memory pool."""
-        return self._pools.id_of(pool)
-
     def event(  # noqa: PLR0917 - called once an allocation; keywords would double its cost
         self,
         action: Action,

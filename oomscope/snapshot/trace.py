@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,12 @@ class Action(IntEnum):
     USER_DEFINED = 9
     ANNOTATE = 10
     UNKNOWN = 11
+
+
+REMARKS: Final = (Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
+"""Events that say nothing of the allocator."""
+NEUTRAL: Final = (Action.OOM, *REMARKS)
+"""Events that leave segments and blocks as they are."""
 
 
 class Category(IntEnum):

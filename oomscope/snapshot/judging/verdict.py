@@ -23,11 +23,9 @@ from oomscope.snapshot.replaying.replay import Device, Replay, replay
 from oomscope.snapshot.replaying.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Segment, Trace
+from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
 from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Verdict, VerdictKind
 
-NEUTRAL: Final = (Action.OOM, Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
-"""Actions that leave segments and blocks as they are."""
 EXPANDABLE: Final = ("expandable_segments:True",)
 """What is tried where nothing failed: the setting that comes nearest to no overhead."""
 

@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Trace
+from oomscope.snapshot.trace import REMARKS, Action, Trace
 
-_SILENT: Final = (Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
 _GIVEN_BACK: Final = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _TAKEN: Final = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 
@@ -39,7 +38,7 @@ def releases_of(timeline: Timeline) -> tuple[Release, ...]:
     (``release_cached_blocks`` in c10/cuda/CUDACachingAllocator.cpp records its caller's).
     """
     trace = timeline.trace
-    spoken = np.flatnonzero(~np.isin(trace.action, _SILENT))
+    spoken = np.flatnonzero(~np.isin(trace.action, REMARKS))
     gives_back = np.isin(trace.action[spoken], _GIVEN_BACK)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], gives_back, [False]]).astype(np.int8)))
     releases = []

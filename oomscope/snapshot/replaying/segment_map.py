@@ -7,7 +7,7 @@ addresses are live is exact; the size of a block that was freed later follows fr
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.replaying.initial_state import recover
 from oomscope.snapshot.replaying.replay import segments_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Block, Segment, Stack, Trace
-
-UNTOUCHED: Final = (Action.OOM, Action.SNAPSHOT, Action.USER_DEFINED, Action.ANNOTATE, Action.UNKNOWN)
-"""Actions that leave segments and blocks as they are."""
+from oomscope.snapshot.trace import NEUTRAL, Block, Segment, Stack, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,7 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
     table = timeline.lifetimes
     active = np.flatnonzero((table.born <= event) & (table.completed > event))
     row_at = dict(zip(table.address[active].tolist(), active.tolist(), strict=True))
-    if timeline.segments is not None and np.isin(timeline.trace.action[event + 1 :], UNTOUCHED).all():
+    if timeline.segments is not None and np.isin(timeline.trace.action[event + 1 :], NEUTRAL).all():
         return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_known=True, is_exact=True)
     rest = Timeline(part_of(timeline.trace, slice(event + 1, None)), timeline.segments)
     state = recover(rest, settings)
