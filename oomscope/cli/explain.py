@@ -16,8 +16,8 @@ from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
+    from oomscope.snapshot.explaining.analysis import Analysis
     from oomscope.snapshot.explaining.drawing import Drawing
-    from oomscope.snapshot.explaining.explain import Analysis
     from oomscope.snapshot.explaining.explanation import Explanation
     from oomscope.snapshot.explaining.rank_set import RankSet
     from oomscope.snapshot.reading.limits import Limits
@@ -119,7 +119,8 @@ class _Explained(NamedTuple):
 
 
 def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits) -> _Explained:
-    from oomscope.snapshot.explaining.explain import analyse, explanation_of
+    from oomscope.snapshot.explaining.analysis import analyse
+    from oomscope.snapshot.explaining.explain import explanation_of
     from oomscope.snapshot.reading.load import load_snapshot
 
     snapshot = load_snapshot(file, limits=limits)
@@ -130,7 +131,7 @@ def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str
 def _of_ranks(
     directory: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits
 ) -> _Explained:
-    from oomscope.snapshot.explaining.explain import analyse
+    from oomscope.snapshot.explaining.analysis import analyse
     from oomscope.snapshot.explaining.rank_set import explain_ranks
     from oomscope.snapshot.reading.load import load_snapshot
 

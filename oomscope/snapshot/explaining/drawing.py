@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomscope.snapshot.explaining.analysis import Analysis
 from oomscope.snapshot.explaining.bins import Bins, bins_of
-from oomscope.snapshot.explaining.explain import Analysis
 from oomscope.snapshot.explaining.floor_plan import FloorPlan, floor_plan
 
 MOST_BINS = 131_072
