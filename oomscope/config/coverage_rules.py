@@ -134,12 +134,25 @@ COVERAGE_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-fsdp",
         severity="not_modelled",
-        keys=("parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
-        applies=lambda config: config.parallel.use_torch_fsdp2 or config.parallel.use_megatron_fsdp,
-        summary="Fully sharded parameters.",
-        message="fully sharded parameters are not there",
-        remedy="use use_distributed_optimizer, which shards masters and states",
-        source="Megatron-LM training/arguments.py",
+        keys=("parallel.use_megatron_fsdp",),
+        applies=lambda config: config.parallel.use_megatron_fsdp,
+        summary="Megatron-FSDP: it keeps buffers of its own, whose sizes follow from no rule of torch.",
+        message="Megatron-FSDP, with buffers of its own for units, gradients and their communication, is not there",
+        remedy="set use_torch_fsdp2, which shards the same, or use_distributed_optimizer",
+        source="Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py",
+    ),
+    Rule(
+        id="N-fsdp-alone",
+        severity="not_modelled",
+        keys=("parallel.use_torch_fsdp2", "parallel.data_parallel_size", "parallel.context_parallel_size"),
+        applies=lambda config: (
+            config.parallel.use_torch_fsdp2
+            and config.parallel.data_parallel_size * config.parallel.context_parallel_size == 1
+        ),
+        summary="torch's FSDP2 on one rank.",
+        message="use_torch_fsdp2 has nobody to share parameters with, since the data-parallel size is 1",
+        remedy="set data_parallel_size above 1, or use_torch_fsdp2 to false",
+        source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py",
     ),
     Rule(
         id="N-offload-v1",

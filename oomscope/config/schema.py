@@ -262,6 +262,7 @@ class ParallelConfig(Section):
     """Layers of a model chunk, in place of the number of chunks."""
     microbatch_group_size_per_vp_stage: Count | None = None
     """Microbatches that a chunk takes in a row before the next chunk's turn; null means pipeline_model_parallel_size.
+        "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
     Each one more keeps v - 1 more chunks in flight."""
     num_layers_in_first_pipeline_stage: Count | None = None
     """Layers of the first stage, over all its chunks; null means an even share."""
@@ -302,6 +303,8 @@ class ParallelConfig(Section):
             * self.pipeline_model_parallel_size
             * self.context_parallel_size
             * self.data_parallel_size
+    torch_fsdp2_reshard_after_forward: bool = True
+    """With use_torch_fsdp2, drop a unit's gathered parameters after its forward, and gather them again for backward."""
         )
 
 

@@ -213,6 +213,32 @@ class GradBuffer:
                 bucket.work.wait()
                 bucket.work = None
 
+    def tell(self, observer: Observer) -> None:
+        """Tell that the main gradients are."""
+        observer.role("main_gradient", [self.grads])
+
+    def value(self, index: int) -> torch.Tensor:
+        """Return the elements of parameter ``index`` that this rank updates."""
+        return self._part(self.params[index].detach(), index)
+
+    def take_grad(self, index: int) -> torch.Tensor:
+        """Return the main gradient of :meth:`value`, which stays where it is."""
+        return self._part(self.whole_grad(index), index)
+
+    def whole_grad(self, index: int) -> torch.Tensor:
+        """Return the main gradient of parameter ``index``."""
+        grad: torch.Tensor = self.params[index].main_grad  # type: ignore[attr-defined]
+        return grad
+
+    def put_whole_grad(self, index: int, grad: torch.Tensor) -> None:
+        """Do nothing: ``grad`` is the main gradient."""
+
+    def _part(self, whole: torch.Tensor, index: int) -> torch.Tensor:
+        if self.shards is None:
+            return whole
+        owned = self.owned(index)
+        return whole.view(-1)[owned.start : owned.end]
+
     def owned(self, index: int) -> Span:
         """Return the elements of parameter ``index``, counted from its own start, that this rank updates."""
         span = self.layout.params[index]

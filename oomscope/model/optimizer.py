@@ -25,21 +25,24 @@ from torch.optim import SGD, Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.adam import FusedAdam
-from oomscope.model.grad_buffer import GradBuffer, is_expert, is_shared_embedding
+from oomscope.model.grad_buffer import is_expert, is_shared_embedding
 from oomscope.model.grad_norm import clip, squared_norm
 from oomscope.model.grad_scaler import build_grad_scaler
 from oomscope.model.hybrid_optimizer import HostAdam, split_by_fraction
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
+from oomscope.model.parameter_store import ParameterStore
 from oomscope.model.precision_aware_adam import PrecisionAwareAdam
 
 
 @dataclass(frozen=True)
 class MasterWeight:
-    """The part of a parameter that this rank updates: its weight in training, its gradient, its fp32 master."""
+    """The part of a parameter that this rank updates: its weight in training, where its gradient is, its master."""
 
+    store: ParameterStore
+    index: int
+    """Of the parameter in ``store``."""
     value: torch.Tensor
-    grad: torch.Tensor
     master: torch.Tensor
     """``value`` itself where that is fp32 already, and where the inner optimizer keeps masters of its own."""
     expert: bool
@@ -49,6 +52,10 @@ class MasterWeight:
     decayed: bool
     """Whether weight decay applies: not to biases and norms (Megatron-Core ``optimizer/__init__.py``)."""
 
+    def take_grad(self) -> torch.Tensor:
+        """Return the gradient of ``value``; see :meth:`ParameterStore.take_grad`."""
+        return self.store.take_grad(self.index)
+
 
 class MixedPrecisionOptimizer:
     """Adam or SGD over the master weights of a rank.
@@ -56,22 +63,24 @@ class MixedPrecisionOptimizer:
     Args:
         config: the ``optimizer`` and ``precision`` sections are read.
         state: this rank's place.
-        buffers: the gradient buffers of all parameters.
+        stores: where all parameters and their gradients are.
         observer: told which tensors are optimizer states.
     """
 
-    def __init__(self, config: Config, state: ParallelState, buffers: Sequence[GradBuffer], observer: Observer) -> None:
+    def __init__(
+        self, config: Config, state: ParallelState, stores: Sequence[ParameterStore], observer: Observer
+    ) -> None:
         self._config = config.optimizer
         self._state = state
-        self._buffers = buffers
+        self._stores = stores
         self._observer = observer
-        self._device = buffers[0].grads.device
-        self._sharded = config.optimizer.use_distributed_optimizer
+        self._device = stores[0].params[0].device
+        self._sharded = config.optimizer.use_distributed_optimizer or config.parallel.use_torch_fsdp2
         self._has_experts = config.model.num_moe_experts is not None
         self._told = False
         self.scaler = build_grad_scaler(config, self._device)
         own_masters = not config.optimizer.use_precision_aware_optimizer
-        self.weights = [weight for buffer in buffers for weight in _master_weights(buffer, state, own_masters)]
+        self.weights = [weight for store in stores for weight in _master_weights(store, state, own_masters)]
         fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
         self._on_host, on_device = split_by_fraction(self.weights, fraction)
         self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
@@ -82,8 +91,8 @@ class MixedPrecisionOptimizer:
 
     def zero_grad(self) -> None:
         """Forget all gradients; the first thing of a step."""
-        for buffer in self._buffers:
-            buffer.zero()
+        for store in self._stores:
+            store.zero()
         for weight in self.weights:
             weight.master.grad = None
 
@@ -105,21 +114,21 @@ class MixedPrecisionOptimizer:
         for weight in self.weights:
             if weight.master is not weight.value:
                 weight.value.copy_(weight.master)
-        for buffer in self._buffers:
-            buffer.gather(overlap=self._config.overlap_param_gather)
+        for store in self._stores:
+            store.gather(overlap=self._config.overlap_param_gather)
         return norm
 
     def _hand_over_grads(self) -> None:
         """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
         if isinstance(self.inner, PrecisionAwareAdam):
-            self.inner.grads = {weight.master: weight.grad for weight in self.weights}
+            self.inner.grads = {weight.master: weight.take_grad() for weight in self.weights}
             return
         for weight in self.weights:
-            weight.master.grad = weight.grad.float()
+            weight.master.grad = weight.take_grad().float()
 
     def _grads(self, weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
         if isinstance(self.inner, PrecisionAwareAdam):
-            return [weight.grad for weight in weights]
+            return [weight.take_grad() for weight in weights]
         return [weight.master.grad for weight in weights if weight.master.grad is not None]
 
     def _unscale(self) -> bool:
@@ -162,17 +171,15 @@ class MixedPrecisionOptimizer:
         self._told = True
 
 
-def _master_weights(buffer: GradBuffer, state: ParallelState, own_masters: bool) -> Iterator[MasterWeight]:
-    for index, param in enumerate(buffer.params):
-        owned = buffer.owned(index)
-        if not owned.numel:
+def _master_weights(store: ParameterStore, state: ParallelState, own_masters: bool) -> Iterator[MasterWeight]:
+    for index, param in enumerate(store.params):
+        value = store.value(index)
+        if not value.numel():
             continue
-        value, grad = param.detach(), param.main_grad  # type: ignore[attr-defined]
-        if buffer.shards is not None:
-            value, grad = (tensor.view(-1)[owned.start : owned.end] for tensor in (value, grad))
         yield MasterWeight(
+            store=store,
+            index=index,
             value=value,
-            grad=grad,
             master=value.float() if own_masters and value.dtype != torch.float32 else value,
             expert=is_expert(param),
             counted=_is_counted(param, state),

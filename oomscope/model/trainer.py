@@ -21,11 +21,12 @@ from oomscope.model.context_parallel import context_parallel
 from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.finalize_grads import finalize_grads
-from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers, is_shared_embedding
+from oomscope.model.grad_buffer import build_grad_buffers, is_shared_embedding
 from oomscope.model.interleaved import interleaved_schedule, run_interleaved
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.optimizer import MixedPrecisionOptimizer
+from oomscope.model.parameter_store import ParameterStore
 from oomscope.model.pipeline import run_one_forward_one_backward
 from oomscope.model.stage_links import Action, RingLinks, StageLinks
 from oomscope.model.transformer import GPTStage
@@ -48,7 +49,7 @@ class _Parts:
 
     chunks: list[GPTStage]
     """One without the interleaved schedule."""
-    buffers: list[list[GradBuffer]]
+    stores: list[list[ParameterStore]]
     """Of each chunk."""
     optimizer: MixedPrecisionOptimizer
     links: StageLinks | RingLinks
@@ -97,18 +98,16 @@ class Trainer:
         with self.observer.phase("init"):
             torch.manual_seed(self.config.probe.seed + _SEED_STEP * self.state.pp_rank)
             chunks = _build_chunks(self.config, self.state, self.device, self.observer)
-            buffers = [
-                build_grad_buffers([chunk], self.config, self.state, self.observer, is_first_chunk=chunk is chunks[0])
-                for chunk in chunks
-            ]
-            for chunk, buffers_of_chunk in zip(chunks, buffers, strict=True):
+            stores = [_build_stores(chunk, chunk is chunks[0], self) for chunk in chunks]
+            for chunk, stores_of_chunk in zip(chunks, stores, strict=True):
                 _share_embedding(chunk, self.state)
-                self.observer.role("parameter", chunk.parameters())
-                self.observer.role("main_gradient", [buffer.grads for buffer in buffers_of_chunk])
-            optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*buffers)), self.observer)
+                self.observer.role("parameter", chain(chunk.parameters(), chunk.buffers()))
+                for store in stores_of_chunk:
+                    store.tell(self.observer)
+            optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*stores)), self.observer)
             links = _build_links(self.config, self.state, self.device, self.observer)
             links.connect()
-            self._parts = _Parts(chunks, buffers, optimizer, links)
+            self._parts = _Parts(chunks, stores, optimizer, links)
 
     def step(self, iteration: int) -> torch.Tensor | None:
         """Run one iteration; on the last stage return the mean loss of the step over all replicas, a 0-d tensor."""
@@ -117,15 +116,15 @@ class Trainer:
         parts.optimizer.zero_grad()
         self._run(microbatches, parts.links)
         with self.observer.phase("backward", iteration=iteration):
-            finalize_grads(list(chain(*parts.buffers)), self.state, self.observer)
+            finalize_grads(list(chain(*parts.stores)), self.state, self.observer)
         with self.observer.phase("optimizer", iteration=iteration):
             parts.optimizer.step()
             return _mean_loss(microbatches.losses, self.state)
 
     def sync_parameters(self) -> None:
         """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
-        for buffer in chain(*self._built().buffers):
-            buffer.await_gather()
+        for store in chain(*self._built().stores):
+            store.await_gather()
 
     def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
         deallocate = self.config.parallel.deallocate_pipeline_outputs
@@ -161,8 +160,8 @@ class _Microbatches:
         """Run a model chunk; at the end of the model the result is the loss over the number of microbatches."""
         trainer, state = self._trainer, self._trainer.state
         chunk = self._parts.chunks[action.chunk]
-        for buffer in self._parts.buffers[action.chunk]:
-            buffer.await_gather()
+        for store in self._parts.stores[action.chunk]:
+            store.await_gather()
         with trainer.observer.phase("forward", iteration=self._iteration, microbatch=action.microbatch):
             batch = trainer.data.batch(self._iteration, action.microbatch * state.dp_size + state.dp_rank)
             inputs = received if received is not None else self._to_device(batch.tokens)
@@ -179,8 +178,8 @@ class _Microbatches:
 
     def backward(self, action: Action, output: torch.Tensor | GradientEdge, output_grad: torch.Tensor | None) -> None:
         """Differentiate; gradients land in the main gradients."""
-        for buffer in self._parts.buffers[action.chunk]:
-            buffer.is_last_microbatch = action.microbatch == self._count - 1
+        for store in self._parts.stores[action.chunk]:
+            store.is_last_microbatch = action.microbatch == self._count - 1
         with self._trainer.observer.phase("backward", iteration=self._iteration, microbatch=action.microbatch):
             scaler = self._parts.optimizer.scaler
             if output_grad is None and scaler is not None and isinstance(output, torch.Tensor):
@@ -229,6 +228,16 @@ def _build_chunks(config: Config, state: ParallelState, device: torch.device, ob
         )
         chunks.append(chunk)
     return chunks
+
+
+def _build_stores(chunk: GPTStage, is_first_chunk: bool, trainer: Trainer) -> list[ParameterStore]:
+    """Return where the chunk's parameters and gradients are kept from now on."""
+    config, state, observer = trainer.config, trainer.state, trainer.observer
+    if config.parallel.use_torch_fsdp2:
+        from oomscope.model.fully_sharded import FullyShardedParameters  # FSDP2 takes a while to import
+
+        return [FullyShardedParameters(chunk, config, state, observer)]
+    return list(build_grad_buffers([chunk], config, state, observer, is_first_chunk=is_first_chunk))
 
 
 def _build_links(

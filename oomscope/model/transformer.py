@@ -25,7 +25,7 @@ from oomscope.model.observer import Observer, Silent
 from oomscope.model.offload import LayerOffload
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint, layer_groups
-from oomscope.model.tensor_parallel import TensorParallel, column_parallel_linear
+from oomscope.model.tensor_parallel import ColumnParallelLinear, TensorParallel
 
 _SILENT = Silent()
 
@@ -108,7 +108,7 @@ class GPTStage(nn.Module):
         offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
         self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
         self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
-        self.output_weight = self._make_output_weight(assembly, state) if post_process else None
+        self.output_layer = self._make_output_layer(assembly) if post_process else None
 
     def forward(
         self, inputs: torch.Tensor, labels: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
@@ -126,10 +126,10 @@ class GPTStage(nn.Module):
         """
         hidden = inputs if self.embedding is None else self.embedding(inputs)
         hidden = self._run_layers(hidden, *(() if attention_mask is None else (attention_mask,)))
-        if self.final_norm is None or self.output_weight is None:
+        if self.final_norm is None or self.output_layer is None:
             return hidden
         with self._observer.phase("loss"):
-            logits = column_parallel_linear(self.final_norm(hidden), self.output_weight, None, self._tp)
+            logits = self.output_layer(self.final_norm(hidden))
             return logits if labels is None else vocab_parallel_cross_entropy(logits, labels.t(), self._tp).mean()
 
     def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
@@ -153,14 +153,16 @@ class GPTStage(nn.Module):
             hidden = self.layers[index](hidden, *mask)
         return hidden
 
-    def _make_output_weight(self, assembly: Assembly, state: ParallelState) -> nn.Parameter:
+    def _make_output_layer(self, assembly: Assembly) -> ColumnParallelLinear:
+        """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h]."""
         if not self._config.model.share_embeddings_and_output_weights:
-            return assembly.vocabulary("output")
-        if self.embedding is not None:
-            return self.embedding.words.weight
-        weight = assembly.vocabulary("embedding.words")
-        weight.shared_embedding = True  # type: ignore[attr-defined]
-        return weight
+            weight = assembly.vocabulary("output")
+        elif self.embedding is not None:
+            weight = self.embedding.words.weight
+        else:
+            weight = assembly.vocabulary("embedding.words")
+            weight.shared_embedding = True  # type: ignore[attr-defined]
+        return ColumnParallelLinear(weight, None, self._tp)
 
 
 def _tensor_parallel(config: Config, state: ParallelState, observer: Observer) -> TensorParallel:

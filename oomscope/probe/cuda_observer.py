@@ -17,6 +17,7 @@ from torch.autograd import graph
 from torch.optim import optimizer as optim
 
 from oomscope.model.observer import Phase, Role
+from oomscope.probe.local_part import local_part
 from oomscope.probe.roles import Told
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.trace import Category, Moment
@@ -129,7 +130,7 @@ class CudaObserver:
 
     def _tell(self, category: Category, tensors: Iterable[torch.Tensor]) -> None:
         now = time.time_ns() // 1000
-        for tensor in tensors:
+        for tensor in map(local_part, tensors):
             if tensor.device.type == "cuda":
                 self._told.append(Told(tensor.untyped_storage().data_ptr(), now, category))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
@@ -35,7 +36,7 @@ def train(config: Config, state: ParallelState) -> dict[str, Any]:
     return {
         "losses": [loss.item() for loss in losses if loss is not None],
         "grads": {names[p]: whole(names[p], p, grads[p], config, state) for p in names},
-        "parameters": {names[p]: whole(names[p], p, p.detach(), config, state) for p in names},
+        "parameters": {names[p]: whole(names[p], p, put_together(p.detach()), config, state) for p in names},
     }
 
 
@@ -54,9 +55,18 @@ def global_names(
 
 
 def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Parameter, torch.Tensor]:
-    """Return the main gradients, shards of the distributed optimizer put together."""
+    """Return the main gradients, shards of the distributed optimizer or of FSDP2 put together."""
     grads = {}
-    for buffer in chain(*trainer._built().buffers):
+    if trainer.config.parallel.use_torch_fsdp2:
+        for weight in trainer._built().optimizer.weights:
+            param = weight.store.params[weight.index]
+            grads[param] = put_together(
+                DTensor.from_local(
+                    weight.master.grad, param.device_mesh, param.placements, shape=param.shape, stride=param.stride()
+                )
+            )
+        return grads
+    for buffer in chain(*trainer._built().stores):
         for index, param in enumerate(buffer.params):
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
@@ -66,6 +76,10 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
                 dist.all_reduce(grad, group=replicas)
             grads[param] = grad
     return grads
+
+
+def put_together(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(

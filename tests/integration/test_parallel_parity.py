@@ -64,6 +64,7 @@ MODELS["moe"] = {
     "moe_aux_loss_coeff": 0.1,
     "moe_z_loss_coeff": 0.01,
 }
+FSDP2 = {"use_torch_fsdp2": True}
 VPP2 = {"virtual_pipeline_model_parallel_size": 2}
 ENDS_COUNT = {
     "virtual_pipeline_model_parallel_size": 3,
@@ -136,6 +137,19 @@ EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 }
 
 
+SHARDED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {
+        "fsdp2": {"dp": 2, "parallel": FSDP2},
+        "fsdp2-recompute": {"dp": 2, "parallel": FSDP2, "recompute": FULL_RECOMPUTE},
+        "cp2-fsdp2": {"cp": 2, "parallel": FSDP2},
+    },
+    4: {
+        "fsdp4": {"dp": 4, "parallel": FSDP2},
+        "fsdp4-kept": {"dp": 4, "parallel": {**FSDP2, "torch_fsdp2_reshard_after_forward": False}},
+        "tp2-fsdp2": {"tp": 2, "dp": 2, "parallel": FSDP2},
+        "tp2-sp-fsdp2": {"tp": 2, "sp": True, "dp": 2, "parallel": FSDP2},
+    },
+}
 UP_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("mla_up_proj", "core_attn")}
 LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
@@ -150,7 +164,7 @@ LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
-    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS))
+    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS))
     return dense | {
         f"{model}-{name}": (model, split) for model, worlds in others for name, split in worlds[world].items()
     }

@@ -15,6 +15,7 @@ from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import UntestableError
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.fingerprint import installed_torch
+from oomscope.probe.local_part import local_part
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sessions import listed
 from oomscope.probe.sim import autocast, backend, parity, refusals
@@ -196,7 +197,7 @@ class SimObserver:
         """Say what the storages of ``tensors`` are for."""
         category = Category[role.upper()]
         for tensor in tensors:
-            self._memory.label(tensor.untyped_storage(), category)
+            self._memory.label(local_part(tensor).untyped_storage(), category)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optim
 
+from oomscope.probe.local_part import local_part
 from oomscope.probe.sim.memory import SimMemory
 from oomscope.probe.sim.position import Position
 from oomscope.snapshot.trace import Category
@@ -123,4 +124,4 @@ class Watch:
 
     def _label(self, tensor: Any, category: Category) -> None:
         if isinstance(tensor, torch.Tensor):
-            self._memory.label(tensor.untyped_storage(), category)
+            self._memory.label(local_part(tensor).untyped_storage(), category)

@@ -623,7 +623,11 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "N-gdp": ([{**SELECTIVE, MODULES: ["gdp_in_proj"]}, {OFFLOADED: ["gdp_qkv"]}], [SELECTIVE, FINE]),
     "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),
     "N-ep-overlap": ([EP_OVERLAP, SHARED_OVERLAP], [{}]),
-    "N-fsdp": ([FSDP2, {"parallel.use_megatron_fsdp": True}], [{}]),
+    "N-fsdp": ([{"parallel.use_megatron_fsdp": True}], [FSDP2]),
+    "N-fsdp-alone": (
+        [FSDP2],
+        [{**FSDP2, "parallel.data_parallel_size": 2}, {**FSDP2, "parallel.context_parallel_size": 2}],
+    ),
     "N-offload-v1": (
         [{**OFFLOAD, "offload.nvte_cpu_offload_v1": True}],
         [{"offload.nvte_cpu_offload_v1": True}, OFFLOAD],
@@ -648,6 +652,15 @@ def nested(settings: Settings) -> dict[str, dict[str, Any]]:
     return document
 
 
+    "S15": (
+        [FSDP2],
+        [{**FSDP2, "precision.grad_reduce_in_fp32": False}, {**FSDP2, "precision.bf16": False}, {}],
+    ),
+    "S16": ([{**FSDP2, "optimizer.overlap_grad_reduce": True}], [FSDP2, {"optimizer.overlap_grad_reduce": True}]),
+    "S17": (
+        [{"parallel.torch_fsdp2_reshard_after_forward": False}],
+        [{**FSDP2, "parallel.torch_fsdp2_reshard_after_forward": False}],
+    ),
 def findings(settings: Settings) -> list[Finding]:
     return list(config_from_mapping(nested(settings), enforce=False).findings)
 

@@ -17,12 +17,14 @@ from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Silent
 from oomscope.model.optimizer import MasterWeight, MixedPrecisionOptimizer
 
+SMALL = Config(model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2))
+
 
 def trained(fraction: float, dtype: torch.dtype = torch.bfloat16, **settings: Any):
     """Return the weights after three steps, their optimizer, and the bytes that it keeps on the device."""
     offload = {"optimizer_cpu_offload": fraction > 0, "optimizer_offload_fraction": fraction}
     config = Config(
-        model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2),
+        model=SMALL.model,
         optimizer=OptimizerConfig(lr=0.01, weight_decay=0.1, **offload, **settings),
         precision=PrecisionConfig(bf16=dtype == torch.bfloat16),
     )
@@ -83,8 +85,11 @@ def test_the_host_keeps_sixteen_bytes_a_parameter() -> None:
 
 
 def weight_of(numel: int) -> MasterWeight:
-    value = torch.empty(numel, device="meta")
-    return MasterWeight(value=value, grad=value, master=value, expert=False, counted=True, decayed=True)
+    (store,) = build_grad_buffers(
+        [torch.nn.ParameterList([torch.empty(numel, device="meta")])], SMALL, ParallelState(), Silent()
+    )
+    value = store.value(0)
+    return MasterWeight(store=store, index=0, value=value, master=value, expert=False, counted=True, decayed=True)
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.floats(0, 1))

@@ -74,7 +74,7 @@ def textbook(config: Config, weights: dict[str, torch.Tensor], tokens: torch.Ten
     for index in range(model.num_layers):
         hidden = hidden + attention(norm(hidden, f"layers.{index}.norm1"), f"layers.{index}.attention")
         hidden = hidden + mlp(norm(hidden, f"layers.{index}.norm2"), f"layers.{index}.mlp")
-    return norm(hidden, "final_norm") @ weights.get("output_weight", words).t()
+    return norm(hidden, "final_norm") @ weights.get("output_layer.weight", words).t()
 
 
 VARIANTS = [
@@ -140,7 +140,7 @@ def test_stages_put_together_are_the_whole(config_of):
         for layers in (range(1), range(1, 4))
     )
     assert torch.equal(last(first(tokens), tokens), whole_model(config)(tokens, tokens))
-    assert [parameter.shared_embedding for parameter in (first.embedding.words.weight, last.output_weight)] == [
+    assert [parameter.shared_embedding for parameter in (first.embedding.words.weight, last.output_layer.weight)] == [
         True
     ] * 2
 
