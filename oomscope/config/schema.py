@@ -246,6 +246,7 @@ class ParallelConfig(Section):
         "account_for_embedding_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
         "account_for_loss_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
         "use_torch_fsdp2": "Megatron-LM training/arguments.py",
+        "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
         "use_megatron_fsdp": "Megatron-LM training/arguments.py",
         "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
     }
@@ -262,7 +263,6 @@ class ParallelConfig(Section):
     """Layers of a model chunk, in place of the number of chunks."""
     microbatch_group_size_per_vp_stage: Count | None = None
     """Microbatches that a chunk takes in a row before the next chunk's turn; null means pipeline_model_parallel_size.
-        "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
     Each one more keeps v - 1 more chunks in flight."""
     num_layers_in_first_pipeline_stage: Count | None = None
     """Layers of the first stage, over all its chunks; null means an even share."""
@@ -287,6 +287,8 @@ class ParallelConfig(Section):
     """Overlap the experts' all-to-all with the computation of another microbatch; not modelled."""
     use_torch_fsdp2: bool = False
     """Shard parameters, gradients and states over the data-parallel ranks with torch's fully_shard."""
+    torch_fsdp2_reshard_after_forward: bool = True
+    """With use_torch_fsdp2, drop a unit's gathered parameters after its forward, and gather them again for backward."""
     use_megatron_fsdp: bool = False
     """Shard them with Megatron-FSDP instead; not modelled."""
     data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
@@ -303,8 +305,6 @@ class ParallelConfig(Section):
             * self.pipeline_model_parallel_size
             * self.context_parallel_size
             * self.data_parallel_size
-    torch_fsdp2_reshard_after_forward: bool = True
-    """With use_torch_fsdp2, drop a unit's gathered parameters after its forward, and gather them again for backward."""
         )
 
 

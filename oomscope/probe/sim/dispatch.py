@@ -52,12 +52,12 @@ TORCHS_OWN: Final = {"aten", "prims", "c10d", "_c10d_functional"}
 IN_PLACE_COLLECTIVES: Final = {torch.ops.c10d.allreduce_, torch.ops.c10d.broadcast_, torch.ops.c10d.send}
 """Collectives whose tensors are the program's own data before and after."""
 
+FSDP_OUTPUTS: Final = {"split_with_sizes_copy": Category.PARAMETER, "chunk_cat": Category.COMMUNICATION}
+"""What the operations of torch's FSDP2 write into."""
+
 OWN_RULES: Final = {**standins.SIZED_BY_DATA, **parity.KERNELS}
 """Operations whose outputs are made by a rule of ours instead of torch's shape rule."""
 
-
-FSDP_OUTPUTS: Final = {"split_with_sizes_copy": Category.PARAMETER, "chunk_cat": Category.COMMUNICATION}
-"""What the operations of torch's FSDP2 write into."""
 
 class Call(NamedTuple):
     """One operation on its way through the mode."""
@@ -186,6 +186,8 @@ class SimMode(TorchDispatchMode):
         self._adopt(out, call, category or self._category(func))
         if func.namespace == "c10d":
             self._mark_received(func, args)
+        elif func.namespace == "fsdp":
+            self._mark_gathered(func, kwargs)
         if self._op_temporaries:
             self._temporaries(call)
         return out
@@ -200,8 +202,6 @@ class SimMode(TorchDispatchMode):
                 raise
             raise unsupported(func, error) from error
 
-        elif func.namespace == "fsdp":
-            self._mark_gathered(func, kwargs)
     def _adopt(self, out: Any, call: Call, category: Category) -> None:
         if isinstance(out, FakeTensor):
             if out.fake_device.type == DEVICE_TYPE:
@@ -232,6 +232,16 @@ class SimMode(TorchDispatchMode):
                 if tenant is not None and tenant.category is Category.TEMPORARY:
                     self._memory.relabel(tenant, Category.COMMUNICATION)
 
+    def _mark_gathered(self, func: Any, kwargs: dict[str, Any]) -> None:
+        """Call what FSDP2 copies out of an all-gather parameters, and what it sends off gradients communication.
+
+        Source: PyTorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, which defines these operations.
+        """
+        category = FSDP_OUTPUTS.get(func.overloadpacket.__name__)
+        if category is not None:
+            for tensor in _tensors(kwargs.get("out")):
+                self._memory.label(tensor.untyped_storage(), category)
+
     def _temporaries(self, call: Call) -> None:
         if call.func in GEMMS:
             owner = (self._guard.active, call.origin.stream)
@@ -246,16 +256,6 @@ class SimMode(TorchDispatchMode):
 
     def _borrow(self, call: Call, sizes: Iterable[tuple[int, Category]]) -> None:
         with self._memory.borrowed(sizes, call.origin, forward=call.forward):
-    def _mark_gathered(self, func: Any, kwargs: dict[str, Any]) -> None:
-        """Call what FSDP2 copies out of an all-gather parameters, and what it sends off gradients communication.
-
-        Source: PyTorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, which defines these operations.
-        """
-        category = FSDP_OUTPUTS.get(func.overloadpacket.__name__)
-        if category is not None:
-            for tensor in _tensors(kwargs.get("out")):
-                self._memory.label(tensor.untyped_storage(), category)
-
             pass
 
     # Operations with a rule of their own ------------------------------------------------------------------------

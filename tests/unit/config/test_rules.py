@@ -612,6 +612,15 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "S9": ([{**FSDP2, "model.share_embeddings_and_output_weights": True}], [FSDP2]),
     "S10": ([{**FSDP2, "precision.fp16": True, "precision.bf16": False}], [FSDP2]),
     "S11": ([{**FSDP2, "parallel.use_megatron_fsdp": True}], [FSDP2, {"parallel.use_megatron_fsdp": True}]),
+    "S15": (
+        [FSDP2],
+        [{**FSDP2, "precision.grad_reduce_in_fp32": False}, {**FSDP2, "precision.bf16": False}, {}],
+    ),
+    "S16": ([{**FSDP2, "optimizer.overlap_grad_reduce": True}], [FSDP2, {"optimizer.overlap_grad_reduce": True}]),
+    "S17": (
+        [{"parallel.torch_fsdp2_reshard_after_forward": False}],
+        [{**FSDP2, "parallel.torch_fsdp2_reshard_after_forward": False}],
+    ),
     "S12": (
         [{"parallel.data_parallel_sharding_strategy": "optim"}],
         [{"parallel.data_parallel_sharding_strategy": "optim", "parallel.use_megatron_fsdp": True}, {}],
@@ -652,15 +661,6 @@ def nested(settings: Settings) -> dict[str, dict[str, Any]]:
     return document
 
 
-    "S15": (
-        [FSDP2],
-        [{**FSDP2, "precision.grad_reduce_in_fp32": False}, {**FSDP2, "precision.bf16": False}, {}],
-    ),
-    "S16": ([{**FSDP2, "optimizer.overlap_grad_reduce": True}], [FSDP2, {"optimizer.overlap_grad_reduce": True}]),
-    "S17": (
-        [{"parallel.torch_fsdp2_reshard_after_forward": False}],
-        [{**FSDP2, "parallel.torch_fsdp2_reshard_after_forward": False}],
-    ),
 def findings(settings: Settings) -> list[Finding]:
     return list(config_from_mapping(nested(settings), enforce=False).findings)
 
