@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid, units_of
@@ -24,6 +24,9 @@ from oomscope.probe.jobs import bundled_job
 from oomscope.probe.ranks import chosen_ranks
 from oomscope.probe.result import ProbeResult
 
+if TYPE_CHECKING:
+    from oomscope.config.load import LoadedConfig
+
 TOGETHER = "only together"
 NOT_ALONE = "only together, or not measured by itself"
 ALL_OTHERS = "all other keys"
@@ -41,14 +44,18 @@ def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResu
         InputError: there is no place for results.
         MachineUnfitError: this machine cannot probe.
     """
-    from oomscope.config.load import load_config
-
     request.places.make()
-    good = load_config(request.range.good, request.overrides)
-    bad = load_config(request.range.bad, request.overrides)
+    good, bad = (_loaded(file, request) for file in (request.range.good, request.range.bad))
     check_card(good)
     check_card(bad)
     return ConfigBisect(request, Mixture(good.config, bad.config), Prober.of(request, **means)).run()
+
+
+def _loaded(file: Path, request: ConfigRequest) -> LoadedConfig:
+    from oomscope.config.dialects.load import load_in
+    from oomscope.config.load import read_file
+
+    return load_in(request.dialect, read_file(file), source=str(file), overrides=request.overrides)
 
 
 @dataclass
@@ -229,7 +236,8 @@ class ConfigBisect:
         return bytes_of(self.results[changes]) or Bytes()
 
     def _evidence(self, changes: Changes) -> Evidence:
-        words = [str(self.request.range.good), *self.request.overrides, *self.mixture.overrides(changes)]
+        dialect = ["--from", self.request.dialect] if self.request.dialect else []
+        words = [*dialect, str(self.request.range.good), *self.request.overrides, *self.mixture.overrides(changes)]
         return Evidence(
             name=_name(self.request.range.good, self.mixture.names(changes)),
             result=self.results[changes],

@@ -41,5 +41,7 @@ class ConfigRequest(SearchRequest):
     """A search over the keys in which two configuration files differ."""
 
     range: FileRange
+    dialect: str | None = None
+    """Whose names both files have (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of both files."""

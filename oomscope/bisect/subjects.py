@@ -31,6 +31,8 @@ class ConfigInRepo:
 
     path: str
     """From the root of the repository, with forward slashes."""
+    dialect: str | None = None
+    """Whose names it has (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of every commit's file."""
 
@@ -82,7 +84,7 @@ def subject_of(choice: ConfigInRepo | HarnessFile, repository: Repository, check
         HarnessError: the harness file cannot be one.
     """
     if isinstance(choice, ConfigInRepo):
-        return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides)
+        return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides, choice.dialect)
     check_harness(choice.path)
     return HarnessSubject(repository, choice, Checkout(repository, checkout))
 
@@ -109,6 +111,7 @@ class ConfigSubject:
     repository: Repository
     path: str
     overrides: tuple[str, ...]
+    dialect: str | None = None
 
     def check(self, end: Commit) -> None:
         """Refuse overrides that make a valid configuration of ``end`` an invalid one."""
@@ -133,9 +136,11 @@ class ConfigSubject:
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that write the commit's file beside the repository's own and probe it."""
-        written = f"{PurePosixPath(self.path).stem}-{commit.short}.yaml"
+        path = PurePosixPath(self.path)
+        written = f"{path.stem}-{commit.short}{path.suffix if self.dialect else '.yaml'}"
+        dialect = ["--from", self.dialect] if self.dialect else []
         show = ["git", "-C", str(self.repository.path), "show", f"{commit.hash}:{self.path}"]
-        probe = ["oomscope", "probe", written, *self.overrides]
+        probe = ["oomscope", "probe", *dialect, written, *self.overrides]
         return f"{shlex.join(show)} > {shlex.quote(written)}", shlex.join(probe)
 
     def _load(self, commit: Commit, overrides: tuple[str, ...] | None = None) -> Config | Untestable:
@@ -146,12 +151,12 @@ class ConfigSubject:
             return Untestable(str(error))
 
     def _read(self, commit: Commit, overrides: tuple[str, ...]) -> Config:
-        from oomscope.config.load import load_text
+        from oomscope.config.dialects.load import load_in
 
         text = self.repository.read_file(commit, self.path)
         if text is None:
             raise GitError(f"no file {self.path} in this commit")
-        loaded = load_text(text, source=f"{commit.short}:{self.path}", overrides=overrides)
+        loaded = load_in(self.dialect, text, source=f"{commit.short}:{self.path}", overrides=overrides)
         check_card(loaded)
         return loaded.config
 

@@ -8,9 +8,9 @@ import click
 
 from oomscope.cli.options import json_option, measurement_options, settings_overrides
 from oomscope.cli.output import print_json, print_report, remark
-from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.source import config_source, refuse_world_size, source_options
 from oomscope.cli.variants import kept_probe, load_with
-from oomscope.errors import ExitCode, UsageError
+from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.probe.advise import Advice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Find the cheapest changes under which it fits.")
 @click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
-@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file.")
+@source_options
 @click.option(
     "--enough",
     type=click.IntRange(min=1),
@@ -36,6 +36,7 @@ def advise(
     *,
     words: tuple[str, ...],
     preset: str | None,
+    dialect: str | None,
     enough: int,
     jobs: int,
     fresh: bool,
@@ -50,14 +51,16 @@ def advise(
     \b
     oomscope advise cfg.yaml --limit 80GiB
     oomscope advise --preset llama3-8b --gpu a100-40gb --jobs 4
+    oomscope advise --from megatron args.yaml --world-size 64 --gpu h100-80gb
     """
-    if settings["world_size"] is not None:
-        raise UsageError("--world-size without a harness", remedy="set the parallel sizes of the configuration")
+    refuse_world_size(settings["world_size"], dialect)
     from oomscope.probe import advise as adviser
 
-    source = config_source(words, preset, settings_overrides(settings))
+    source = config_source(words, preset, settings_overrides(settings), dialect)
     load = load_with(source)
-    load(())  # what is wrong with the configuration itself is said before anything is measured
+    loaded = load(())  # what is wrong with the configuration itself is said before anything is measured
+    for line in loaded.remarks:
+        remark(line)
 
     def announce(name: str, variant: Any) -> None:
         if not quiet:

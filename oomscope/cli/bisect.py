@@ -11,6 +11,7 @@ import click
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import SearchOptions, run_search
+from oomscope.cli.source import dialect_option
 from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode
 
@@ -43,6 +44,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository (default: .); it is only read.")
 @click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
+@dialect_option
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure each commit's own code: a file with setup(ctx).")
 @click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
 @click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")

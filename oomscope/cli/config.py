@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.config_import import import_command
-from oomscope.cli.options import json_option
+from oomscope.cli.options import json_option, settings_overrides, world_size_option
 from oomscope.cli.output import print_json, remark, say
-from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.source import config_source, source_options
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
-preset_option = click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset.")
 
 
 @click.group(invoke_without_command=True)
@@ -32,13 +31,14 @@ def config(ctx: click.Context) -> ExitCode:
 
 @config.command(short_help="Print the whole configuration, defaults included.")
 @arguments
-@preset_option
+@source_options
+@world_size_option
 @json_option
-def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
+def show(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Print the whole configuration: what the file or preset sets, overrides, and every default."""
     from oomscope.probe.card import check_card
 
-    loaded = config_source(words, preset).load()
+    loaded = config_source(words, preset, settings_overrides(settings), dialect).load()
     check_card(loaded)
     document = loaded.config.model_dump(mode="json")
     if as_json:
@@ -46,27 +46,30 @@ def show(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
         return ExitCode.OK
     import yaml
 
-    for warning in loaded.warnings:
-        remark(f"warning: {warning}")
+    for line in (*loaded.remarks, *map(str, loaded.warnings)):
+        remark(f"warning: {line}")
     say(yaml.safe_dump(document, sort_keys=False).rstrip())
     return ExitCode.OK
 
 
 @config.command(short_help="Check a configuration against the rules.")
 @arguments
-@preset_option
+@source_options
+@world_size_option
 @json_option
-def check(words: tuple[str, ...], preset: str | None, as_json: bool) -> ExitCode:
+def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Check a configuration against the rules of Megatron-Core and what is modelled here."""
     from oomscope.probe.card import check_card
 
-    loaded = config_source(words, preset).load(enforce=False)
+    loaded = config_source(words, preset, settings_overrides(settings), dialect).load(enforce=False)
     check_card(loaded)
     broken = [finding for finding in loaded.findings if finding.is_fatal]
     if as_json:
         findings = [_finding_document(finding, loaded.where(finding.keys)) for finding in loaded.findings]
         print_json({"schema_version": SCHEMA_VERSION, "source": loaded.source, "findings": findings})
     else:
+        for line in loaded.remarks:
+            remark(f"warning: {line}")
         for finding in loaded.findings:
             where = loaded.where(finding.keys)
             say(f"{where}: {finding.severity} {finding.rule}: {finding.message}; {finding.remedy}")

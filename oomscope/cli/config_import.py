@@ -10,7 +10,7 @@ import click
 
 from oomscope.cli.options import FILE, MOST, json_option
 from oomscope.cli.output import print_json, refuse_existing, remark, say, write_file
-from oomscope.cli.source import complete_preset
+from oomscope.cli.source import DIALECTS, complete_preset
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from oomscope.config.dialects.importer import Imported, Remark
 
 SCHEMA_VERSION = 1
-DIALECTS = ("megatron", "bridge", "nemo")
 
 
 @click.command(short_help="Import Megatron-LM, Megatron Bridge or NeMo arguments.")

@@ -74,6 +74,14 @@ limit_option = click.option(
 gpu_option = click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb.")
 
 
+world_size_option = click.option(
+    "--world-size",
+    type=click.IntRange(1, MOST),
+    metavar="N",
+    help="Ranks of the world: with --harness those that it sees (default: 1), with --from those of the job.",
+)
+
+
 def measurement_options(command: Command) -> Command:
     """Add the options that say how to measure."""
     options = (
@@ -85,12 +93,7 @@ def measurement_options(command: Command) -> Command:
             "--timeout", type=Seconds(), metavar="SECONDS", help="End a probe after this long (default: 600)."
         ),
         click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
-        click.option(
-            "--world-size",
-            type=click.IntRange(1, MOST),
-            metavar="N",
-            help="Ranks of the world: with --harness those that it sees (default: 1), with --from those of the job.",
-        ),
+        world_size_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -98,10 +101,10 @@ def measurement_options(command: Command) -> Command:
 
 
 def settings_overrides(given: dict[str, Any]) -> list[Override]:
-    """Take the options of a measurement out of ``given`` and return the overrides that they stand for."""
+    """Take what options of a measurement ``given`` has out of it, and return the overrides that they stand for."""
     from oomscope.config.overrides import Override
 
-    values = {option: given.pop(option) for option in SETTINGS}
+    values = {option: given.pop(option) for option in SETTINGS if option in given}
     return [
         Override(f"{SETTINGS[option]}={value}", written=f"--{option.replace('_', '-')} {value}")
         for option, value in values.items()

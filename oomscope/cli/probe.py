@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.config_import import DIALECTS
 from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.output import (
@@ -21,7 +20,7 @@ from oomscope.cli.output import (
 )
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
-from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.source import complete_preset, config_source, dialect_option
 from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
 from oomscope.errors import ConfigError, ExitCode, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
@@ -38,7 +37,7 @@ PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
 @click.option(
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )
-@click.option("--from", "dialect", type=click.Choice(DIALECTS), help="CFG.yaml has these names (docs/import.md).")
+@dialect_option
 @click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
 @click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
 @measurement_options

@@ -26,6 +26,7 @@ class SearchOptions:
     paths: tuple[str, ...]
     repo: Path | None
     config: str | None
+    dialect: str | None
     harness: Path | None
     bad: str
     first_parent: bool
@@ -88,6 +89,7 @@ def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) ->
             raise UsageError(f"{name} with two configuration files", remedy="it is about commits: leave it out")
     request = ConfigRequest(
         range=ends,
+        dialect=options.dialect,
         overrides=options.overrides,
         bad=Bad.parse(options.bad),
         deadline_s=options.deadline,
@@ -102,8 +104,10 @@ def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:
 
     if options.config and options.harness:
         raise UsageError("both --config and --harness", remedy="name one: a harness brings its own model")
+    if options.harness and options.dialect:
+        raise UsageError("both --from and --harness", remedy="name one: a harness brings its own model")
     if options.config:
-        return ConfigInRepo(path=options.config, overrides=options.overrides)
+        return ConfigInRepo(path=options.config, dialect=options.dialect, overrides=options.overrides)
     if options.harness:
         settings = harness_settings(options.overrides)
         return HarnessFile(path=options.harness, settings=settings, overrides=options.overrides)

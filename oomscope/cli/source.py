@@ -1,11 +1,14 @@
-"""Where a configuration comes from: a file or a preset, with ``section.key=value`` overrides on top."""
+"""Where a configuration comes from: a file or a preset, with ``section.key=value`` overrides on top.
+
+A file may have the names of Megatron-LM, Megatron Bridge or NeMo; the options that say so are here, for all commands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +16,15 @@ from oomscope.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DIALECTS = ("megatron", "bridge", "nemo")
+"""Keys of :data:`oomscope.config.dialects.importer.DIALECTS`, which is not imported for a help text."""
+
+dialect_option = click.option(
+    "--from", "dialect", type=click.Choice(DIALECTS), help="Configuration files have these names (docs/import.md)."
+)
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,19 @@ class ConfigSource:
         return load_config(self.path, self.overrides, enforce=enforce)
 
     def _import(self, *, enforce: bool) -> LoadedConfig:
-        from oomscope.config.dialects.documents import read_arguments
-        from oomscope.config.dialects.load import load_arguments
+        from oomscope.config.dialects.load import load_in
         from oomscope.config.load import read_file
 
         if self.path is None:
             raise UsageError(f"--from {self.dialect} without a file", remedy="name the file of arguments")
-        arguments = read_arguments(read_file(self.path), str(self.path))
-        return load_arguments(arguments, self.dialect, self.overrides, preset=self.preset, enforce=enforce)
+        return load_in(
+            self.dialect,
+            read_file(self.path),
+            source=str(self.path),
+            overrides=self.overrides,
+            preset=self.preset,
+            enforce=enforce,
+        )
 
     def is_blamed_by(self, error: ConfigError) -> bool:
         """Whether ``error`` is in what the file says, and thus a fault of the commit that it stands in."""
@@ -81,6 +98,24 @@ def config_source(
     if files and preset and dialect is None:
         raise UsageError(f"both {files[0]} and --preset {preset}", remedy="name one of them")
     return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra), dialect)
+
+
+def source_options(command: Command) -> Command:
+    """Add ``--preset`` and ``--from``."""
+    preset = click.option(
+        "--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file."
+    )
+    return preset(dialect_option(command))
+
+
+def refuse_world_size(world_size: str | int | None, dialect: str | None) -> None:
+    """Refuse the size of a world that the configuration says by itself.
+
+    Raises:
+        UsageError: it was given, and the configuration is one of oomscope's own.
+    """
+    if world_size is not None and dialect is None:
+        raise UsageError("--world-size without --from", remedy="set the parallel sizes of the configuration")
 
 
 def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

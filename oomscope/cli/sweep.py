@@ -9,7 +9,7 @@ import click
 
 from oomscope.cli.options import json_option, measurement_options, settings_overrides
 from oomscope.cli.output import print_json, print_report, refuse_one_place, remark
-from oomscope.cli.source import complete_preset, config_source
+from oomscope.cli.source import config_source, refuse_world_size, source_options
 from oomscope.cli.tables import SWEEP_TABLES, csv_option, refuse_existing_tables, table_files, write_sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode, UsageError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Probe a grid of configurations.")
 @click.argument("words", nargs=-1, metavar="[CFG.yaml] KEY=VALUE,VALUE... [KEY=VALUE]...")
-@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Take a preset instead of a file.")
+@source_options
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
 @measurement_options
@@ -32,6 +32,7 @@ def sweep(
     *,
     words: tuple[str, ...],
     preset: str | None,
+    dialect: str | None,
     jobs: int,
     fresh: bool,
     tables: Path | None,
@@ -49,12 +50,11 @@ def sweep(
     oomscope sweep cfg.yaml recompute=none,full offload=none,optimizer
     oomscope sweep --preset llama3-8b data.micro_batch_size=1,2,4 --jobs 2
     """
-    if settings["world_size"] is not None:
-        raise UsageError("--world-size without a harness", remedy="set the parallel sizes of the configuration")
+    refuse_world_size(settings["world_size"], dialect)
     from oomscope.probe import sweep as grid
 
     axes, others = _axes(words)
-    source = config_source(others, preset, settings_overrides(settings))
+    source = config_source(others, preset, settings_overrides(settings), dialect)
     refuse_one_place(("the configuration", source.path), *table_files(tables, SWEEP_TABLES))
     refuse_existing_tables(tables, SWEEP_TABLES, force=force)
 
@@ -64,6 +64,8 @@ def sweep(
 
             remark(f"{done} of {total}: {row_text(axes, values, variant)}")
 
+    for line in source.load(enforce=False).remarks:
+        remark(line)
     found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
     if as_json:
         print_json(found.to_json())

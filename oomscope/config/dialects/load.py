@@ -6,14 +6,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oomscope.config.dialects.arguments import Arguments
+from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.importer import Imported, import_arguments
-from oomscope.config.load import LoadedConfig, load_layer
+from oomscope.config.load import LoadedConfig, load_layer, load_text
 from oomscope.config.problems import shown
+from oomscope.config.rule import Finding
 from oomscope.config.settings import Setting
 
 _WORLD_SIZE = "probe.world_size="
 _LISTED = 8
 """Names beyond which a remark gives their number alone."""
+
+
+def load_in(
+    dialect: str | None,
+    text: str | bytes,
+    *,
+    source: str,
+    overrides: Sequence[str] = (),
+    preset: str | None = None,
+    enforce: bool = True,
+) -> LoadedConfig:
+    """Return the configuration that a document in ``dialect`` is; None: one of oomscope's own.
+
+    Args:
+        dialect: ``megatron``, ``bridge``, ``nemo`` or None.
+        text: the document.
+        source: how messages name it.
+        overrides: as for :func:`load_arguments`.
+        preset: as for :func:`load_arguments`; only with a dialect.
+        enforce: as for :func:`load_arguments`.
+
+    Raises:
+        InvalidConfigError: as for :func:`load_arguments`.
+    """
+    if dialect is None:
+        return load_text(text, source=source, overrides=overrides, enforce=enforce)
+    return load_arguments(read_arguments(text, source), dialect, overrides, preset=preset, enforce=enforce)
 
 
 def load_arguments(
@@ -33,7 +62,8 @@ def load_arguments(
         dialect: as for :func:`~oomscope.config.dialects.importer.import_arguments`.
         overrides: ``section.key=value`` each.
         preset: a preset that the arguments are laid upon.
-        enforce: refuse what breaks a rule or is not modelled; else only what has no meaning at all.
+        enforce: refuse what breaks a rule or is not modelled; else that is among the findings, and only what has no
+            meaning at all is refused.
 
     Raises:
         InvalidConfigError: a value is wrong, an argument is not modelled, or a rule is broken.
@@ -48,7 +78,26 @@ def load_arguments(
     if preset is not None:
         layer.preset = Setting(preset, f"--preset {preset}")
     loaded = load_layer(layer, arguments.source, overrides, enforce)
-    return replace(loaded, remarks=remarks_on(imported))
+    return replace(
+        loaded,
+        findings=(*_not_modelled(imported), *loaded.findings),
+        origins={**loaded.origins, **{remark.name: remark.where for remark in imported.not_modelled}},
+        remarks=remarks_on(replace(imported, not_modelled=())),
+    )
+
+
+def _not_modelled(imported: Imported) -> list[Finding]:
+    return [
+        Finding(
+            rule="import",
+            severity="not_modelled",
+            keys=(remark.name,),
+            message=f"{remark.name} is {shown(remark.value)}, which is not modelled: {remark.reason}",
+            remedy="remove it, or import the file with `oomscope config import` and edit the result",
+            source=imported.dialect,
+        )
+        for remark in imported.not_modelled
+    ]
 
 
 def remarks_on(imported: Imported) -> tuple[str, ...]:

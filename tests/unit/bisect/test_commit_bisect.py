@@ -422,6 +422,22 @@ def test_a_configuration_in_the_repository(world: World) -> None:
     assert probe == f"oomscope probe train-{hashes[2][:10]}.yaml"
 
 
+def test_arguments_of_another_program_in_the_repository(world: World) -> None:
+    line = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 999 --tokenizer-type NullTokenizer "
+        "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1 --transformer-impl local "
+    )
+    hashes = [
+        world.repo.commit(f"seq {length}", {"train.sh": f"{line}--seq-length {length}"}) for length in (512, 768, 1024)
+    ]
+    subject = ConfigInRepo(path="train.sh", dialect="megatron")
+    request = replace(world.request(hashes[0]), subject=subject)
+    result = bisect_commits(request, probe=config_probe, environment={})
+    assert culprit(result).commit == hashes[2]
+    assert result.first_bad is not None
+    assert result.first_bad.commands[1] == f"oomscope probe --from megatron train-{hashes[2][:10]}.sh"
+
+
 def test_commits_without_a_valid_configuration_are_untestable(world: World) -> None:
     good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
     invalid = world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})

@@ -99,6 +99,21 @@ def test_one_key_at_fault_among_others(world: World) -> None:
     assert len(result.probes) <= 2 + 2 + 1
 
 
+def test_files_with_the_names_of_another_program(world: World) -> None:
+    arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 999 --transformer-impl local"
+    arguments += " --tokenizer-type NullTokenizer --max-position-embeddings 900"
+    arguments += " --micro-batch-size 1 --global-batch-size 1"
+    )
+    arguments += " --max-position-embeddings 900 --micro-batch-size 1 --global-batch-size 1 --transformer-impl local"
+    world.good.write_text(f"{arguments} --seq-length 100")
+    result = world.bisect(f"{arguments} --seq-length 800", dialect="megatron")
+    assert [(key.key, live(key.delta)) for key in culprit(result).keys] == [("data.seq_length", 700)]
+    assert result.first_bad is not None
+    assert result.first_bad.commands == (
+        f"oomscope probe --from megatron {shlex.quote(str(world.good))} data.seq_length=800",
+    )
+
+
 def test_keys_that_only_interact(world: World) -> None:
     bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
     result = world.bisect(bad.replace("lr: 0.001", "lr: 0.1"))

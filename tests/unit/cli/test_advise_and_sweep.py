@@ -88,7 +88,7 @@ def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
     [
         (["sweep", "--preset", "gpt-tiny"], "nothing to vary"),
         (["sweep", "--preset", "gpt-tiny", "recompute=now"], "no choice 'now'"),
-        (["sweep", "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"], "without a harness"),
+        (["sweep", "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"], "--world-size without --from"),
         (["advise"], "no configuration given"),
         (["advise", "--preset", "gpt-tiny", "recompute.recompute_granularity=full"], "R3"),
     ],

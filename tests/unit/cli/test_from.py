@@ -1,0 +1,85 @@
+"""``--from`` means the same to every command that takes a configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode
+from oomscope.probe import variants
+from tests.unit.probe.played import measured
+
+TINY = """\
+MODEL_ARGS:
+  --num-layers: 4
+  --hidden-size: 128
+  --num-attention-heads: 4
+  --vocab-size: 5000
+  --tokenizer-type: NullTokenizer
+  --seq-length: 128
+  --max-position-embeddings: 128
+  --micro-batch-size: 2
+  --global-batch-size: 4
+  --transformer-impl: local
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Path:
+    file = tmp_path / "args.yaml"
+    file.write_text(TINY)
+    return file
+
+
+@pytest.fixture
+def _played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "launched", lambda job, stop: measured(job))
+
+
+def test_show_prints_what_the_arguments_mean(arguments: Path, capsys) -> None:
+    words = ["config", "show", "--from", "megatron", str(arguments), "--world-size", "2", "--json"]
+    assert run([*words, "data.seq_length=64"]) == 0
+    config = json.loads(capsys.readouterr().out)["config"]
+    assert config["parallel"]["data_parallel_size"] == 2
+    assert config["data"]["seq_length"] == 64
+
+
+def test_check_names_what_is_not_modelled_and_where(arguments: Path, capsys) -> None:
+    arguments.write_text(f"{TINY}  --squared-relu: true\n")
+    assert run(["config", "check", "--from", "megatron", str(arguments)]) == ExitCode.USAGE
+    out = capsys.readouterr().out
+    assert f"{arguments}:12 (--squared-relu): not_modelled import: squared_relu is true, which is not modelled" in out
+    assert out.count("squared_relu is true") == 1
+    assert "cannot be measured: 1 broken" in out
+
+
+@pytest.mark.parametrize("command", [["config", "show"], ["config", "check"], ["advise"], ["sweep", "recompute=none"]])
+@pytest.mark.usefixtures("_played")
+def test_what_is_not_understood_is_said_once(command: list[str], arguments: Path, capsys) -> None:
+    arguments.write_text(f"{TINY}  --no-such-argument: 3\n")
+    assert run([*command, "--from", "megatron", str(arguments)]) == 0
+    assert capsys.readouterr().err.count("no_such_argument is 3") == 1
+
+
+@pytest.mark.usefixtures("_played")
+def test_advice_and_a_grid_take_the_world_from_the_command_line(arguments: Path, capsys) -> None:
+    common = ["--from", "megatron", str(arguments), "--world-size", "2", "--quiet", "--json"]
+    assert run(["advise", *common, "--limit", "1200MiB", "device.non_torch_bytes=0"]) == 0
+    assert json.loads(capsys.readouterr().out)["now"]["outcome"] == "oom"
+    assert run(["sweep", *common, "data.micro_batch_size=1,2"]) == 0
+    assert [row["variant"]["outcome"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["fits", "fits"]
+
+
+@pytest.mark.parametrize("command", ["advise", "sweep"])
+def test_a_world_is_not_given_to_a_configuration_that_has_one(command: str, capsys) -> None:
+    assert run([command, "--preset", "gpt-tiny", "recompute=full", "--world-size", "2"]) == ExitCode.USAGE
+    assert "--world-size without --from" in capsys.readouterr().err
+
+
+def test_a_harness_has_no_dialect(tmp_path: Path, capsys) -> None:
+    words = ["bisect", "v1..v2", "--harness", str(tmp_path / "harness.py"), "--from", "nemo"]
+    assert run(words) == ExitCode.USAGE
+    assert "both --from and --harness" in capsys.readouterr().err
