@@ -212,7 +212,9 @@ class ModelConfig(Section):
     moe_router_load_balancing_type: Literal["aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"] = (
         "aux_loss"
     )
-    """How the router is balanced; with aux_loss and a coefficient it keeps the fp32 scores of all experts."""
+    """How the router is balanced. aux_loss counts the visits of a microbatch, seq_aux_loss those of each sequence,
+    global_aux_loss those of all replicas since the last step; with a coefficient they keep the fp32 scores of all
+    experts. sinkhorn evens the choice out itself, and keeps the softmax of all experts."""
     moe_aux_loss_coeff: float = Field(default=0.0, ge=0)
     """Weight of the balancing loss; 0 means none."""
     moe_z_loss_coeff: Annotated[float, Field(gt=0)] | None = None
@@ -221,6 +223,20 @@ class ModelConfig(Section):
     """Number format of logits and probabilities; null means that of the model."""
     moe_router_pre_softmax: bool = False
     """Take the softmax over all experts, before the top k are picked, and keep it."""
+    moe_router_score_function: Literal["softmax", "sigmoid"] = "softmax"
+    """What makes scores of logits; sigmoid keeps those of all experts in fp32 (DeepSeek-V3)."""
+    moe_router_topk_scaling_factor: float | None = Field(default=None, gt=0)
+    """Multiply the weights of the chosen experts by this; null means 1."""
+    moe_router_num_groups: Count | None = None
+    """Groups of equally many experts that the choice is limited by (DeepSeek-V2); acts with moe_router_group_topk."""
+    moe_router_group_topk: Count | None = None
+    """Groups that a token's experts may come from; null means all. It keeps a mask of the experts."""
+    moe_router_enable_expert_bias: bool = False
+    """Add to the scores, for the choice alone, a bias of each expert that every step moves towards even loads."""
+    moe_router_bias_update_rate: float = Field(default=1e-3, ge=0)
+    """How far a step moves the bias of an expert."""
+    moe_token_drop_policy: Literal["probs", "position"] = "probs"  # noqa: S105
+    """Which tokens an expert keeps when more come than its capacity: the most probable, or the first."""
     moe_permute_fusion: bool = False
     """Permute by Transformer Engine's fused kernels, which keep one row map of 4 * (2E + 1) bytes a token."""
     moe_shared_expert_overlap: bool = False
@@ -293,6 +309,12 @@ class ParallelConfig(Section):
     """Shard them with Megatron-FSDP instead; not modelled."""
     data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
     """What Megatron-FSDP shards."""
+    overlap_p2p_comm: bool | None = None
+    """With model chunks, send and receive while the next pass runs; without, between pairs of passes, so that an input's
+    buffer is made after the backward before it. null means Megatron-LM's choice: true."""
+    batch_p2p_comm: bool | None = None
+    """Post sends and receives as one batch; changes no bytes that torch allocates. null means Megatron-LM's choice:
+    the opposite of overlap_p2p_comm."""
     deallocate_pipeline_outputs: bool = True
     """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
     Megatron-Bridge always turn it on)."""
@@ -643,7 +665,8 @@ class Config(Section):
     @property
     def aux_loss_coeff(self) -> float:
         """Weight of the router's balancing loss; 0 where the configured balancing has none."""
-        return self.model.moe_aux_loss_coeff if self.model.moe_router_load_balancing_type == "aux_loss" else 0.0
+        has_loss = self.model.moe_router_load_balancing_type not in {"none", "sinkhorn"}
+        return self.model.moe_aux_loss_coeff if has_loss else 0.0
 
     @property
     def has_no_dense_layer(self) -> bool:
@@ -692,6 +715,11 @@ class Config(Section):
         parallel = self.parallel
         ends = parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
         return (self.model.num_layers + ends) // parallel.pipeline_model_parallel_size
+
+    @property
+    def overlap_p2p_comm(self) -> bool:
+        """Whether model chunks communicate while they compute (Megatron-LM training/arguments.py)."""
+        return self.model_chunks > 1 and self.parallel.overlap_p2p_comm is not False
 
     @property
     def microbatch_group_size(self) -> int:

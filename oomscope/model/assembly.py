@@ -9,6 +9,7 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model.attention import CoreAttention, SelfAttention
+from oomscope.model.balancing import Balance
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
@@ -21,7 +22,7 @@ from oomscope.model.moe import MoE
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
-from oomscope.model.router import Balance, Router
+from oomscope.model.router import Router
 from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
 from oomscope.model.transformer_layer import TransformerLayer
 
@@ -37,6 +38,7 @@ class Assembly:
         tp: the rank's place in its tensor-parallel group.
         cp: the rank's place in its context-parallel group.
         ep: the rank's place in its expert-parallel group.
+        balance: the losses of the routers.
         random: the rank's random numbers.
         offload: what single modules save and is to go to the host.
         device: where everything lives.
@@ -53,6 +55,7 @@ class Assembly:
         tp: TensorParallel,
         cp: ContextParallel,
         ep: ExpertParallel,
+        balance: Balance,
         random: ModelParallelRandom,
         offload: ModuleOffload,
         device: torch.device,
@@ -68,6 +71,7 @@ class Assembly:
         self._tp = tp
         self._cp = cp
         self._ep = ep
+        self._balance = balance
         self._random = random
         self._offload = offload
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
@@ -216,25 +220,13 @@ class Assembly:
         )
         shared = model.moe_shared_expert_intermediate_size
         return MoE(
-            Router(router, model, self._balance()),
+            Router(router, model, self._balance),
             self._experts(name, num_experts),
             None if shared is None else self._mlp(f"{name}.shared", shared),
             model=model,
             ep=self._ep,
             recompute_modules=self._config.recompute_modules,
             random=self._random,
-        )
-
-    def _balance(self) -> Balance:
-        """Return the router's losses; gradients become the mean over CP ranks, and so are scaled by their number."""
-        config, tp, cp = self._config, self._tp, self._cp
-        groups = (tp.group if tp.sequence_parallel else None, cp.group)
-        return Balance(
-            aux_loss_coeff=config.aux_loss_coeff,
-            z_loss_coeff=config.model.moe_z_loss_coeff or 0.0,
-            groups=tuple(group for group in groups if group is not None),
-            ranks=(tp.size if tp.sequence_parallel else 1) * cp.size,
-            scale=cp.size / config.num_microbatches,
         )
 
     def _experts(self, name: str, num_experts: int) -> GroupedExperts | SequentialExperts:

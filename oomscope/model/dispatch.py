@@ -18,7 +18,8 @@ from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.devices import computes
 from oomscope.model.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
-from oomscope.model.router import Routing, capacity
+from oomscope.model.routing import Routing
+from oomscope.model.token_drop import capacity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,16 +191,52 @@ def _router_element(config: Config) -> int:
 
 
 def _router_rows(config: Config, tokens: int) -> Ledger:
+    """What the choice of experts keeps (``routing.py``), and the losses that balance it (``balancing.py``)."""
     model, experts, routed = config.model, config.model.num_moe_experts or 0, _router_element(config)
-    balanced = config.aux_loss_coeff > 0
     return {
         "router_logits": routed * tokens * experts if model.moe_z_loss_coeff else 0,
         "router_logsumexp": routed * tokens if model.moe_z_loss_coeff else 0,
-        "router_indices": _INDEX * tokens * model.moe_router_topk,
-        "router_softmax": 4 * tokens * (experts if model.moe_router_pre_softmax else model.moe_router_topk),
-        "balancing_scores": 4 * tokens * experts if balanced else 0,
-        "balancing_counts": _INDEX * experts if balanced else 0,
+        **(
+            _sinkhorn_rows(config, tokens)
+            if model.moe_router_load_balancing_type == "sinkhorn"
+            else _top_k_rows(config, tokens)
+        ),
+        **(_balancing_rows(config, tokens) if config.aux_loss_coeff > 0 else {}),
         "capacity_mask": tokens * experts if model.moe_expert_capacity_factor is not None else 0,
+    }
+
+
+def _top_k_rows(config: Config, tokens: int) -> Ledger:
+    """Softmax: over the chosen or, before the choice, over all. Sigmoid: of all, and the quotient by their sum.
+
+    Limited groups keep a mask, unless a bias makes the choice: then no gradient passes it.
+    """
+    model, k, experts = config.model, config.model.moe_router_topk, config.model.num_moe_experts or 0
+    indices = {"router_indices": _INDEX * tokens * k}
+    if model.moe_router_group_topk is not None and not model.moe_router_enable_expert_bias:
+        indices["router_groups_mask"] = tokens * experts
+    if model.moe_router_score_function == "softmax":
+        return {**indices, "router_softmax": 4 * tokens * (experts if model.moe_router_pre_softmax else k)}
+    quotient = 4 * tokens * (k + 1) if k > 1 else 0
+    return {**indices, "router_sigmoid": 4 * tokens * experts, "router_quotient": quotient}
+
+
+def _sinkhorn_rows(config: Config, tokens: int) -> Ledger:
+    model, experts = config.model, config.model.num_moe_experts or 0
+    scores = _router_element(config) if model.moe_router_topk == 1 else 4
+    return {"router_softmax": scores * tokens * experts, "router_visits": tokens * experts}
+
+
+def _balancing_rows(config: Config, tokens: int) -> Ledger:
+    """The scores of all experts, and how often they were visited: each sequence apart, or averaged in fp32."""
+    model, experts = config.model, config.model.num_moe_experts or 0
+    sigmoid = model.moe_router_score_function == "sigmoid"
+    sequences = config.data.micro_batch_size if model.moe_router_load_balancing_type == "seq_aux_loss" else 1
+    count = 4 if model.moe_router_load_balancing_type == "global_aux_loss" else _INDEX
+    return {
+        "balancing_scores": 4 * tokens * experts,
+        "balancing_sums": 4 * tokens if sigmoid else 0,
+        "balancing_counts": count * sequences * experts,
     }
 
 

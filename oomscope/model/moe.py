@@ -65,7 +65,7 @@ class MoE(nn.Module):
     def _run(self, hidden: torch.Tensor) -> torch.Tensor:
         shared = self._run_shared(hidden)
         x = hidden.reshape(-1, hidden.shape[-1])
-        trip = journey(self.router(x), self._model, self._ep)
+        trip = journey(self.router(hidden), self._model, self._ep)
         out = trip.back(self.experts(*trip.there(x))).view(hidden.shape)
         return out if shared is None else out + shared
 

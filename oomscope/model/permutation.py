@@ -13,7 +13,7 @@ import torch
 
 from oomscope.model.autograd import Function
 from oomscope.model.devices import computes
-from oomscope.model.router import Routing
+from oomscope.model.routing import Routing
 
 
 class RowMap(NamedTuple):

@@ -1,54 +1,21 @@
-"""Scores every token against every expert, picks the best k, and balances the choice.
+"""Scores every token against every expert, chooses, drops, and balances: the order of Megatron-Core's ``TopKRouter``.
 
-What autograd keeps follows from Megatron-Core's own sequence of operations (``moe/router.py::TopKRouter``,
-``moe/moe_utils.py``), so most of it is written in plain torch: the indices of the chosen, their softmax, and with
-balancing losses the scores of all experts.
+What autograd keeps follows from upstream's own sequence of operations (``moe/router.py``), so most of it is written in
+plain torch (``routing.py``, ``token_drop.py``, ``balancing.py``).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import ModelConfig
 from oomscope.model.autograd import Function
-
-
-class Routing(NamedTuple):
-    """Which experts a token visits, and how much each counts."""
-
-    probabilities: torch.Tensor
-    """[n, E]; zero for experts that are not visited."""
-    visits: torch.Tensor
-    """Boolean [n, E]."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """The losses that keep the router balanced, and the ranks that share a sequence's tokens."""
-
-    aux_loss_coeff: float = 0.0
-    z_loss_coeff: float = 0.0
-    groups: tuple[dist.ProcessGroup, ...] = ()
-    ranks: int = 1
-    """Ranks of all ``groups`` together."""
-    scale: float = 1.0
-    """Of the gradients of these losses, beside a training loss that is divided by the number of microbatches."""
-
-
-def capacity(tokens: int, model: ModelConfig) -> int | None:
-    """Return the rows that an expert takes of ``tokens``: ceil(n·k/E · factor), None where it takes all.
-
-    Source: Megatron-Core ``moe/moe_utils.py::get_capacity``.
-    """
-    if model.moe_expert_capacity_factor is None or model.num_moe_experts is None:
-        return None
-    return math.ceil(tokens * model.moe_router_topk / model.num_moe_experts * model.moe_expert_capacity_factor)
+from oomscope.model.balancing import Balance, WithLoss, balancing_loss, count_visits, scores_of_all, z_loss
+from oomscope.model.routing import Routing, choose
+from oomscope.model.token_drop import capacity, drop
 
 
 def router_dtype(model: ModelConfig, dtype: torch.dtype) -> torch.dtype:
@@ -72,79 +39,79 @@ class _Gating(Function):
         return grad_x, grad.t().mm(x.to(grad.dtype)).to(weight.dtype), None
 
 
-class _WithLoss(Function):
-    """Returns x; in backward ``loss`` is differentiated at ``scale`` (Megatron-Core ``MoEAuxLossAutoScaler``)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, loss: torch.Tensor, scale: float) -> torch.Tensor:
-        ctx.loss = loss.dtype, loss.device, scale
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        dtype, device, scale = ctx.loss
-        return grad, torch.full((), scale, dtype=dtype, device=device), None
-
-
 class Router(nn.Module):
-    """Picks k experts for a token; the softmax of their scores weighs what they return.
+    """Picks k experts for a token, and weighs what they return.
 
-    Memory, for n tokens and E experts: indices 8·n·k; the softmax in fp32, 4·n·k, or 4·n·E with
-    ``moe_router_pre_softmax``; the fp32 scores of all experts, 4·n·E, with ``moe_aux_loss_coeff``; logits and their
-    log-sum-exp with ``moe_z_loss_coeff``; a mask, n·E, with a capacity.
+    Memory, for n tokens and E experts, beside indices of 8·n·k: the softmax in fp32, 4·n·k, or 4·n·E with
+    ``moe_router_pre_softmax``; with sigmoid 4·n·E and, of the chosen, 4·n·(k + 1); a mask, n·E, with limited groups;
+    the fp32 scores of all experts, 4·n·E, with a balancing loss; logits and their log-sum-exp with
+    ``moe_z_loss_coeff``; a mask, n·E, with a capacity. ``ledger.py`` has the rows.
+
+    Over the whole run: with ``moe_router_enable_expert_bias`` a bias and a count for each expert, and with
+    ``global_aux_loss`` a count, in fp32.
 
     Args:
         weight: [E, h], held alike by all ranks.
-        model: top-k, number format, capacity.
+        model: top-k, score function, number format, capacity.
         balance: the balancing losses.
     """
+
+    expert_bias: torch.Tensor | None
+    visits_of_step: torch.Tensor | None
+    """fp32 [E]: visits since the last step, for the bias."""
+    visits_of_batch: torch.Tensor | None
+    """fp32 [E]: visits of all ranks since the last step, for the loss of the global batch."""
+    microbatches: torch.Tensor | None
+    """fp32 []: how many of them ``visits_of_batch`` adds up."""
 
     def __init__(self, weight: nn.Parameter, model: ModelConfig, balance: Balance) -> None:
         super().__init__()
         self.weight = weight
         self._model = model
         self._balance = balance
+        experts = weight.shape[0]
+        is_biased = model.moe_router_enable_expert_bias
+        is_global = balance.aux_loss_coeff > 0 and model.moe_router_load_balancing_type == "global_aux_loss"
+        self._register("visits_of_step", (experts,) if is_biased else None)
+        self._register("expert_bias", (experts,) if is_biased else None)
+        self._register("visits_of_batch", (experts,) if is_global else None)
+        self._register("microbatches", () if is_global else None)
 
-    def forward(self, x: torch.Tensor) -> Routing:
-        """Return the routing of the tokens ``x`` [n, h]."""
+    def _register(self, name: str, shape: tuple[int, ...] | None) -> None:
+        zeros = None if shape is None else torch.zeros(shape, dtype=torch.float32, device=self.weight.device)
+        self.register_buffer(name, zeros, persistent=name == "expert_bias")
+
+    def forward(self, hidden: torch.Tensor) -> Routing:
+        """Return the routing of the tokens of ``hidden`` [s/σ, b, h], taken as [n, h]."""
+        sequences = hidden.shape[-2]
+        x = hidden.reshape(-1, hidden.shape[-1])
+        learns = self.training and torch.is_grad_enabled()
         logits = _Gating.apply(x, self.weight, router_dtype(self._model, x.dtype))
-        if self._balance.z_loss_coeff:
-            loss = torch.logsumexp(logits, dim=-1).square().mean() * (self._balance.z_loss_coeff / self._balance.ranks)
-            logits = _WithLoss.apply(logits, loss, self._balance.scale)
-        chosen, experts = self._choose(logits)
-        probabilities = torch.zeros_like(logits).scatter(1, experts, chosen)
-        visits = torch.zeros_like(logits).int().scatter(1, experts, 1).bool()
-        if self._balance.aux_loss_coeff:
-            loss = self._balancing_loss(torch.softmax(logits, dim=-1, dtype=torch.float32), visits)
-            probabilities = _WithLoss.apply(probabilities, loss, self._balance.scale)
+        if learns and self._balance.z_loss_coeff:
+            logits = WithLoss.apply(logits, z_loss(logits, self._balance), self._balance.scale)
+        routing = choose(logits, self._model, self.expert_bias, training=self.training)
         limit = capacity(x.shape[0], self._model)
-        return Routing(probabilities, visits) if limit is None else self._drop(probabilities, visits, limit)
+        if limit is not None:
+            routing = drop(routing, self._model, limit)
+        if learns and self._balance.aux_loss_coeff:
+            loss = self._balancing_loss(logits, sequences)
+            routing = routing._replace(probabilities=WithLoss.apply(routing.probabilities, loss, self._balance.scale))
+        if self.visits_of_step is not None and torch.is_grad_enabled():
+            self.visits_of_step += routing.visits.sum(dim=0)
+        return routing
 
-    def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return probabilities and experts, [n, k]."""
-        if self._model.moe_router_pre_softmax:
-            chosen, experts = torch.softmax(logits, dim=-1, dtype=torch.float32).topk(self._model.moe_router_topk)
-        else:
-            scores, experts = logits.topk(self._model.moe_router_topk)
-            chosen = torch.softmax(scores, dim=-1, dtype=torch.float32)
-        return chosen.type_as(logits), experts
+    def start_batch(self) -> None:
+        """Forget the visits of the step that has ended (Megatron-Core ``reset_model_temporary_tensors``)."""
+        for counts in (self.visits_of_step, self.visits_of_batch, self.microbatches):
+            if counts is not None:
+                counts.zero_()
 
-    def _balancing_loss(self, scores: torch.Tensor, visits: torch.Tensor) -> torch.Tensor:
-        """Return E · Σ (share of visits · mean score) over the experts (Fedus et al. 2021, equation 4)."""
-        tokens, experts = scores.shape[0] * self._balance.ranks, scores.shape[1]
-        counts = visits.sum(0)
-        for group in self._balance.groups:
-            dist.all_reduce(counts, group=group)
-        factor = experts * self._balance.aux_loss_coeff / (self._model.moe_router_topk * tokens * tokens)
-        return (scores.sum(0) * counts).sum() * factor
-
-    def _drop(self, probabilities: torch.Tensor, visits: torch.Tensor, limit: int) -> Routing:
-        """Leave each expert its ``limit`` most probable tokens, and those only (or fill up with others)."""
-        if limit > probabilities.shape[0]:
-            kept = torch.ones_like(probabilities).bool()
-        else:
-            best = probabilities.detach().topk(limit, dim=0, sorted=False).indices
-            kept = torch.zeros_like(probabilities).scatter(0, best, 1).bool()
-        if not self._model.moe_pad_expert_input_to_capacity:
-            kept = visits.logical_and(kept)
-        return Routing(probabilities * kept, kept)
+    def _balancing_loss(self, logits: torch.Tensor, sequences: int) -> torch.Tensor:
+        apart = sequences if self._model.moe_router_load_balancing_type == "seq_aux_loss" else 1
+        scores, visits = scores_of_all(logits, self._model)
+        counts = count_visits(visits, apart, self._balance.groups)
+        if self.visits_of_batch is not None and self.microbatches is not None:
+            self.visits_of_batch += counts
+            self.microbatches += 1
+            counts = self.visits_of_batch / self.microbatches
+        return balancing_loss(scores, counts, self._model, self._balance, sequences=apart)

@@ -20,6 +20,7 @@ from oomscope.errors import UsageError
 from oomscope.model.context_parallel import context_parallel
 from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
+from oomscope.model.expert_bias import settle_routers
 from oomscope.model.finalize_grads import finalize_grads
 from oomscope.model.grad_buffer import build_grad_buffers, is_shared_embedding
 from oomscope.model.interleaved import interleaved_schedule, run_interleaved
@@ -117,6 +118,7 @@ class Trainer:
         self._run(microbatches, parts.links)
         with self.observer.phase("backward", iteration=iteration):
             finalize_grads(list(chain(*parts.stores)), self.state, self.observer)
+            settle_routers(parts.chunks, self.state, rate=self.config.model.moe_router_bias_update_rate)
         with self.observer.phase("optimizer", iteration=iteration):
             parts.optimizer.step()
             return _mean_loss(microbatches.losses, self.state)
@@ -130,7 +132,8 @@ class Trainer:
         deallocate = self.config.parallel.deallocate_pipeline_outputs
         if isinstance(links, RingLinks):
             schedule = interleaved_schedule(self.config, self.state)
-            run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate)
+            overlap = self.config.overlap_p2p_comm
+            run_interleaved(microbatches, links, schedule, deallocate_outputs=deallocate, overlap=overlap)
             return
         run_one_forward_one_backward(
             microbatches,

@@ -15,6 +15,7 @@ from torch import nn
 
 from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
+from oomscope.model.balancing import balance_of
 from oomscope.model.context_parallel import context_parallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.fine_grained_offload import ModuleOffload
@@ -94,6 +95,7 @@ class GPTStage(nn.Module):
             tp=self._tp,
             cp=cp,
             ep=ep,
+            balance=balance_of(config, state),
             random=self._random,
             offload=self._module_offload,
             device=device,

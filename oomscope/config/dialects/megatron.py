@@ -64,8 +64,13 @@ TABLE: dict[str, Row] = {
     "moe_expert_capacity_factor": To("model.moe_expert_capacity_factor", positive_or_none),
     "moe_z_loss_coeff": To("model.moe_z_loss_coeff", positive_or_none),
     "moe_router_score_function": Choice(
-        {"softmax": {}, "pre_softmax": {"model.moe_router_pre_softmax": True}},
-        alike={"sigmoid": ("pre_softmax", "scores of all experts are kept")},
+        {name: {"model.moe_router_score_function": name} for name in ("softmax", "sigmoid")}
+    ),
+    "moe_router_load_balancing_type": Choice(
+        {
+            name: {"model.moe_router_load_balancing_type": name}
+            for name in ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
+        }
     ),
     "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
     "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
@@ -82,9 +87,11 @@ TABLE: dict[str, Row] = {
     "decoder_first_pipeline_num_layers": To("parallel.num_layers_in_first_pipeline_stage", whole),
     "decoder_last_pipeline_num_layers": To("parallel.num_layers_in_last_pipeline_stage", whole),
     "microbatch_group_size_per_virtual_pipeline_stage": To("parallel.microbatch_group_size_per_vp_stage", whole),
+    "no_overlap_p2p_communication": To("parallel.overlap_p2p_comm", negated),
     "pipeline_model_parallel_layout": Unmodelled("stages laid out layer by layer are not there"),
     "hierarchical_context_parallel_sizes": Unmodelled("rings of several levels are not there"),
     "world_size": Kept(whole),
+    "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
     "num_distributed_optimizer_instances": Unmodelled("several optimizer instances shard over fewer ranks", (1,)),
     "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
@@ -137,11 +144,11 @@ reset_position_ids reset_attention_mask eod_mask_loss data_sharding mid_level_da
 tokenizer_model tokenizer_* tiktoken_* vocab_extra_ids legacy_tokenizer mmap_bin_files trust_remote_code
 allow_ambiguous_pad_tokens retriever_* fim_* distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init
 use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device use_tp_pp_dp_mapping
-high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group no_overlap_p2p_communication
-overlap_p2p_* align_* no_align_* defer_embedding_wgrad_compute wgrad_deferral_limit use_gloo_process_groups
+high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group
+overlap_p2p_comm_warmup_flush align_* no_align_* defer_embedding_wgrad_compute wgrad_deferral_limit use_gloo_process_groups
 disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_* ddp_bucket_size
 ddp_average_in_collective ddp_pad_buckets_* no_gradient_reduce_div_fusion gradient_reduce_div_fusion
-use_ring_exchange_p2p batch_p2p_comm te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models
+use_ring_exchange_p2p te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models
 enable_experimental disable_mcore_* test_type attention_softmax_in_fp32 apply_query_key_layer_scaling
 no_masked_softmax_fusion masked_softmax_fusion no_bias_gelu_fusion bias_gelu_fusion no_bias_swiglu_fusion
 bias_swiglu_fusion no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion apply_rope_fusion rope_type
@@ -149,9 +156,7 @@ no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_lay
 rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
 mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_margin fp8_interval
-fp8_amax_* no_fp8_wgrad fp8_wgrad  moe_router_topk_scaling_factor
-moe_router_enable_expert_bias moe_router_bias_update_rate moe_router_num_groups moe_router_group_topk
-moe_token_drop_policy moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
+fp8_amax_* no_fp8_wgrad fp8_wgrad moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
 moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
 straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* attention_output_gate_*
 decrease_batch_size_if_needed iterations_to_skip use_flash_attn_3 data_parallel_random_init calculate_per_token_loss

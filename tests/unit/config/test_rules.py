@@ -40,6 +40,11 @@ LATENT = {"model.multi_latent_attention": True}
 A2A = "parallel.cp_comm_type"
 BALANCING = "model.moe_router_load_balancing_type"
 CAPACITY_FACTOR = "model.moe_expert_capacity_factor"
+SIGMOID = {"model.moe_router_score_function": "sigmoid"}
+EXPERT_BIAS = "model.moe_router_enable_expert_bias"
+GROUPS = "model.moe_router_num_groups"
+BEST_GROUPS = "model.moe_router_group_topk"
+DROP_POLICY = "model.moe_token_drop_policy"
 SHARED_WIDTH = "model.moe_shared_expert_intermediate_size"
 
 FP8 = {"precision.fp8": "hybrid"}
@@ -328,22 +333,53 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [
             {**MOE, "model.moe_router_topk": 1, "model.moe_router_pre_softmax": True},
             {**MOE, "model.moe_router_topk": 1, BALANCING: "sinkhorn"},
+            {**MOE, "model.moe_router_topk": 1, **SIGMOID},
             MOE,
             {"model.moe_router_topk": 1},
         ],
     ),
     "E7": (
         [{**MOE, "model.moe_aux_loss_coeff": 0.1, BALANCING: "none"}],
-        [{**MOE, "model.moe_aux_loss_coeff": 0.1}, {**MOE, BALANCING: "none"}],
+        [
+            {**MOE, "model.moe_aux_loss_coeff": 0.1},
+            {**MOE, "model.moe_aux_loss_coeff": 0.1, BALANCING: "seq_aux_loss"},
+            {**MOE, BALANCING: "none"},
+        ],
     ),
     "E8": ([{"model.moe_grouped_gemm": True}, {CAPACITY_FACTOR: 1.0}], [{**MOE, "model.moe_grouped_gemm": True}, {}]),
+    "E9": (
+        [{**MOE, EXPERT_BIAS: True}, {EXPERT_BIAS: True}],
+        [{**MOE, **SIGMOID, EXPERT_BIAS: True}, {**MOE, **SIGMOID}],
+    ),
+    "E10": ([{**MOE, BEST_GROUPS: 1}], [{**MOE, BEST_GROUPS: 1, GROUPS: 4}, {BEST_GROUPS: 1}]),
+    "E11": (
+        [{**MOE, BEST_GROUPS: 1, GROUPS: 3}, {**MOE, BEST_GROUPS: 5, GROUPS: 4}],
+        [{**MOE, BEST_GROUPS: 4, GROUPS: 4}, {**MOE, GROUPS: 3}, {BEST_GROUPS: 1, GROUPS: 3}],
+    ),
+    "E12": (
+        [{**MOE, BEST_GROUPS: 1, GROUPS: 8}, {**MOE, BEST_GROUPS: 2, GROUPS: 4, "model.moe_router_topk": 5}],
+        [{**MOE, BEST_GROUPS: 1, GROUPS: 4}, {**MOE, BEST_GROUPS: 2, GROUPS: 4, "model.moe_router_topk": 4}],
+    ),
+    "E13": (
+        [{**MOE, BALANCING: "sinkhorn", "model.moe_aux_loss_coeff": 0.1}],
+        [{**MOE, BALANCING: "sinkhorn"}, {BALANCING: "sinkhorn", "model.moe_aux_loss_coeff": 0.1}],
+    ),
+    "E14": (
+        [{**MOE, BALANCING: "sinkhorn", **SIGMOID}, {**MOE, BALANCING: "sinkhorn", BEST_GROUPS: 1, GROUPS: 4}],
+        [{**MOE, BALANCING: "sinkhorn"}, {**MOE, **SIGMOID}, {BALANCING: "sinkhorn", **SIGMOID}],
+    ),
+    "E15": ([{**MOE, GROUPS: 4}], [{**MOE, GROUPS: 4, BEST_GROUPS: 1}, {GROUPS: 4}]),
+    "E16": (
+        [{**MOE, **SIGMOID, "model.moe_router_pre_softmax": True}],
+        [{**MOE, **SIGMOID}, {**MOE, "model.moe_router_pre_softmax": True}],
+    ),
+    "E17": (
+        [{**MOE, DROP_POLICY: "position"}],
+        [{**MOE, DROP_POLICY: "position", CAPACITY_FACTOR: 1.0}, MOE, {DROP_POLICY: "position"}],
+    ),
     "N-dispatcher": (
         [{**MOE, "model.moe_token_dispatcher_type": "flex"}],
         [{**MOE, "model.moe_token_dispatcher_type": "alltoall"}, {"model.moe_token_dispatcher_type": "flex"}],
-    ),
-    "N-balancing": (
-        [{**MOE, BALANCING: "sinkhorn"}, {**MOE, BALANCING: "seq_aux_loss", "model.moe_aux_loss_coeff": 0.1}],
-        [{**MOE, BALANCING: "seq_aux_loss"}, {**MOE, "model.moe_aux_loss_coeff": 0.1}, {BALANCING: "sinkhorn"}],
     ),
     "N-shared-groups": (
         [{"model.num_query_groups": 1, **TP2}],

@@ -280,7 +280,34 @@ def check_ranks(rank: int, folder: str) -> None:
             got = loss_and_gradients(moe_config(model=model, parallel=parallel, data=data), state)
             torch.testing.assert_close(got["loss"], expected["loss"], rtol=1e-5, atol=1e-6)
             check_gradients(got, expected, rank, state)
+    check_losses(rank)
     dist.destroy_process_group()
+
+
+def check_losses(rank: int) -> None:
+    """Shared between ranks, the losses are those of one process; the global one of replicas that of a larger batch."""
+    for kind, alone, (tp, dp) in (
+        ("aux_loss", "aux_loss", (2, 1)),
+        ("seq_aux_loss", "seq_aux_loss", (2, 1)),
+        ("global_aux_loss", "aux_loss", (1, 2)),
+    ):
+        keys = {**WAYS[0], "moe_aux_loss_coeff": 10.0}
+        expected = loss_and_gradients(
+            moe_config(model={**keys, "moe_router_load_balancing_type": alone}), ParallelState()
+        )
+        config = moe_config(
+            model={**keys, "moe_router_load_balancing_type": kind},
+            parallel={
+                "tensor_model_parallel_size": tp,
+                "sequence_parallel": tp > 1,
+                "expert_model_parallel_size": 2,
+                "expert_tensor_parallel_size": 1,
+                "data_parallel_size": dp,
+            },
+            data={"seq_length": 16, "micro_batch_size": 2 // dp, "global_batch_size": 2},
+        )
+        state = state_of(rank, tp=tp, dp=dp, cp=1, etp=1, ep=2)
+        check_gradients(loss_and_gradients(config, state), expected, rank, state)
 
 
 def check_gradients(
