@@ -103,8 +103,6 @@ def test_files_with_the_names_of_another_program(world: World) -> None:
     arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 999 --transformer-impl local"
     arguments += " --tokenizer-type NullTokenizer --max-position-embeddings 900"
     arguments += " --micro-batch-size 1 --global-batch-size 1"
-    )
-    arguments += " --max-position-embeddings 900 --micro-batch-size 1 --global-batch-size 1 --transformer-impl local"
     world.good.write_text(f"{arguments} --seq-length 100")
     result = world.bisect(f"{arguments} --seq-length 800", dialect="megatron")
     assert [(key.key, live(key.delta)) for key in culprit(result).keys] == [("data.seq_length", 700)]
