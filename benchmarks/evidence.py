@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oomscope.snapshot.explaining.category_rules import Confidence
+from oomscope.snapshot.explaining.doing import activity_of
 from oomscope.snapshot.explaining.evidence import Evidence, categorise
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.reading.load import load_snapshot
@@ -58,7 +59,7 @@ def agreements(snapshot: Snapshot) -> tuple[Timeline, Evidence, dict[str, Agreem
     """Return how often evidence is right: at the peak, and over all allocations."""
     trace = max(snapshot.traces, key=len)
     timeline = Timeline.of(stripped(trace), snapshot.segments)
-    evidence = categorise(timeline, snapshot.annotations)
+    evidence = categorise(timeline, activity_of(timeline, snapshot.annotations))
     table = timeline.lifetimes
     truth = np.where(table.born == BEFORE, 0, trace.category[np.maximum(table.born, 0)])
     rows = {"at the peak": timeline.live_at(timeline.peak_event()), "of all": np.arange(len(table))}

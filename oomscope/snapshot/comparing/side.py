@@ -15,7 +15,7 @@ import numpy as np
 
 from oomscope.snapshot.attribution import OLDER, by_site
 from oomscope.snapshot.comparing.changes import Held
-from oomscope.snapshot.explaining.doing import activity_of
+from oomscope.snapshot.explaining.doing import Activity, activity_of
 from oomscope.snapshot.explaining.evidence import categorise
 from oomscope.snapshot.explaining.inferred import with_moments
 from oomscope.snapshot.explaining.iterations import iterations_of
@@ -78,11 +78,15 @@ class Side:
     phase: str = ""
 
     @cached_property
+    def activity(self) -> Activity:
+        """What the program did at each event."""
+        return activity_of(self.recorded, self.snapshot.annotations)
+
+    @cached_property
     def timeline(self) -> Timeline:
         """The device's curves, with phases and iterations told by evidence where the recording has none."""
-        activity = activity_of(self.recorded, self.snapshot.annotations)
-        iterations = iterations_of(self.recorded, activity, self.snapshot.annotations)
-        return replace(self.recorded, trace=with_moments(self.recorded.trace, activity, iterations))
+        iterations = iterations_of(self.recorded, self.activity, self.snapshot.annotations)
+        return replace(self.recorded, trace=with_moments(self.recorded.trace, self.activity, iterations))
 
     @cached_property
     def event(self) -> int:
@@ -97,7 +101,7 @@ class Side:
     @cached_property
     def sites(self) -> tuple[SiteBytes, ...]:
         """Live bytes at the peak by line, module and category; the equal modules of a list are one."""
-        evidence = categorise(self.recorded, self.snapshot.annotations)
+        evidence = categorise(self.recorded, self.activity)
         return by_site(self.recorded, self.event, _over_layers, evidence.category)
 
     def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:

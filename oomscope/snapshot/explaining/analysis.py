@@ -94,7 +94,7 @@ class Analysis:
     @cached_property
     def evidence(self) -> Evidence:
         """What each block is for."""
-        return categorise(self.bare, self.snapshot.annotations)
+        return categorise(self.bare, self.activity)
 
     @cached_property
     def recording(self) -> Recording:
@@ -128,9 +128,10 @@ class Analysis:
         return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
 
     def _recorded_failure(self) -> FailedRequest | None:
-        """Return the allocation that failed in the recorded job, and whether a fraction refused it."""
+        """Return the allocation that failed in the recorded job, whether a fraction refused it, and if D is known."""
         failure = failure_of(self.recorded)
-        return failure and replace(failure, by_fraction=self.budget.is_upper_bound)
+        is_unknown = self.budget.available_bytes is None
+        return failure and replace(failure, by_fraction=self.budget.is_upper_bound, free_unknown=is_unknown)
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""

@@ -140,18 +140,19 @@ def marks_of_frame(frame: Frame) -> Mark:
 
 
 class StackReader:
-    """Reads stacks, each frame once."""
+    """Reads stacks, each function once: no line of it tells more than another."""
 
     def __init__(self) -> None:
-        self._frames: dict[Frame, Mark] = {}
+        self._functions: dict[tuple[str, str], Mark] = {}
 
     def __call__(self, stack: Stack) -> tuple[Doing, Mark]:
         """Return what the program does under ``stack`` (by its innermost telling frame), and all that frames say."""
         doing, said = Doing.UNKNOWN, Mark.NOTHING
         for frame in stack:
-            mark = self._frames.get(frame)
+            function = frame.filename, frame.name
+            mark = self._functions.get(function)
             if mark is None:
-                mark = self._frames[frame] = marks_of_frame(frame)
+                mark = self._functions[function] = marks_of_frame(frame)
             if not mark:
                 continue
             said |= mark

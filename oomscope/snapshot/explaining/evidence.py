@@ -7,7 +7,6 @@ recording that was told of no model calls temporary or input what it cannot tell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.explaining.category_rules import RULES, Confidence
 from oomscope.snapshot.explaining.census import census
-from oomscope.snapshot.explaining.doing import Doing
+from oomscope.snapshot.explaining.doing import Activity, Doing, activity_of
 from oomscope.snapshot.explaining.life import Life, Mask, life_of
 from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Annotation, Category
+from oomscope.snapshot.trace import Category
 
 NO_RULE: Final = "no rule"
 RECORDED: Final = "the recording"
@@ -68,13 +67,13 @@ class Evidence:
         self.rule[chosen] = self.rules.index(rule)
 
 
-def categorise(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Evidence:
+def categorise(timeline: Timeline, activity: Activity | None = None) -> Evidence:
     """Return what each block of a trace is for.
 
     Args:
         timeline: the trace, paired; blocks that the recording itself gives a category keep it, but for what it could
             not tell apart.
-        annotations: the snapshot's.
+        activity: what the program did; None: what the trace alone tells of that.
     """
     table = timeline.lifetimes
     evidence = Evidence.none(len(table))
@@ -86,7 +85,7 @@ def categorise(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Ev
     doubtful = np.isin(recorded, () if np.isin(recorded, _OF_A_MODEL).any() else _LEFT_OVER)
     for category in np.unique(recorded[recorded > 0]).tolist():
         evidence.found((recorded == category) & ~doubtful, category, Confidence.CERTAIN, RECORDED)
-    life = life_of(timeline, annotations)
+    life = life_of(timeline, activity or activity_of(timeline))
     for rule in RULES:
         evidence.found(rule.holds(life), rule.category, rule.confidence, rule.name)
     _count_sizes(evidence, life, table)

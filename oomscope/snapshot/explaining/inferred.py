@@ -15,6 +15,7 @@ from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
 from oomscope.snapshot.explaining.category_rules import Confidence
 from oomscope.snapshot.explaining.doing import Activity, Doing
 from oomscope.snapshot.explaining.iterations import Iterations
+from oomscope.snapshot.explaining.numbering import numbered
 from oomscope.snapshot.trace import Moment, Trace
 
 PHASES: Final = {
@@ -37,7 +38,8 @@ def with_moments(trace: Trace, activity: Activity, iterations: Iterations) -> Tr
     are_sure = len(iterations) and iterations.confidence > Confidence.LOW
     numbers = np.searchsorted(iterations.ends, np.arange(len(trace))) if are_sure else np.full(len(trace), -1)
     moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
-    pairs, place = np.unique(np.stack([activity.at.astype(np.int64), numbers]), axis=1, return_inverse=True)
-    ids = [moments.id_of(Moment(PHASES[Doing(doing)], number, -1)) for doing, number in pairs.T.tolist()]
-    column = np.array(ids, dtype=np.int32)[place.reshape(-1)] if ids else trace.moment_id
+    _, first, place = np.unique(numbered(activity.at, numbers), return_index=True, return_inverse=True)
+    pairs = zip(activity.at[first].tolist(), numbers[first].tolist(), strict=True)
+    ids = [moments.id_of(Moment(PHASES[Doing(doing)], number, -1)) for doing, number in pairs]
+    column = np.array(ids, dtype=np.int32)[place] if ids else trace.moment_id
     return replace(trace, moment_id=column, moments=moments.items())

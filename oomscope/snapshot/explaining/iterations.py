@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from oomscope.snapshot.explaining.category_rules import Confidence
 from oomscope.snapshot.explaining.doing import Activity, Doing
+from oomscope.snapshot.explaining.numbering import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Annotation
@@ -26,6 +27,11 @@ MIN_PERIOD: Final = 4
 """Allocations below which a repetition is no iteration."""
 MIN_AGREEMENT: Final = 0.95
 """Share of allocations that must be the same one period later."""
+READINGS: Final = 4
+COUNTED: Final = 24
+"""Likely periods of each reading that are counted exactly; each takes as long as the sequence is."""
+ROUNDING: Final = 1e-6
+"""What a Fourier transform may be off by."""
 MIN_GIVEN_UP: Final = 0.5
 """Share of blocks that an iteration gives up, in itself or the next; a loop that builds layers repeats, and keeps."""
 
@@ -107,8 +113,7 @@ def _rhythm(timeline: Timeline) -> Indices:
     """
     trace = timeline.trace
     events = np.flatnonzero(trace.action == Action.ALLOC)
-    kinds = np.unique(np.stack([trace.stack_id[events], trace.size[events]]), axis=1, return_inverse=True)[1]
-    period = period_of(kinds.reshape(-1).astype(np.int64))
+    period = period_of(numbered(trace.stack_id[events], trace.size[events]))
     if period is None or not _gives_up(timeline, events, period):
         return NO_ENDS
     before = events - 1
@@ -132,25 +137,41 @@ def _gives_up(timeline: Timeline, events: Indices, period: int) -> bool:
 def period_of(kinds: Indices) -> int | None:
     """Return the smallest lag at which a sequence of kinds repeats itself; None where it does not.
 
-    At lag p, ``kinds[i] == kinds[i + p]`` must hold for 95 % of all places, and at least two whole periods be there.
-    What repeats itself at fewer than :data:`MIN_PERIOD` has no period, although it does so at multiples as well.
-    Agreement at all lags comes from one autocorrelation of random unit vectors, one a kind, of which equal ones give 1
-    and different ones 0 on average; the candidates are then counted exactly.
+    At lag p, ``kinds[i] == kinds[i + p]`` must hold for 95 % of all places, and at least two whole periods be there;
+    where few kinds make up most of the sequence, so that places agree at any lag, it must hold for half of those that
+    chance leaves. What repeats itself at fewer than :data:`MIN_PERIOD` has no period, although it does so at multiples
+    as well. Of the likely lags (:func:`_likely_lags`) the agreement is counted exactly.
     """
-    length = len(kinds)
-    if length < 2 * MIN_PERIOD:
+    if len(kinds) < 2 * MIN_PERIOD:
         return None
-    agreement = _agreement(kinds)
-    lags = np.arange(1, length // 2 + 1)
-    likely = lags[agreement[lags] >= MIN_AGREEMENT - 0.1]
-    for lag in likely.tolist():
-        if np.mean(kinds[:-lag] == kinds[lag:]) >= MIN_AGREEMENT:
-            return int(lag) if lag >= MIN_PERIOD else None
+    by_chance = float(np.square(np.bincount(kinds) / len(kinds)).sum())
+    needed = max(MIN_AGREEMENT, (1 + by_chance) / 2)
+    for lag in _likely_lags(kinds, needed):
+        if np.mean(kinds[:-lag] == kinds[lag:]) >= needed:
+            return lag if lag >= MIN_PERIOD else None
     return None
 
 
+def _likely_lags(kinds: Indices, needed: float) -> list[int]:
+    """Return lags at which ``needed`` of the places may agree, rising.
+
+    A pair of different kinds adds -1 to 1 to :func:`_agreement`, so no lag that reads below ``2 * needed - 1`` is one.
+    A sequence with much noise has a great many above it; the first ones that reach each of some higher readings, too,
+    are enough, for a true period stands out among its neighbours.
+    """
+    lags = np.arange(1, len(kinds) // 2 + 1)
+    reading = _agreement(kinds)[lags]
+    steps = np.linspace(2 * needed - 1, 1, READINGS, endpoint=False)
+    first = [lags[reading >= step - ROUNDING][:COUNTED] for step in steps]
+    return [int(lag) for lag in np.unique(np.concatenate(first))]
+
+
 def _agreement(kinds: Indices) -> NDArray[np.float64]:
-    """Return about which share of the sequence agrees with itself, for each lag."""
+    """Return about which share of the sequence agrees with itself, for each lag.
+
+    It is one autocorrelation of random unit vectors, one a kind, of which equal ones give 1 and different ones 0 on
+    average.
+    """
     length = len(kinds)
     padded = 1 << (2 * length - 1).bit_length()
     angle = np.random.default_rng(0).uniform(0, 2 * np.pi, int(kinds.max()) + 1)

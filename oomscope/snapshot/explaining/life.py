@@ -5,17 +5,17 @@ One column a fact, one row a block, in the order of the lifetimes; the rules of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.explaining.doing import Activity, Doing, Mark, activity_of
+from oomscope.snapshot.explaining.doing import Activity, Doing, Mark
+from oomscope.snapshot.explaining.numbering import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.sites import is_python
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Annotation, Trace
+from oomscope.snapshot.trace import Trace
 
 Mask = NDArray[np.bool_]
 
@@ -55,10 +55,9 @@ class Life(NamedTuple):
         return np.asarray((self.marks & mark) != 0)
 
 
-def life_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Life:
+def life_of(timeline: Timeline, activity: Activity) -> Life:
     """Return what is known of each block's birth and end."""
     trace, table = timeline.trace, timeline.lifetimes
-    activity = activity_of(timeline, annotations)
     end = len(trace)
     older, lasting = table.born == BEFORE, table.freed >= table.end
     at = np.append(activity.at, np.int8(Doing.UNKNOWN))
@@ -80,16 +79,10 @@ def life_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Life:
         same_span=same_span,
         cut_off=cut_off,
         steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
-        alone=_count(lasting, _numbered(activity.own, table.stream, table.size)) == 1,
-        like_temporaries=_mostly(same_span, ~cut_off, _numbered(stack, table.size)),
+        alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
+        like_temporaries=_mostly(same_span, ~cut_off, numbered(stack, table.size)),
         first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
     )
-
-
-def _numbered(*columns: NDArray[np.integer]) -> Indices:
-    """Return a number for each distinct combination of values."""
-    rows = np.stack([column.astype(np.int64) for column in columns])
-    return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _count(holds: Mask, group: Indices) -> Indices:
