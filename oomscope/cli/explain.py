@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.card import NamedCard, card_options, named_card
+from oomscope.cli.card import card_options, named_card
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, table_files, write_explain_tables
@@ -16,7 +15,6 @@ from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
-    from oomscope.snapshot.explaining.analysis import Analysis
     from oomscope.snapshot.explaining.drawing import Drawing
     from oomscope.snapshot.explaining.explanation import Explanation
     from oomscope.snapshot.explaining.rank_set import RankSet
@@ -73,7 +71,9 @@ def explain(
 
         require_matplotlib()
     card = named_card(limit, gpu, non_torch)
-    explained = (_of_ranks if file.is_dir() else _of_file)(file, device, card, torch_version, limits)
+    from oomscope.snapshot.explaining.explained import explain_path
+
+    explained = explain_path(file, device=device, torch_version=torch_version, limits=limits, **card._asdict())
     found = explained.found
     drawings = explained.drawings() if html is not None or png is not None else ()
     if redact is not None:
@@ -109,44 +109,3 @@ def _write_files(
         write_file(png, explain_picture(found, drawings))
     if tables is not None:
         write_explain_tables(tables, found)
-
-
-class _Explained(NamedTuple):
-    """What was found, and the pictures, which are made when they are asked for."""
-
-    found: Explanation | RankSet
-    drawings: Callable[[], tuple[Drawing, ...]]
-
-
-def _of_file(file: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits) -> _Explained:
-    from oomscope.snapshot.explaining.analysis import analyse
-    from oomscope.snapshot.explaining.explain import explanation_of
-    from oomscope.snapshot.reading.load import load_snapshot
-
-    snapshot = load_snapshot(file, limits=limits)
-    analyses = analyse(snapshot, file=str(file), device=device, torch_version=torch_version, **card._asdict())
-    return _Explained(explanation_of(snapshot, analyses, file=str(file)), lambda: _drawn(analyses))
-
-
-def _of_ranks(
-    directory: Path, device: int | None, card: NamedCard, torch_version: str | None, limits: Limits
-) -> _Explained:
-    from oomscope.snapshot.explaining.analysis import analyse
-    from oomscope.snapshot.explaining.rank_set import explain_ranks
-    from oomscope.snapshot.reading.load import load_snapshot
-
-    found = explain_ranks(directory, device=device, torch_version=torch_version, limits=limits, **card._asdict())
-    worst = found.rows[0]
-
-    def drawings() -> tuple[Drawing, ...]:
-        snapshot = load_snapshot(worst.file, limits=limits)
-        asked = {"device": worst.device, "torch_version": torch_version, **card._asdict()}
-        return _drawn(analyse(snapshot, file=worst.file, **asked))
-
-    return _Explained(found, drawings)
-
-
-def _drawn(analyses: tuple[Analysis, ...]) -> tuple[Drawing, ...]:
-    from oomscope.snapshot.explaining.drawing import draw
-
-    return tuple(map(draw, analyses))

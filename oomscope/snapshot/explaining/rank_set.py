@@ -7,24 +7,12 @@ or whose last event is much older, is named.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from oomscope.errors import SnapshotError
-from oomscope.snapshot.explaining.composition import composition_at
-from oomscope.snapshot.explaining.doing import activity_of
-from oomscope.snapshot.explaining.evidence import categorise
-from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.explaining.explanation import Explanation
-from oomscope.snapshot.explaining.iterations import iterations_of
-from oomscope.snapshot.judging.verdict import failure_of
-from oomscope.snapshot.reading.limits import Limits
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.reading.rank_files import Unread, rank_numbers, snapshot_files
-from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Snapshot, Trace
+from oomscope.snapshot.reading.rank_files import Unread
 
 SCHEMA_VERSION: Final = 1
 APART: Final = 0.05
@@ -86,98 +74,6 @@ class RankSet:
             "worst": self.worst.to_json(),
             "unread": [asdict(file) for file in self.unread],
         }
-
-
-def explain_ranks(
-    directory: Path,
-    *,
-    device: int | None = None,
-    limit: int | None = None,
-    non_torch: int = 0,
-    torch_version: str | None = None,
-    limits: Limits | None = None,
-) -> RankSet:
-    """Compare the snapshot files of a folder and explain the worst.
-
-    The worst rank is one whose allocation failed, among these, or where none did, the one that reserved most.
-
-    Args:
-        directory: holds one file a rank.
-        device: index of the one device to look at in each file; None: the one that holds most.
-        limit: see :func:`~oomscope.snapshot.explaining.explain.explain`, as for the others.
-        non_torch: bytes outside PyTorch.
-        torch_version: whose rules count.
-        limits: what reading a file may take.
-
-    Raises:
-        SnapshotError: there is no file, or none can be read.
-    """
-    files = snapshot_files(directory)
-    numbers = rank_numbers([file.name for file in files])
-    rows: list[RankRow] = []
-    unread: list[Unread] = []
-    refusals: list[SnapshotError] = []
-    for file, number in zip(files, numbers, strict=True):
-        try:
-            rows += _rows(file, number, device, limits)
-        except SnapshotError as error:
-            unread.append(Unread.because(error, file))
-            refusals.append(error)
-    if len(refusals) == len(files):
-        raise refusals[0]
-    if not rows:
-        raise SnapshotError("no file has anything on this device", where=str(directory), remedy="leave --device out")
-    rows.sort(key=lambda row: (row.failed_bytes is None, -row.reserved_bytes, row.rank))
-    worst = rows[0]
-    explained = explain(
-        load_snapshot(worst.file, limits=limits),
-        file=worst.file,
-        device=worst.device,
-        limit=limit,
-        non_torch=non_torch,
-        torch_version=torch_version,
-    )
-    stragglers = tuple(stragglers_of(rows))
-    return RankSet(
-        directory=str(directory),
-        rows=tuple(rows),
-        stragglers=stragglers,
-        worst=replace(explained, rank=worst.rank),
-        unread=tuple(unread),
-    )
-
-
-def _rows(file: Path, number: int, device: int | None, limits: Limits | None) -> list[RankRow]:
-    """Return the row of one file: of its device that holds most, where none is asked for."""
-    snapshot = load_snapshot(file, limits=limits)
-    told = snapshot.provenance.rank if snapshot.provenance else -1
-    traces = [trace for trace in snapshot.traces if device is None or trace.device == device]
-    rows = [_row(snapshot, trace, str(file), told if told >= 0 else number) for trace in traces]
-    return [max(rows, key=lambda row: row.reserved_bytes)] if rows else []
-
-
-def _row(snapshot: Snapshot, trace: Trace, file: str, rank: int) -> RankRow:
-    timeline = Timeline.of(trace, snapshot.segments)
-    event, failure = timeline.peak_event(), failure_of(trace)
-    live = timeline.live_bytes_at(event)
-    highest = timeline.reserved_peak()
-    held = int(timeline.reserved[event]) if event >= 0 else highest.reserved_bytes
-    found = composition_at(timeline, event, categorise(timeline, snapshot.annotations))
-    last = int(trace.time_us.max(initial=-1))
-    return RankRow(
-        rank=rank,
-        file=file,
-        device=trace.device,
-        events=len(trace),
-        failed_bytes=failure.requested_bytes if failure else None,
-        live_bytes=live,
-        reserved_bytes=highest.reserved_bytes,
-        overhead_bytes=held - live,
-        end_live_bytes=timeline.end_live_bytes,
-        iterations=len(iterations_of(timeline, activity_of(timeline, snapshot.annotations), snapshot.annotations)),
-        last_time_us=last if last >= 0 else None,
-        categories={row.category: row.bytes for row in found.categories},
-    )
 
 
 def stragglers_of(rows: Sequence[RankRow]) -> Iterator[Straggler]:

@@ -1,18 +1,19 @@
 """One snapshot file a rank, in a folder: which file is which rank.
 
-What a recording says of its rank counts; else the number after "rank" in the file's name; else the number in which the
-names differ. A file that cannot be read costs its rank, not the others.
+What recordings say of their ranks counts, as long as no two say the same; else the number after "rank" in the files'
+names; else the number in which the names differ. A file that cannot be read costs its rank, not the others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from oomscope.errors import SnapshotError
+from oomscope.snapshot.trace import Snapshot
 
 SUFFIXES: Final = (".pickle", ".pkl", ".json")
 COMPRESSED: Final = (".gz", ".zst")
@@ -54,6 +55,23 @@ def _is_snapshot(name: str) -> bool:
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
     return name.endswith(SUFFIXES)
+
+
+def told_rank(snapshot: Snapshot) -> int:
+    """Return the rank that a recording says it is of; -1 where it says none."""
+    return snapshot.provenance.rank if snapshot.provenance else -1
+
+
+def ranks_of(files: Sequence[Path], told: Mapping[Path, int]) -> list[int]:
+    """Return the rank that each file of a folder stands for; no two are the same.
+
+    Args:
+        files: those of the folder.
+        told: what their recordings say (:func:`told_rank`), of those that were read.
+    """
+    by_name = rank_numbers([file.name for file in files])
+    ranks = [told[file] if told.get(file, -1) >= 0 else number for file, number in zip(files, by_name, strict=True)]
+    return ranks if len(set(ranks)) == len(ranks) else by_name
 
 
 def rank_numbers(names: Sequence[str]) -> list[int]:

@@ -14,7 +14,7 @@ from oomscope.report.explain_frames import tables_of
 from oomscope.report.explain_html import explain_page
 from oomscope.report.explain_text import report
 from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.explaining.rank_set import explain_ranks
+from oomscope.snapshot.explaining.rank_folder import analyse_ranks
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB
@@ -77,7 +77,7 @@ def test_no_line_is_wider_than_the_terminal(path, width):
 
 
 def test_a_folder_shows_its_ranks_and_explains_the_worst():
-    text = rendered(explain_ranks(FIXTURES / "ranks"))
+    text = rendered(analyse_ranks(FIXTURES / "ranks").found)
     assert "OUT OF MEMORY on 1 rank of 4: 3" in text
     assert "Where ranks differ, by category, each at its own peak" in text
     assert "The worst rank, 3:" in text
@@ -95,7 +95,7 @@ def test_tables_have_the_sums_of_the_report():
 
 
 def test_tables_of_a_folder_have_a_row_a_rank():
-    tables = tables_of(explain_ranks(FIXTURES / "ranks"))
+    tables = tables_of(analyse_ranks(FIXTURES / "ranks").found)
     assert tables["ranks"]["rank"].tolist() == [3, 0, 1, 2]
     assert tables["ranks"].failed_bytes.notna().tolist() == [True, False, False, False]
 

@@ -12,8 +12,12 @@ import pytest
 from oomscope.errors import SnapshotError
 from oomscope.report.diff_words import not_compared
 from oomscope.snapshot.comparing.diff_ranks import diff_ranks
-from oomscope.snapshot.explaining.rank_set import RankRow, explain_ranks, stragglers_of
+from oomscope.snapshot.explaining import rank_folder
+from oomscope.snapshot.explaining.explained import explain_path
+from oomscope.snapshot.explaining.rank_folder import analyse_ranks
+from oomscope.snapshot.explaining.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.reading.rank_files import rank_numbers, snapshot_files
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
@@ -46,7 +50,7 @@ def test_other_files_are_left_alone(tmp_path: Path):
 
 def test_a_folder_without_snapshots_is_refused(tmp_path: Path):
     with pytest.raises(SnapshotError, match="no snapshot files in it"):
-        explain_ranks(tmp_path)
+        analyse_ranks(tmp_path)
 
 
 def machine(total: int, *sizes: int) -> Machine:
@@ -65,7 +69,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
-    found = explain_ranks(folder)
+    found = analyse_ranks(folder).found
     assert [row.rank for row in found.rows] == [2, 1, 0]
     assert found.rows[0].failed_bytes == 100 * MiB
     assert found.worst.rank == 2
@@ -76,9 +80,30 @@ def test_a_rank_that_failed_is_worse_than_one_that_needs_more(folder):
 def test_what_a_recording_says_of_its_rank_counts(tmp_path: Path):
     told = Provenance(rank=5)
     write_snapshot(snapshot_of(machine(GiB, 100), provenance=told), tmp_path / "snap-0.pickle")
-    found = explain_ranks(tmp_path)
+    found = analyse_ranks(tmp_path).found
     assert [row.rank for row in found.rows] == [5]
     assert found.worst.rank == 5
+
+
+def test_recordings_that_say_the_same_rank_are_told_apart_by_their_names(tmp_path: Path):
+    for rank in range(2):
+        write_snapshot(
+            snapshot_of(machine(GiB, 100 + rank), provenance=Provenance(rank=0)), tmp_path / f"{rank}.pickle"
+        )
+    assert [row.rank for row in analyse_ranks(tmp_path).found.rows] == [1, 0]
+
+
+def test_each_file_is_read_once_also_for_pictures(folder, monkeypatch):
+    read: list[str] = []
+
+    def loaded(file, **limits):
+        read.append(file.name)
+        return load_snapshot(file, **limits)
+
+    monkeypatch.setattr(rank_folder, "load_snapshot", loaded)
+    [drawing] = explain_path(folder).drawings()
+    assert read == ["snap-0.pickle", "snap-1.pickle", "snap-2.pickle"]
+    assert drawing.plan.reserved_bytes == 40 * MiB
 
 
 ALIKE = RankRow(
@@ -124,7 +149,7 @@ def test_stages_of_a_pipeline_are_no_stragglers():
 
 def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):
     (folder / "snap-1.pickle").write_bytes((folder / "snap-1.pickle").read_bytes()[:-20])
-    found = explain_ranks(folder)
+    found = analyse_ranks(folder).found
     assert [row.rank for row in found.rows] == [2, 0]
     [unread] = found.unread
     assert Path(unread.file).name == "snap-1.pickle"
@@ -136,7 +161,7 @@ def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
     for rank in range(2):
         (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
     with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
-        explain_ranks(tmp_path)
+        analyse_ranks(tmp_path)
 
 
 @pytest.mark.parametrize("damaged", [0, 2])

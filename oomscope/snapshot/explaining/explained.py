@@ -1,0 +1,54 @@
+"""Explain what a path names: a snapshot file, or a folder with one file a rank. It is read and analysed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oomscope.snapshot.explaining.analysis import Analysis, analyse
+from oomscope.snapshot.explaining.drawing import Drawing, draw
+from oomscope.snapshot.explaining.explain import explanation_of
+from oomscope.snapshot.explaining.explanation import Explanation
+from oomscope.snapshot.explaining.rank_folder import analyse_ranks
+from oomscope.snapshot.explaining.rank_set import RankSet
+from oomscope.snapshot.reading.limits import Limits
+from oomscope.snapshot.reading.load import load_snapshot
+
+
+class Explained(NamedTuple):
+    """What was found, and the analyses behind it."""
+
+    found: Explanation | RankSet
+    analyses: tuple[Analysis, ...]
+    """Of the devices of the explanation, or of the worst rank's."""
+
+    def drawings(self) -> tuple[Drawing, ...]:
+        """Return the pictures, one for each device that is explained."""
+        return tuple(map(draw, self.analyses))
+
+
+def explain_path(
+    path: Path,
+    *,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+    limits: Limits | None = None,
+) -> Explained:
+    """Return what a file tells, or what the files of a folder do.
+
+    Args are those of :func:`~oomscope.snapshot.explaining.analysis.analyse`, and ``limits`` what reading may take.
+
+    Raises:
+        SnapshotError: a file cannot be read or trusted; of a folder, none can.
+        UsageError: the file knows no such device.
+        AllocatorConfError: the recorded allocator settings have no rules here.
+    """
+    asked: dict[str, Any] = {"device": device, "limit": limit, "non_torch": non_torch, "torch_version": torch_version}
+    if path.is_dir():
+        ranks = analyse_ranks(path, limits=limits, **asked)
+        return Explained(ranks.found, (ranks.worst,))
+    snapshot = load_snapshot(path, limits=limits)
+    analyses = analyse(snapshot, file=str(path), **asked)
+    return Explained(explanation_of(snapshot, analyses, file=str(path)), analyses)

@@ -1,0 +1,148 @@
+"""Explain a folder of snapshots, one file a rank: all side by side, and the worst in full.
+
+Each file is read once. The worst one so far stays in memory beside the one that is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from oomscope.errors import SnapshotError
+from oomscope.snapshot.explaining.analysis import Analysis, analyse
+from oomscope.snapshot.explaining.composition import composition_at
+from oomscope.snapshot.explaining.explain import explanation_of
+from oomscope.snapshot.explaining.rank_set import RankRow, RankSet, stragglers_of
+from oomscope.snapshot.judging.verdict import failure_of
+from oomscope.snapshot.reading.limits import Limits
+from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.reading.rank_files import Unread, rank_numbers, ranks_of, snapshot_files, told_rank
+from oomscope.snapshot.trace import Snapshot
+
+
+class AnalysedRanks(NamedTuple):
+    """What was found, and the analysis of the worst rank, of which pictures are made."""
+
+    found: RankSet
+    worst: Analysis
+
+
+class _Card(NamedTuple):
+    """What is asked of each file, as in :func:`~oomscope.snapshot.explaining.analysis.analyse`."""
+
+    device: int | None
+    limit: int | None
+    non_torch: int
+    torch_version: str | None
+
+
+def analyse_ranks(
+    directory: Path,
+    *,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+    limits: Limits | None = None,
+) -> AnalysedRanks:
+    """Compare the snapshot files of a folder and explain the worst.
+
+    The worst rank is one whose allocation failed, among these, or where none did, the one that reserved most.
+
+    Args:
+        directory: holds one file a rank; :func:`~oomscope.snapshot.reading.rank_files.ranks_of` tells which is which.
+        device: index of the one device to look at in each file; None: the one that holds most.
+        limit: see :func:`~oomscope.snapshot.explaining.analysis.analyse`, as for the others.
+        non_torch: bytes outside PyTorch.
+        torch_version: whose rules count.
+        limits: what reading a file may take.
+
+    Raises:
+        SnapshotError: there is no file, or none can be read.
+        AllocatorConfError: the settings that the worst rank recorded have no rules here.
+    """
+    files = snapshot_files(directory)
+    folder = _Folder(_Card(device, limit, non_torch, torch_version), limits)
+    for file, number in zip(files, rank_numbers([file.name for file in files]), strict=True):
+        folder.read(file, number)
+    if len(folder.refusals) == len(files):
+        raise next(iter(folder.refusals.values()))
+    if folder.worst is None:
+        raise SnapshotError("no file has anything on this device", where=str(directory), remedy="leave --device out")
+    ranks = dict(zip(files, ranks_of(files, folder.told), strict=True))
+    rows = [replace(folder.rows[file], rank=ranks[file]) for file in sorted(folder.rows, key=folder.badness)]
+    worst = explanation_of(folder.worst.snapshot, (folder.worst,), file=rows[0].file)
+    found = RankSet(
+        directory=str(directory),
+        rows=tuple(rows),
+        stragglers=tuple(stragglers_of(rows)),
+        worst=replace(worst, rank=rows[0].rank),
+        unread=tuple(Unread.because(error, file) for file, error in folder.refusals.items()),
+    )
+    return AnalysedRanks(found, folder.worst)
+
+
+class _Folder:
+    """What is known of a folder while its files are read one after another."""
+
+    def __init__(self, card: _Card, limits: Limits | None) -> None:
+        self._card = card
+        self._limits = limits
+        self.told: dict[Path, int] = {}
+        """The rank that each recording says it is of."""
+        self.rows: dict[Path, RankRow] = {}
+        """By the rank that the file tells by itself; which one counts is known when all have been read."""
+        self.refusals: dict[Path, SnapshotError] = {}
+        self.worst: Analysis | None = None
+
+    def read(self, file: Path, number: int) -> None:
+        """Read one more file, whose name stands for rank ``number``."""
+        try:
+            snapshot = load_snapshot(file, limits=self._limits)
+        except SnapshotError as error:
+            self.refusals[file] = error
+            return
+        self.told[file] = told_rank(snapshot)
+        analysis = _fullest(snapshot, str(file), self._card)
+        if analysis is not None:
+            self.rows[file] = _row(analysis, str(file), number if self.told[file] < 0 else self.told[file])
+            if min(self.rows, key=self.badness) == file:
+                self.worst = analysis
+
+    def badness(self, file: Path) -> tuple[bool, int, int]:
+        """Return by what files are ordered, the worst first."""
+        row = self.rows[file]
+        return row.failed_bytes is None, -row.reserved_bytes, row.rank
+
+
+def _fullest(snapshot: Snapshot, file: str, card: _Card) -> Analysis | None:
+    """Return the device that is asked for, else the one that holds most; None where the file has nothing on it."""
+    if not any(card.device in (None, trace.device) for trace in snapshot.traces):
+        return None
+    analyses = analyse(snapshot, file=file, **card._asdict())
+    return max(analyses, key=lambda each: each.bare.reserved_peak().reserved_bytes)
+
+
+def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
+    timeline, trace = analysis.bare, analysis.recorded
+    event, failure = timeline.peak_event(), failure_of(trace)
+    live = timeline.live_bytes_at(event)
+    highest = timeline.reserved_peak()
+    held = int(timeline.reserved[event]) if event >= 0 else highest.reserved_bytes
+    last = int(trace.time_us.max(initial=-1))
+    found = composition_at(timeline, event, analysis.evidence)
+    return RankRow(
+        rank=rank,
+        file=file,
+        device=trace.device,
+        events=len(trace),
+        failed_bytes=failure.requested_bytes if failure else None,
+        live_bytes=live,
+        reserved_bytes=highest.reserved_bytes,
+        overhead_bytes=held - live,
+        end_live_bytes=timeline.end_live_bytes,
+        iterations=len(analysis.iterations),
+        last_time_us=last if last >= 0 else None,
+        categories={row.category: row.bytes for row in found.categories},
+    )
