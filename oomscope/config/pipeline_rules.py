@@ -135,6 +135,38 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         source=_SCHEDULES,
     ),
     Rule(
+        id="V8",
+        keys=("parallel.overlap_p2p_comm", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: (
+            config.model_chunks > 1
+            and not config.overlap_p2p_comm
+            and config.parallel.pipeline_model_parallel_size == 2
+        ),
+        summary="Model chunks without overlap_p2p_comm need more than two pipeline stages.",
+        message="without overlap_p2p_comm two pipeline stages with model chunks send each other two tensors at once",
+        remedy="set pipeline_model_parallel_size above 2, or remove overlap_p2p_comm",
+        source=_ARGS,
+    ),
+    Rule(
+        id="V9",
+        keys=("parallel.overlap_p2p_comm", "parallel.batch_p2p_comm"),
+        applies=lambda config: config.overlap_p2p_comm and config.parallel.batch_p2p_comm is True,
+        summary="With model chunks overlap_p2p_comm and batch_p2p_comm exclude each other.",
+        message="batch_p2p_comm is set, and a batch cannot be waited for in parts, as overlap_p2p_comm does",
+        remedy="set overlap_p2p_comm or batch_p2p_comm to false",
+        source=_SCHEDULES,
+    ),
+    Rule(
+        id="V10",
+        severity="warning",
+        keys=("parallel.overlap_p2p_comm",),
+        applies=lambda config: config.model_chunks == 1 and config.parallel.overlap_p2p_comm is True,
+        summary="overlap_p2p_comm acts on model chunks alone.",
+        message="overlap_p2p_comm is ignored, since a rank holds one model chunk",
+        remedy="remove overlap_p2p_comm",
+        source=_ARGS,
+    ),
+    Rule(
         id="V7",
         severity="warning",
         keys=("parallel.microbatch_group_size_per_vp_stage",),

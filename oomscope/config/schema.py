@@ -310,8 +310,8 @@ class ParallelConfig(Section):
     data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
     """What Megatron-FSDP shards."""
     overlap_p2p_comm: bool | None = None
-    """With model chunks, send and receive while the next pass runs; without, between pairs of passes, so that an input's
-    buffer is made after the backward before it. null means Megatron-LM's choice: true."""
+    """With model chunks, send and receive while the next pass runs; false, between pairs of passes, where no buffer
+    waits during a backward. null means Megatron-LM's choice: true."""
     batch_p2p_comm: bool | None = None
     """Post sends and receives as one batch; changes no bytes that torch allocates. null means Megatron-LM's choice:
     the opposite of overlap_p2p_comm."""

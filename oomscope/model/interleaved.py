@@ -18,7 +18,7 @@ import torch
 from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState
 from oomscope.model.pipeline import InFlight, StageStep
-from oomscope.model.stage_links import Action, Direction, RingLinks
+from oomscope.model.stage_links import Action, Direction, RingLinks, Shift
 
 
 class Turn(NamedTuple):
@@ -123,14 +123,16 @@ def interleaved_schedule(config: Config, state: ParallelState) -> InterleavedSch
 
 
 def run_interleaved(
-    step: StageStep, links: RingLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool
+    step: StageStep, links: RingLinks, schedule: InterleavedSchedule, *, deallocate_outputs: bool, overlap: bool = True
 ) -> None:
     """Run every microbatch of one iteration through all model chunks of this rank, forward and backward.
 
-    As Megatron-Core with ``overlap_p2p_comm`` (Megatron-LM's default): after each pass its result leaves and what the
-    next pass of that direction needs arrives, so that the buffer exists during the pass between them.
+    With ``overlap`` (Megatron-Core's ``overlap_p2p_comm``, Megatron-LM's default) a pass's result leaves and what the
+    next pass of that direction needs arrives after each pass, so that the buffer exists during the pass between them.
+    Without, a forward and the backward beside it exchange what both directions need after the two.
     """
-    _Iteration(step, links, schedule, deallocate_outputs=deallocate_outputs).run()
+    kind = _Overlapping if overlap else _Exchanging
+    kind(step, links, schedule, deallocate_outputs=deallocate_outputs).run()
 
 
 class _Iteration:
@@ -143,49 +145,100 @@ class _Iteration:
         self._links = links
         self._schedule = schedule
         self._deallocate_outputs = deallocate_outputs
+        self._forwards = schedule.passes("forward")
+        self._backwards = schedule.passes("backward")
         self._arrived: dict[Action, torch.Tensor] = {}
         self._in_flight: defaultdict[int, deque[InFlight]] = defaultdict(deque)
-        self._sent_output: torch.Tensor | None = None
         self._sent_gradient: torch.Tensor | None = None
 
     def run(self) -> None:
-        first_backward = self._schedule.passes("backward")[0]
+        """Warm up, alternate, and do the backwards that are left."""
+        warmup, total = self._schedule.warmup, len(self._forwards)
         if self._schedule.pp_rank > 0:
-            self._shift("forward", None, self._schedule.passes("forward")[0])
-        done: dict[Direction, int] = {"forward": 0, "backward": 0}
-        for action in self._schedule.actions():
-            arriving = self._schedule.arriving(action.direction, done[action.direction])
-            done[action.direction] += 1
-            if action.direction == "backward":
-                self._backward(action, arriving)
-                continue
-            self._forward(action, arriving, keep_sent=done["forward"] > self._schedule.warmup)
-            if done["forward"] == self._schedule.warmup and not self._schedule.is_last_stage:
-                self._shift("backward", None, first_backward)
+            self._shift(Shift("forward", None, self._forwards[0]))
+        self._warm_up()
+        for index in range(warmup, total):
+            self._alternate(index, index - warmup)
+        for index in range(total - warmup, total):
+            gradient = self._backward(index)
+            self._shift(self._after_backward(index, gradient))
 
-    def _forward(self, action: Action, arriving: Action | None, *, keep_sent: bool) -> None:
-        """Run a forward; in the steady state (``keep_sent``) its output is freed only after the backward that follows.
+    def _warm_up(self) -> None:
+        raise NotImplementedError
 
-        Upstream deallocates it before the next forward.
-        """
+    def _alternate(self, forward: int, backward: int) -> None:
+        """Run the two passes of these numbers; another rank may wait for either's result."""
+        raise NotImplementedError
+
+    def _forward(self, index: int) -> torch.Tensor | None:
+        """Run a forward and return what is to be sent of it."""
+        action = self._forwards[index]
         received = self._arrived.pop(action, None)
         output = self._step.forward(action, received)
         is_sent = self._schedule.is_sent(action)
         flight = InFlight.of(received, output, deallocate=self._deallocate_outputs and is_sent)
         self._in_flight[action.chunk].append(flight)
-        self._shift("forward", output if is_sent else None, arriving)
-        if keep_sent and is_sent:
-            self._sent_output = output
+        return output if is_sent else None
 
-    def _backward(self, action: Action, arriving: Action | None) -> None:
-        """Run a backward; the gradient that it sends lives until the next backward has made its own, as upstream."""
+    def _backward(self, index: int) -> torch.Tensor | None:
+        """Run a backward and return what is to be sent of it; it lives until the next has made its own, as upstream."""
+        action = self._backwards[index]
         flight = self._in_flight[action.chunk].popleft()
         gradient = flight.backward(self._step, action, self._arrived.pop(action, None))
         self._sent_gradient = gradient if self._schedule.is_sent(action) else None
-        self._shift("backward", self._sent_gradient, arriving)
-        self._sent_output = None
+        return self._sent_gradient
 
-    def _shift(self, direction: Direction, leaving: torch.Tensor | None, arriving: Action | None) -> None:
-        buffer = self._links.shift(direction, leaving, arriving)
-        if arriving is not None and buffer is not None:
-            self._arrived[arriving] = buffer
+    def _after_forward(self, index: int, output: torch.Tensor | None) -> Shift:
+        return Shift("forward", output, self._schedule.arriving("forward", index))
+
+    def _after_backward(self, index: int, gradient: torch.Tensor | None) -> Shift:
+        return Shift("backward", gradient, self._schedule.arriving("backward", index))
+
+    @property
+    def _first_gradient(self) -> Action | None:
+        """The backward whose gradient comes from another rank before this one has begun with backwards."""
+        return None if self._schedule.is_last_stage else self._backwards[0]
+
+    def _shift(self, *shifts: Shift) -> None:
+        for shift, buffer in zip(shifts, self._links.shift(*shifts), strict=True):
+            if shift.arriving is not None and buffer is not None:
+                self._arrived[shift.arriving] = buffer
+
+
+class _Overlapping(_Iteration):
+    """Sends and receives after each pass, while the next one runs."""
+
+    def _warm_up(self) -> None:
+        for index in range(self._schedule.warmup):
+            self._shift(self._after_forward(index, self._forward(index)))
+        self._shift(Shift("backward", None, self._first_gradient))
+
+    def _alternate(self, forward: int, backward: int) -> None:
+        """Free the output only after the backward: upstream deallocates it before the next forward."""
+        output = self._forward(forward)
+        self._shift(self._after_forward(forward, output))
+        self._shift(self._after_backward(backward, self._backward(backward)))
+        del output
+
+
+class _Exchanging(_Iteration):
+    """Sends and receives between pairs of passes, and waits for it.
+
+    Source: Megatron-Core ``pipeline_parallel/schedules.py``, ``send_forward_backward_recv_forward_backward``.
+    """
+
+    def _warm_up(self) -> None:
+        """With the last output the first gradient arrives, unless no forward is left that it could wait for."""
+        last, alternates = self._schedule.warmup - 1, self._schedule.warmup < len(self._forwards)
+        for index in range(self._schedule.warmup):
+            output = self._forward(index)
+            gradient = self._first_gradient if index == last and alternates else None
+            self._shift(self._after_forward(index, output), Shift("backward", None, gradient))
+            del output
+        if not alternates:
+            self._shift(Shift("backward", None, self._first_gradient))
+
+    def _alternate(self, forward: int, backward: int) -> None:
+        output = self._forward(forward)
+        gradient = self._backward(backward)
+        self._shift(self._after_forward(forward, output), self._after_backward(backward, gradient))

@@ -26,6 +26,15 @@ class Action(NamedTuple):
     chunk: int = 0
 
 
+class Shift(NamedTuple):
+    """What goes round the ring in one direction at once."""
+
+    direction: Direction
+    leaving: torch.Tensor | None
+    arriving: Action | None
+    """Whose input it is that arrives."""
+
+
 class _Links:
     """Makes buffers and moves tensors.
 
@@ -125,12 +134,14 @@ class StageLinks(_Links):
 class RingLinks(_Links):
     """The links of stages that stand in a ring: the last one's output is the input of the first one's next chunk."""
 
-    def shift(self, direction: Direction, tensor: torch.Tensor | None, arriving: Action | None) -> torch.Tensor | None:
-        """Hand ``tensor`` on along ``direction`` while receiving the input of ``arriving``, each if there is one."""
-        ahead = 1 if direction == "forward" else -1
-        destination, source = ((self._state.pp_rank + step) % self._state.pp_size for step in (ahead, -ahead))
-        buffer = None if arriving is None else self._make_buffer(arriving)
-        operations = [] if tensor is None else [self._sending(tensor, destination)]
-        operations += [] if buffer is None else [self._receiving(buffer, source)]
+    def shift(self, *shifts: Shift) -> list[torch.Tensor | None]:
+        """Hand tensors on while receiving others, all in one batch; return what arrived of each of ``shifts``."""
+        buffers = [None if shift.arriving is None else self._make_buffer(shift.arriving) for shift in shifts]
+        operations: list[dist.P2POp] = []
+        for shift, buffer in zip(shifts, buffers, strict=True):
+            ahead = 1 if shift.direction == "forward" else -1
+            destination, source = ((self._state.pp_rank + step) % self._state.pp_size for step in (ahead, -ahead))
+            operations += [] if shift.leaving is None else [self._sending(shift.leaving, destination)]
+            operations += [] if buffer is None else [self._receiving(buffer, source)]
         self._transfer(operations)
-        return buffer
+        return buffers

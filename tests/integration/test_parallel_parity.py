@@ -82,6 +82,7 @@ MODELS["latent"] = {
     "v_head_dim": 8,
     "qk_layernorm": True,
 }
+MODELS["deep"] = {**MODELS["llama"], "num_layers": 8}
 ONE_PIECE = {"expert_tensor_parallel_size": 1}
 CORE_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
 FULL_RECOMPUTE = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -150,6 +151,10 @@ SHARDED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "tp2-sp-fsdp2": {"tp": 2, "sp": True, "dp": 2, "parallel": FSDP2},
     },
 }
+DEEP_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {},
+    4: {"pp4-vpp2-exchange": {"pp": 4, "parallel": {**VPP2, "overlap_p2p_comm": False}}},
+}
 UP_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("mla_up_proj", "core_attn")}
 LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
@@ -164,7 +169,7 @@ LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
-    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS))
+    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS), ("deep", DEEP_WORLDS))
     return dense | {
         f"{model}-{name}": (model, split) for model, worlds in others for name, split in worlds[world].items()
     }

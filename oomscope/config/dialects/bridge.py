@@ -98,7 +98,7 @@ ddp.preserve_fp32_weights model.autocast_dtype model.enable_autocast model.param
 model.hf_model_* model.generation_config model.transformer_layer_spec model.init_model_* model.use_cpu_initialization
 model.*_method* model.parallel_output model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor
 model.softmax_* model.rope_* model.layernorm_zero_centered_gamma model.test_mode model.fallback_to_eager_attn
-model.hetereogenous_dist_checkpoint model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_*
+model.hetereogenous_dist_checkpoint model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_sync
 model.cross_entropy_loss_fusion model.cp_comm_overlap model.max_position_embeddings_* model.fp8_* model.fp4_*
 model.tp_only_amax_red model.mamba_* model.inference_* model.cuda_graph_use_single_mempool
 model.cuda_graph_retain_backward_graph model.symmetric_ar_type model.qk_clip_* model.linear_* model.first_pipeline_*

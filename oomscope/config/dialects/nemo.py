@@ -111,7 +111,7 @@ model.nsys_profile.* model.optim.sched.* model.optim.* model.resume_from_checkpo
 model.use_scaled_init_method model.native_amp_* model.hysteresis model.pre_process model.post_process
 model.persist_layer_norm model.rotary_percentage model.attention_type model.onnx_safe model.apex_transformer_*
 model.grad_allreduce_chunk_size_mb model.grad_div_ar_fusion model.gradient_as_bucket_view model.sync_batch_comm
-model.headscale model.overlap_p2p_comm model.batch_p2p_comm model.ub_* model.hidden_act model.fp8_margin
+model.headscale model.ub_* model.hidden_act model.fp8_margin
 model.fp8_interval model.fp8_amax_* model.reduce_amax model.use_emha model.get_attention_mask_from_fusion
 model.gc_interval model.name model.num_query_group_* model.dist_ckpt_* model.use_cpu_initialization
 """

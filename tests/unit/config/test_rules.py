@@ -71,6 +71,11 @@ EP_OVERLAP = {
 }
 DROPPING = {"model.moe_expert_capacity_factor": 1.0, "model.moe_token_dispatcher_type": "alltoall"}
 PADDED = {**DROPPING, "model.moe_pad_expert_input_to_capacity": True}
+NO_OVERLAP = {
+    "parallel.pipeline_model_parallel_size": 4,
+    "parallel.virtual_pipeline_model_parallel_size": 2,
+    "parallel.overlap_p2p_comm": False,
+}
 FSDP2 = {"parallel.use_torch_fsdp2": True, "model.share_embeddings_and_output_weights": False}
 
 Settings = dict[str, Any]
@@ -140,6 +145,12 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp8"}, {**AWARE, "optimizer.main_params_dtype": "fp16"}],
         [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp16"}],
     ),
+    "V8": ([{**NO_OVERLAP, "parallel.pipeline_model_parallel_size": 2}], [NO_OVERLAP]),
+    "V9": (
+        [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True, "parallel.batch_p2p_comm": True}],
+        [{**NO_OVERLAP, "parallel.batch_p2p_comm": True}, {"parallel.batch_p2p_comm": True}],
+    ),
+    "V10": ([{"parallel.overlap_p2p_comm": True}], [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True}]),
     "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
     "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
     "P8": ([{"parallel.expert_model_parallel_size": 2}], [{**MOE, "parallel.expert_model_parallel_size": 2}]),
