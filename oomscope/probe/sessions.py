@@ -45,6 +45,8 @@ class SessionSettings:
     cublas_workspace_config: str | None = None
     op_temporaries: bool = True
     stream_lag: int = 0
+    remember_shapes: bool = True
+    """Sim repeats what a shape rule returned for the same signature of arguments; False asks torch each time."""
     seed: int = 1234
     rank: int = 0
     world_size: int = 1

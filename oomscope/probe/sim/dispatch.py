@@ -27,6 +27,7 @@ from oomscope.probe.sim.memory import SimMemory
 from oomscope.probe.sim.origins import Origins
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.probe.sim.refusals import refuse_cuda, unsupported
+from oomscope.probe.sim.shapes import ShapeRules
 from oomscope.probe.sim.temporaries import BY_OP, GEMMS, Card, cublas_workspace_bytes
 from oomscope.probe.sim.unseen import seen
 from oomscope.snapshot.trace import Category
@@ -44,6 +45,9 @@ PINNED_FACTORIES: Final = {
     aten.rand.default,
     aten.randn.default,
 }
+DEVICE_QUERY: Final = torch.ops.prim.device.default
+"""Where torch asks for the device of a fake tensor; it does so more often than for all operations together."""
+
 FAKE_MODE: Final = torch._C._TorchDispatchModeKey.FAKE
 
 TORCHS_OWN: Final = {"aten", "prims", "c10d", "_c10d_functional"}
@@ -82,6 +86,7 @@ class SimMode(TorchDispatchMode):
         guard: keeps errors that must not cross the autograd engine.
         card: what the formulas of op temporaries depend on.
         op_temporaries: whether kernels' temporaries and cuBLAS workspaces are allocated.
+        remember_shapes: whether what a shape rule returned is kept for the next operation of the same signature.
     """
 
     @classmethod
@@ -97,6 +102,7 @@ class SimMode(TorchDispatchMode):
         card: Card,
         *,
         op_temporaries: bool,
+        remember_shapes: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
@@ -106,6 +112,7 @@ class SimMode(TorchDispatchMode):
         self._card = card
         self._op_temporaries = op_temporaries
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._rules = ShapeRules(self._fake, remember=remember_shapes)
         self._origins = Origins(position, guard)
         self._workspaces: set[tuple[bool, int]] = set()
         self._overflow_flags: set[int] = set()
@@ -128,6 +135,8 @@ class SimMode(TorchDispatchMode):
         self, func: Any, types: Iterable[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run one operation."""
+        if func is DEVICE_QUERY and type(args[0]) is FakeTensor:
+            return self._device_of(args[0], sys._getframe(1))
         kwargs = kwargs or {}
         concerned = False
         for kind in types:
@@ -164,6 +173,11 @@ class SimMode(TorchDispatchMode):
                 refuse_cuda()
         return bool(kwargs.get("pin_memory")) or func is aten._pin_memory.default
 
+    def _device_of(self, tensor: FakeTensor, frame: FrameType) -> torch.device:
+        if frame.f_code is not ENGINE_CODE:
+            self._origins.note(frame)
+        return tensor.fake_device
+
     def _run(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], frame: FrameType, *, from_engine: bool
     ) -> Any:
@@ -194,7 +208,7 @@ class SimMode(TorchDispatchMode):
 
     def _shapes(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         try:
-            return self._fake.dispatch(func, (), args, kwargs)
+            return self._rules.run(func, args, kwargs)
         except (DynamicOutputShapeException, UnsupportedOperator, NotImplementedError) as error:
             raise unsupported(func, error) from error
         except RuntimeError as error:

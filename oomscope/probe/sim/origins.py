@@ -49,6 +49,11 @@ class Origins:
             self._forward_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
         return origin, forward
 
+    def note(self, frame: FrameType) -> None:
+        """Note where autograd's latest node was made, unless an operation has already told."""
+        if torch._C._autograd._get_sequence_nr() - 1 not in self._forward_of:
+            self.locate(frame, from_engine=False)
+
     def forget(self) -> None:
         """Drop what is known of autograd nodes; called between iterations."""
         self._forward_of.clear()

@@ -55,8 +55,8 @@ class Position:
         self._iteration = -1
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
-        self._stacks: dict[tuple[object, ...], int] = {}
-        self._plumbing: dict[CodeType, bool] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._codes: dict[int, CodeType] = {}
         self._moment_id: int | None = None
 
     # When -------------------------------------------------------------------------------------------------
@@ -145,22 +145,29 @@ class Position:
         return Origin(self._stack_id(frame), module, stream)
 
     def _stack_id(self, frame: FrameType | None) -> int:
-        key: list[object] = []
-        plumbing = self._plumbing
-        walked: list[FrameType] = []
-        while frame is not None and len(walked) < self._max_frames:
-            code = frame.f_code
-            skip = plumbing.get(code)
-            if skip is None:
-                skip = plumbing[code] = code.co_filename.startswith(_PLUMBING)
-            if not skip:
-                walked.append(frame)
-                key.append(code)
-                key.append(frame.f_lasti)
-            frame = frame.f_back
-        known = tuple(key)
+        """Return the id of the stack of ``frame``, its frames read only at first sight.
+
+        An instruction goes by its address: the bytecode lies inside its code object, so that the code's ``id`` plus
+        the offset is an instruction's alone for as long as the code is kept.
+        """
+        path: list[int] = []
+        outer = frame
+        while outer is not None:
+            path.append(id(outer.f_code) + outer.f_lasti)
+            outer = outer.f_back
+        known = tuple(path)
         number = self._stacks.get(known)
         if number is None:
-            frames = tuple(Frame(f.f_code.co_filename, f.f_lineno or 0, f.f_code.co_name) for f in walked)
-            number = self._stacks[known] = self._builder.intern_stack(frames)
+            number = self._stacks[known] = self._builder.intern_stack(self._frames(frame))
         return number
+
+    def _frames(self, frame: FrameType | None) -> tuple[Frame, ...]:
+        """Return the program's own frames from ``frame`` outwards, and keep the code of all."""
+        frames: list[Frame] = []
+        while frame is not None:
+            code = frame.f_code
+            self._codes[id(code)] = code
+            if len(frames) < self._max_frames and not code.co_filename.startswith(_PLUMBING):
+                frames.append(Frame(code.co_filename, frame.f_lineno or 0, code.co_name))
+            frame = frame.f_back
+        return tuple(frames)

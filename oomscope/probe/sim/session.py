@@ -75,7 +75,13 @@ class SimSession:
             cublas_workspace_config=settings.cublas_workspace_config,
         )
         self._mode = SimMode(
-            self.memory, self._host, self.position, self._guard, self._card, op_temporaries=settings.op_temporaries
+            self.memory,
+            self._host,
+            self.position,
+            self._guard,
+            self._card,
+            op_temporaries=settings.op_temporaries,
+            remember_shapes=settings.remember_shapes,
         )
         self._open = ExitStack()
         self.observer = SimObserver(self.position, self.memory)
