@@ -10,13 +10,11 @@ import click
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
-from oomscope.errors import ExitCode, InputError, UsageError
+from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.report.diff_text import By
     from oomscope.report.redact import Level
-    from oomscope.snapshot.comparing.diff import Difference
-    from oomscope.snapshot.comparing.matching import Text
     from oomscope.snapshot.reading.limits import Limits
 
 
@@ -65,7 +63,9 @@ def diff_command(
     refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, DIFF_TABLES, force=force)
-    found = _compare((before, source_a), (after, source_b), device, phase, limits)
+    from oomscope.snapshot.comparing.diff_paths import Recorded, diff_paths
+
+    found = diff_paths(Recorded(before, source_a), Recorded(after, source_b), device=device, phase=phase, limits=limits)
     if redact is not None:
         from oomscope.report.redact import redacted
 
@@ -73,9 +73,7 @@ def diff_command(
     if html is not None:
         from oomscope.report.diff_html import diff_page
 
-        write_file(
-            html, diff_page(found, title=f"{Path(found.before_file).name} against {Path(found.after_file).name}")
-        )
+        write_file(html, diff_page(found))
     if tables is not None:
         write_diff_tables(tables, found)
     if as_json:
@@ -85,47 +83,3 @@ def diff_command(
 
         print_report(diff_report(found, by=by, shown=top))
     return ExitCode.OK
-
-
-def _compare(
-    before: tuple[Path, Path | None], after: tuple[Path, Path | None], device: int | None, phase: str, limits: Limits
-) -> Difference:
-    """Compare two files, or two folders of one file a rank; each comes with its checkout.
-
-    Raises:
-        UsageError: one is a folder, the other a file.
-        InputError: a checkout is no folder, or there is nothing that can be compared.
-        SnapshotError: a file cannot be read or trusted.
-    """
-    from oomscope.snapshot.comparing.diff import Named, diff
-    from oomscope.snapshot.comparing.diff_ranks import diff_ranks
-    from oomscope.snapshot.reading.load import load_snapshot
-
-    (old, _), (new, _) = before, after
-    before_text, after_text = (_text(source) for _, source in (before, after))
-    if old.is_dir() != new.is_dir():
-        folder, file = (old, new) if old.is_dir() else (new, old)
-        raise UsageError(f"{folder} is a folder and {file} is not", remedy="compare two files, or two folders")
-    if old.is_dir():
-        texts = {"before_text": before_text, "after_text": after_text}
-        return diff_ranks(old, new, device=device, phase=phase, limits=limits, **texts)
-    return diff(
-        Named(str(old), load_snapshot(old, limits=limits), before_text),
-        Named(str(new), load_snapshot(new, limits=limits), after_text),
-        device=device,
-        phase=phase,
-    )
-
-
-def _text(source: Path | None) -> Text:
-    """Return where the text of a program's lines comes from.
-
-    Raises:
-        InputError: the checkout is no folder.
-    """
-    from oomscope.snapshot.comparing.matching import no_text
-    from oomscope.snapshot.comparing.sources import SourceTree
-
-    if source is not None and not source.is_dir():
-        raise InputError("is no folder", where=str(source), remedy="give the checkout that was recorded")
-    return SourceTree(source) if source else no_text

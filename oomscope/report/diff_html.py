@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -31,13 +32,13 @@ class Lines(NamedTuple):
     """What is not shown, added up."""
 
 
-def diff_page(difference: Difference, *, title: str) -> str:
+def diff_page(difference: Difference) -> str:
     """Return the page of a difference."""
     devices = difference.devices[:DEVICES]
     return render(
         "diff.html.j2",
         Script.read("tables.js"),
-        title=title,
+        title=f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}",
         difference=difference,
         devices=devices,
         charts=[_chart(device) for device in devices],

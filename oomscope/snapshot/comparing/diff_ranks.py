@@ -1,16 +1,22 @@
-"""Compare two folders of snapshots, one file a rank, rank by rank. Two ranks are in memory at a time."""
+"""Compare two folders of snapshots, one file a rank, rank by rank. Two ranks are in memory at a time.
+
+Files are read in pairs by their names. Where recordings tell of other ranks than the names do, such files are read
+again, in the pairs that the recordings tell.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from oomscope.errors import InputError, SnapshotError
 from oomscope.snapshot.comparing.diff import DeviceDifference, Difference, Named, diff, worst_first
 from oomscope.snapshot.comparing.matching import Text, no_text
 from oomscope.snapshot.reading.limits import Limits
 from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.reading.rank_files import Unread, rank_numbers, snapshot_files
+from oomscope.snapshot.reading.rank_files import Unread, ranks_of, snapshot_files, told_rank
 
 
 def diff_ranks(
@@ -25,7 +31,8 @@ def diff_ranks(
 ) -> Difference:
     """Return what grew from one folder to another, the rank and device that grew most first.
 
-    Which file is which rank is told by the files' names (:mod:`oomscope.snapshot.reading.rank_files`).
+    Which file is which rank is told as ``oomscope explain`` tells it
+    (:func:`~oomscope.snapshot.reading.rank_files.ranks_of`).
 
     Args:
         before: the first folder, A.
@@ -40,34 +47,82 @@ def diff_ranks(
         SnapshotError: a folder holds no snapshot, or of each rank there is a file that cannot be read or trusted.
         InputError: the folders have no rank in common, or two files of a rank cannot be compared.
     """
-    old, new = _by_rank(before), _by_rank(after)
-    common = [rank for rank in old if rank in new]
-    if not common:
-        raise InputError(f"no rank in common with {after}", where=str(before), remedy="name the files by rank alike")
+    old, new = _Folder(before, before_text, limits), _Folder(after, after_text, limits)
+    compared: dict[_Pair, tuple[DeviceDifference, ...]] = {}
+    by_name = _pairs(*ranks_of(dict.fromkeys(old.told, -1), dict.fromkeys(new.told, -1)))
+    for pair in by_name.values():
+        sides = old.read(pair[0]), new.read(pair[1])
+        if old.told[pair[0]] == new.told[pair[1]]:
+            compared[pair] = _compare(*sides, device, phase)
+    _read_those_alone(old, new, by_name.values())
+    ranks = ranks_of(old.told, new.told)
     found: list[DeviceDifference] = []
-    unread: list[Unread] = []
-    for rank in common:
-        sides: list[Named] = []
-        for file, text in ((old[rank], before_text), (new[rank], after_text)):
-            try:
-                sides.append(Named(str(file), load_snapshot(file, limits=limits), text))
-            except SnapshotError as error:
-                if not found and rank == common[-1]:
-                    raise
-                unread.append(Unread.because(error, file))
-        if len(sides) == 2:
-            found += [replace(row, rank=rank) for row in diff(*sides, device=device, phase=phase).devices]
+    for rank, pair in _pairs(*ranks).items():
+        if pair not in compared:
+            compared[pair] = _compare(old.read(pair[0]), new.read(pair[1]), device, phase)
+        found += [replace(row, rank=rank) for row in compared[pair]]
+    if not found:
+        raise next(iter((old.refusals | new.refusals).values()), _nothing_in_common(before, after))
     return Difference(
         before_file=str(before),
         after_file=str(after),
         phase=phase,
         devices=worst_first(found),
-        only_before=tuple(sorted(old.keys() - new.keys())),
-        only_after=tuple(sorted(new.keys() - old.keys())),
-        unread=tuple(unread),
+        only_before=tuple(sorted(set(ranks[0].values()) - set(ranks[1].values()))),
+        only_after=tuple(sorted(set(ranks[1].values()) - set(ranks[0].values()))),
+        unread=tuple(Unread.because(error, file) for file, error in (old.refusals | new.refusals).items()),
     )
 
 
-def _by_rank(folder: Path) -> dict[int, Path]:
-    files = snapshot_files(folder)
-    return dict(sorted(zip(rank_numbers([file.name for file in files]), files, strict=True)))
+_Pair: TypeAlias = tuple[Path, Path]
+
+
+class _Folder:
+    """The files of one side, and what is known of them since they were read."""
+
+    def __init__(self, directory: Path, text: Text, limits: Limits | None) -> None:
+        self._text = text
+        self._limits = limits
+        self.told = dict.fromkeys(snapshot_files(directory), -1)
+        """The rank that each recording says it is of; -1 where it says none, or was not read."""
+        self.refusals: dict[Path, SnapshotError] = {}
+
+    def read(self, file: Path) -> Named | None:
+        """Return a file's snapshot; None where it cannot be read, which is noted."""
+        if file in self.refusals:
+            return None
+        try:
+            snapshot = load_snapshot(file, limits=self._limits)
+        except SnapshotError as error:
+            self.refusals[file] = error
+            return None
+        self.told[file] = told_rank(snapshot)
+        return Named(str(file), snapshot, self._text)
+
+
+def _read_those_alone(old: _Folder, new: _Folder, pairs: Collection[_Pair]) -> None:
+    """Ask recordings for their rank whose names have no counterpart, where either side has such."""
+    alone = [old.told.keys() - {before for before, _ in pairs}, new.told.keys() - {after for _, after in pairs}]
+    if all(alone):
+        for folder, files in zip((old, new), alone, strict=True):
+            for file in sorted(files):
+                folder.read(file)
+
+
+def _pairs(old: Mapping[Path, int], new: Mapping[Path, int]) -> dict[int, _Pair]:
+    """Return the files of each rank that both sides have."""
+    after = {rank: file for file, rank in new.items()}
+    return {rank: (file, after[rank]) for file, rank in sorted(old.items(), key=_rank) if rank in after}
+
+
+def _rank(item: tuple[Path, int]) -> int:
+    return item[1]
+
+
+def _compare(before: Named | None, after: Named | None, device: int | None, phase: str) -> tuple[DeviceDifference, ...]:
+    """Return what grew from one file to the other; nothing where one of them cannot be read."""
+    return diff(before, after, device=device, phase=phase).devices if before and after else ()
+
+
+def _nothing_in_common(before: Path, after: Path) -> InputError:
+    return InputError(f"no rank in common with {after}", where=str(before), remedy="name the files by rank alike")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from oomscope.errors import InputError
+from oomscope.snapshot.comparing.matching import Text, no_text
 from oomscope.units import MiB
 
 LARGEST_FILE: Final = 4 * MiB
@@ -45,6 +47,17 @@ class SourceTree:
         root = self.root.resolve()
         ends = (root.joinpath(*parts[start:]) for start in range(len(parts)))
         return next((path for path in ends if _is_source(path, root)), None)
+
+
+def text_of(source: Path | None) -> Text:
+    """Return what looks the lines of a program up in a checkout; None: its text is not at hand.
+
+    Raises:
+        InputError: the checkout is no folder.
+    """
+    if source is not None and not source.is_dir():
+        raise InputError("is no folder", where=str(source), remedy="give the checkout that was recorded")
+    return SourceTree(source) if source else no_text
 
 
 def _is_source(path: Path, root: Path) -> bool:

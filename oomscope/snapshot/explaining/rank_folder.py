@@ -5,6 +5,7 @@ Each file is read once. The worst one so far stays in memory beside the one that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -63,14 +64,14 @@ def analyse_ranks(
         AllocatorConfError: the settings that the worst rank recorded have no rules here.
     """
     files = snapshot_files(directory)
-    folder = _Folder(_Card(device, limit, non_torch, torch_version), limits)
+    folder = _Folder(files, _Card(device, limit, non_torch, torch_version), limits)
     for file, number in zip(files, rank_numbers([file.name for file in files]), strict=True):
         folder.read(file, number)
     if len(folder.refusals) == len(files):
         raise next(iter(folder.refusals.values()))
     if folder.worst is None:
         raise SnapshotError("no file has anything on this device", where=str(directory), remedy="leave --device out")
-    ranks = dict(zip(files, ranks_of(files, folder.told), strict=True))
+    (ranks,) = ranks_of(folder.told)
     rows = [replace(folder.rows[file], rank=ranks[file]) for file in sorted(folder.rows, key=folder.badness)]
     worst = explanation_of(folder.worst.snapshot, (folder.worst,), file=rows[0].file)
     found = RankSet(
@@ -86,11 +87,11 @@ def analyse_ranks(
 class _Folder:
     """What is known of a folder while its files are read one after another."""
 
-    def __init__(self, card: _Card, limits: Limits | None) -> None:
+    def __init__(self, files: Sequence[Path], card: _Card, limits: Limits | None) -> None:
         self._card = card
         self._limits = limits
-        self.told: dict[Path, int] = {}
-        """The rank that each recording says it is of."""
+        self.told = dict.fromkeys(files, -1)
+        """The rank that each recording says it is of; -1 where it says none."""
         self.rows: dict[Path, RankRow] = {}
         """By the rank that the file tells by itself; which one counts is known when all have been read."""
         self.refusals: dict[Path, SnapshotError] = {}

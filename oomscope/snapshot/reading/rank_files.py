@@ -62,16 +62,22 @@ def told_rank(snapshot: Snapshot) -> int:
     return snapshot.provenance.rank if snapshot.provenance else -1
 
 
-def ranks_of(files: Sequence[Path], told: Mapping[Path, int]) -> list[int]:
-    """Return the rank that each file of a folder stands for; no two are the same.
+def ranks_of(*folders: Mapping[Path, int]) -> tuple[dict[Path, int], ...]:
+    """Return for each folder the rank that each of its files stands for; no two files of one have the same.
+
+    One rule holds for folders that are compared: where two recordings of either say the same, names count in both.
 
     Args:
-        files: those of the folder.
-        told: what their recordings say (:func:`told_rank`), of those that were read.
+        folders: each file of a folder, with the rank that its recording says (:func:`told_rank`); -1 where it says
+            none, or was not read.
     """
-    by_name = rank_numbers([file.name for file in files])
-    ranks = [told[file] if told.get(file, -1) >= 0 else number for file, number in zip(files, by_name, strict=True)]
-    return ranks if len(set(ranks)) == len(ranks) else by_name
+    by_name = [dict(zip(told, rank_numbers([file.name for file in told]), strict=True)) for told in folders]
+    ranks = [
+        {file: rank if rank >= 0 else named[file] for file, rank in told.items()}
+        for told, named in zip(folders, by_name, strict=True)
+    ]
+    are_distinct = all(len(set(each.values())) == len(each) for each in ranks)
+    return tuple(ranks if are_distinct else by_name)
 
 
 def rank_numbers(names: Sequence[str]) -> list[int]:

@@ -14,7 +14,7 @@ from tests.unit.report.differences import EQUAL, GREW, HOSTILE, TWO_DEVICES
 from tests.unit.report.test_html import Balance
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PAGES = {name: diff_page(each, title="t") for name, each in (("grew", GREW), ("equal", EQUAL), ("two", TWO_DEVICES))}
+PAGES = {name: diff_page(each) for name, each in (("grew", GREW), ("equal", EQUAL), ("two", TWO_DEVICES))}
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
@@ -28,7 +28,7 @@ def test_the_page_is_well_formed_and_fetches_nothing(page: str) -> None:
 
 
 def test_everything_is_escaped() -> None:
-    page = diff_page(HOSTILE, title="<script>alert('x')</script>")
+    page = diff_page(HOSTILE)
     assert page.count("<script>") == 1
     assert "<script>alert" not in page
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.errors import SnapshotError
+from oomscope.errors import InputError, SnapshotError
 from oomscope.report.diff_words import not_compared
 from oomscope.snapshot.comparing.diff_ranks import diff_ranks
 from oomscope.snapshot.explaining import rank_folder
@@ -173,3 +173,45 @@ def test_folders_are_compared_without_the_ranks_that_cannot_be_read(folder: Path
     assert sorted({row.rank for row in found.devices}) == sorted({0, 1, 2} - {damaged})
     assert [Path(each.file).name for each in found.unread] == [f"snap-{damaged}.pickle"]
     assert any("cannot be read" in remark for remark in not_compared(found))
+
+
+def ranks_in(folder: Path, *told: int, first: int = 0) -> Path:
+    """Rank r holds r + 1 times 10 MiB; files are named by their place."""
+    folder.mkdir()
+    for place, rank in enumerate(told, start=first):
+        size = 10 * (rank + 1 if rank >= 0 else place + 1)
+        provenance = Provenance(rank=rank) if rank >= 0 else None
+        write_snapshot(snapshot_of(machine(GiB, size), provenance=provenance), folder / f"snap-{place}.pickle")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ranks"),
+    [
+        ((0, 1, 2), (0, 1, 2), [0, 1, 2]),
+        ((0, 1, 2), (2, 0, 1), [0, 1, 2]),
+        ((5, 6), (6, 7), [6]),
+        ((-1, -1), (0, 1), [0, 1]),
+        ((-1, -1), (1, 0), [0, 1]),
+    ],
+)
+def test_what_recordings_say_of_their_ranks_pairs_them(tmp_path: Path, before, after, ranks):
+    found = diff_ranks(ranks_in(tmp_path / "a", *before), ranks_in(tmp_path / "b", *after))
+    assert sorted(row.rank for row in found.devices) == ranks
+    assert all(row.delta_bytes == 0 for row in found.devices)
+
+
+def test_recordings_that_say_the_same_rank_are_paired_by_their_names(tmp_path: Path):
+    found = diff_ranks(ranks_in(tmp_path / "a", 0, 0), ranks_in(tmp_path / "b", 1, 0))
+    assert {row.rank: row.delta_bytes for row in found.devices} == {0: 10 * MiB, 1: 0}
+
+
+def test_recordings_are_asked_where_no_name_has_a_counterpart(tmp_path: Path):
+    found = diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 1, 2, first=7))
+    assert [row.rank for row in found.devices] == [1]
+    assert (found.only_before, found.only_after) == ((0,), (2,))
+
+
+def test_folders_without_a_common_rank_are_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="no rank in common"):
+        diff_ranks(ranks_in(tmp_path / "a", 0, 1), ranks_in(tmp_path / "b", 2, 3, first=2))

@@ -1,0 +1,46 @@
+"""Compare what two paths name: two snapshot files, or two folders with one file a rank; each with its checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from oomscope.errors import UsageError
+from oomscope.snapshot.comparing.diff import Difference, Named, diff
+from oomscope.snapshot.comparing.diff_ranks import diff_ranks
+from oomscope.snapshot.comparing.sources import text_of
+from oomscope.snapshot.reading.limits import Limits
+from oomscope.snapshot.reading.load import load_snapshot
+
+
+class Recorded(NamedTuple):
+    """One side."""
+
+    path: Path
+    source: Path | None = None
+    """The checkout that was recorded, by whose text lines are matched; None where it is not at hand."""
+
+
+def diff_paths(
+    before: Recorded, after: Recorded, *, device: int | None = None, phase: str = "", limits: Limits | None = None
+) -> Difference:
+    """Return what grew from ``before`` to ``after``; the other arguments are those of ``diff`` and ``load_snapshot``.
+
+    Raises:
+        UsageError: one is a folder, the other a file.
+        InputError: a checkout is no folder, or there is nothing that can be compared.
+        SnapshotError: a file cannot be read or trusted.
+    """
+    texts = [text_of(side.source) for side in (before, after)]
+    if before.path.is_dir() != after.path.is_dir():
+        folder, file = sorted((before.path, after.path), key=Path.is_dir, reverse=True)
+        raise UsageError(f"{folder} is a folder and {file} is not", remedy="compare two files, or two folders")
+    if before.path.is_dir():
+        old, new = texts
+        asked = {"before_text": old, "after_text": new}
+        return diff_ranks(before.path, after.path, device=device, phase=phase, limits=limits, **asked)
+    old_side, new_side = (
+        Named(str(side.path), load_snapshot(side.path, limits=limits), text)
+        for side, text in zip((before, after), texts, strict=True)
+    )
+    return diff(old_side, new_side, device=device, phase=phase)
