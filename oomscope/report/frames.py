@@ -19,6 +19,7 @@ from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.comparing.changes import LineChange
 from oomscope.snapshot.comparing.diff import Difference
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace
@@ -96,10 +97,10 @@ CHANGED_TOTALS: Final = {"device": "int64", "by": "string", "name": "string", **
 def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: SiteOf = site_of) -> pd.DataFrame:
     """Return one row an event of ``trace``, oldest first; the index is the number that ``peak.event`` and others name.
 
-    Columns: ``action``, ``address`` (for ``oom`` the free device bytes), ``size``, ``stream``, ``time_us``, ``phase``,
-    ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site`` (``file:line function``,
-    empty where there is no stack), and the ``live_bytes`` and ``reserved_bytes`` of :class:`Timeline` right after the
-    event. Requested bytes that come (``alloc``) less those that go (``free_requested``) sum to the change of live
+    Columns: ``action``, ``address`` (for ``oom`` the free device bytes, NA where unknown), ``size``, ``stream``,
+    ``time_us``, ``phase``, ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site``
+    (``file:line function``, empty where there is no stack), and the ``live_bytes`` and ``reserved_bytes`` of
+    :class:`Timeline` right after the event. Requested bytes that come (``alloc``) less those that go (``free_requested``) sum to the change of live
     bytes. Columns of words are categorical.
 
     Args:
@@ -111,7 +112,7 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
     moment = trace.moment_id
     columns = {
         "action": _words(trace.action, [action.name.lower() for action in Action]),
-        "address": trace.address,
+        "address": _addresses(trace),
         "size": trace.size,
         "stream": trace.stream,
         "time_us": trace.time_us,
@@ -126,6 +127,11 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
         "reserved_bytes": timeline.reserved,
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(len(trace), name="event"))
+
+
+def _addresses(trace: Trace) -> pd.arrays.IntegerArray:
+    unknown = (trace.action == Action.OOM) & (trace.address == np.uint64(FREE_UNKNOWN))
+    return pd.arrays.IntegerArray(trace.address, unknown)
 
 
 def sites(result: ProbeResult) -> pd.DataFrame:

@@ -106,7 +106,7 @@ class TraceBuilder:
 
         Args:
             action: what happened.
-            address: address of the block or segment; for ``OOM`` the free device bytes.
+            address: address of the block or segment; for ``OOM`` the free device bytes, or ``FREE_UNKNOWN``.
             size: requested bytes in alloc, free and oom events; the segment's bytes in segment events.
             stream: handle of the stream; 0 is the default stream.
             time_us: microseconds; -1 where unknown.

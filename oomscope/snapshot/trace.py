@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oomscope.snapshot.device_free import free_told
 from oomscope.snapshot.provenance import Provenance
 
 
@@ -90,7 +91,7 @@ class Trace:
     device: int
     action: NDArray[np.int8]
     address: NDArray[np.uint64]
-    """Address of the block or segment; for ``oom`` events the free device bytes."""
+    """Address of the block or segment; of ``oom`` events the free device bytes: see :meth:`device_free`."""
     size: NDArray[np.int64]
     stream: NDArray[np.int64]
     time_us: NDArray[np.int64]
@@ -117,6 +118,10 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def device_free(self, event: int) -> int | None:
+        """Return the bytes of the device that were free at an ``oom`` event; None where that is unknown."""
+        return free_told(int(self.address[event]))
 
 
 @dataclass(frozen=True, kw_only=True)

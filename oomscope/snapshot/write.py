@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.files import write_whole
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace
@@ -129,6 +130,8 @@ def _events(trace: Trace, frames_of: _FrameLists) -> Iterator[dict[str, Any]]:
             "size": size,
             "stream": stream,
         }
+        if action == Action.OOM and address == FREE_UNKNOWN:
+            del event["device_free"]
         if time_us >= 0:
             event["time_us"] = time_us
         if pool_id:

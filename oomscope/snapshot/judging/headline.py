@@ -25,12 +25,29 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
         requested_bytes: R, the request that failed.
         demand_after: largest live bytes of the run without a limit, where known.
     """
+    if "free unknown" in verdict.tags:
+        return _without_free_bytes(verdict, requested_bytes)
     bound = "at most " if "fraction" in verdict.tags else ""
     available = f"{bound}{format_size(verdict.available_bytes)} available"
     live = f"{format_size(verdict.live_requested_bytes)} live, of {available}"
     what_failed = f"{format_size(requested_bytes)} asked for with {live}"
     return _joined(
         what_failed, *_why(verdict, requested_bytes), *_besides(verdict, demand_after), _leak_clause(verdict.leak)
+    )
+
+
+def _without_free_bytes(verdict: Verdict, requested_bytes: int) -> str:
+    """Return the sentence where nobody told how much of the device was free."""
+    live, reserved = format_size(verdict.live_requested_bytes), format_size(verdict.reserved_bytes)
+    why = {
+        "capacity": "so little that no packing could serve it",
+        "fragmentation": "yet as much had been reserved before as the request and all that is live take",
+    }.get(verdict.kind, "so it cannot be told whether other settings would have served it")
+    return _joined(
+        f"{format_size(requested_bytes)} asked for with {live} live in {reserved} reserved",
+        f"how much of the device was free is not recorded, {why}",
+        f"the same allocations pass under {verdict.cured_by[0]}" if verdict.cured_by else "",
+        _leak_clause(verdict.leak),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.judging.verdict import FailedRequest
 from oomscope.snapshot.replaying.recording import Recording
 from oomscope.snapshot.replaying.replay import Device, replay
@@ -45,7 +46,7 @@ def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> Cu
         return None
     trace = part_of(timeline.trace, slice(0, event + 1))
     action, address = trace.action.copy(), trace.address.copy()
-    action[event], address[event] = Action.OOM, np.uint64(0)
+    action[event], address[event] = Action.OOM, np.uint64(FREE_UNKNOWN)
     return CutShort(
         trace=replace(trace, action=action, address=address),
         segments=before.segments,

@@ -44,6 +44,8 @@ class FailedRequest:
     """Segments as they stood at the failure; empty where nobody copied them."""
     by_fraction: bool = False
     """A memory fraction refused it although the device had enough free; D is no more than an upper bound."""
+    free_unknown: bool = False
+    """Nobody told how much of the device was free; D is known to hold what was reserved, and not the request too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,15 @@ class _Case:
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
         leak = leak_in(self.timeline, self.choose, until=event) or leak_after
-        cured_by = tried.cures if lacking <= 0 and reproduced else ()
+        certain = not failure.free_unknown
+        surely_had = self._most_reserved(event)
+        is_surely_fragmented = certain or verdict.wanted_bytes <= surely_had
+        passing = {row.name for row in tried.rows if certain or row.peak_reserved_bytes <= surely_had}
+        cured_by = tuple(name for name in tried.cures if name in passing) if lacking <= 0 and reproduced else ()
         tags = {
             "foreign": self._fits_alone(requests),
-            "fraction": failure.by_fraction,
+            "fraction": failure.by_fraction and certain,
+            "free unknown": failure.free_unknown,
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
             "undecided": lacking <= 0 and reproduced and tried.is_undecided and not cured_by,
@@ -197,9 +204,9 @@ class _Case:
         }
         verdict = replace(
             verdict,
-            kind="capacity" if lacking > 0 else "fragmentation",
+            kind="capacity" if lacking > 0 else "fragmentation" if is_surely_fragmented else "unknown",
             cured_by=cured_by,
-            uncured=lacking <= 0 and reproduced and not cured_by and not tried.is_undecided,
+            uncured=lacking <= 0 and certain and reproduced and not cured_by and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
             fixes=tried.rows,
@@ -251,7 +258,7 @@ class _Case:
             return ()
         request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
         request = replace(request, pool_id=self._pool(failure, segments))
-        return gaps_of(segments, request, self.device.available_bytes)
+        return gaps_of(segments, request, None if failure.free_unknown else self.device.available_bytes)
 
     def _segments_at(self, failure: FailedRequest, tried: Tried) -> tuple[Segment, ...]:
         """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
@@ -290,6 +297,10 @@ class _Case:
 
     def _peak_before(self, event: int) -> int:
         return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))
+
+    def _most_reserved(self, event: int) -> int:
+        """Return the most that was reserved up to ``event``: so much the process could hold."""
+        return int(self.timeline.reserved[: event + 1].max(initial=self.timeline.initial_reserved_bytes))
 
     def _reserved_after(self, event: int) -> int:
         return int(self.timeline.reserved[event]) if event >= 0 else self._reserved_at_end()

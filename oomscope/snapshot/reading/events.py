@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final
 
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.reading.reader import Reader
 from oomscope.snapshot.reading.tables import EVENTS, Column
 
@@ -39,7 +40,8 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
     Args:
         reader: checks values and names what is wrong.
         events: the event dicts, oldest first, of any schema version. ``oom`` events have ``device_free`` for an
-            address, those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
+            address (:data:`~oomscope.snapshot.device_free.FREE_UNKNOWN` stands for one that lacks it),
+            those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
         place: where the events stand in the file, for messages.
 
     Raises:
@@ -92,8 +94,13 @@ def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
         if key not in columns:
             columns[key] = [event.get(key, absent) for event in events]
     if None in columns["addr"]:
-        columns["addr"] = [event["addr"] if "addr" in event else event.get("device_free", 0) for event in events]
+        columns["addr"] = [event["addr"] if "addr" in event else _device_free(event) for event in events]
     return columns
+
+
+def _device_free(event: dict[str, Any]) -> Any:
+    """Return what stands for the address of an event that has none."""
+    return event.get("device_free", FREE_UNKNOWN if event.get("action") == "oom" else 0)
 
 
 def _pool_numbers(

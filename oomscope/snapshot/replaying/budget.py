@@ -16,7 +16,7 @@ from oomscope.snapshot.provenance import Card
 from oomscope.snapshot.replaying.gaps import request_as_seen
 from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import TiB, format_size
 
 UNLIMITED: Final = Device(total_bytes=2 * TiB)
@@ -31,7 +31,8 @@ class Budget:
     source: str
     """Where it is known from, for people; empty where it is not."""
     is_upper_bound: bool = False
-    """A memory fraction refused a request although the device had enough free; D may be less."""
+    """A memory fraction refused a request although the device had enough free, or nobody told what was free; D may be
+    less."""
 
     @property
     def available_bytes(self) -> int | None:
@@ -58,21 +59,24 @@ def budget_of(
         outside = f"{format_size(non_torch)} of it outside PyTorch" if non_torch else "nothing of it outside PyTorch"
         device = Device(total_bytes=limit, non_torch_bytes=non_torch)
         return Budget(device=device, source=f"a card of {format_size(limit)} as given, {outside}")
-    return _at_failure(timeline, settings) or _told(snapshot, timeline) or UNKNOWN
+    return _at_failure(timeline, settings) or _told(snapshot, timeline) or _below_failure(timeline, settings) or UNKNOWN
 
 
 def _at_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
     """Return what the last failed allocation shows: what was held then, and what the driver said was free.
 
-    Where enough was free, a memory fraction refused the request: the limit lies below what it would have taken.
+    Where enough was free, a memory fraction refused the request: the limit lies below what it would have taken. None
+    where nothing failed, or the recording does not tell what was free.
     """
     trace = timeline.trace
     failures = np.flatnonzero(trace.action == Action.OOM)
     if not len(failures):
         return None
     event = int(failures[-1])
-    held, free = int(timeline.reserved[event]), int(trace.address[event])
-    wanted = request_as_seen(settings, int(trace.size[event]), int(trace.stream[event])).taken_from_driver
+    held, free = int(timeline.reserved[event]), trace.device_free(event)
+    if free is None:
+        return None
+    wanted = _taken_for(trace, event, settings)
     if free < wanted:
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
@@ -80,6 +84,22 @@ def _at_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | Non
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )
     return Budget(device=Device(total_bytes=held + wanted - 1), source=source, is_upper_bound=True)
+
+
+def _below_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
+    """Return a card on which the last failed allocation fails too, where nobody told what was free: D stays unknown."""
+    trace = timeline.trace
+    failures = np.flatnonzero(trace.action == Action.OOM)
+    if not len(failures):
+        return None
+    event = int(failures[-1])
+    ceiling = int(timeline.reserved[event]) + _taken_for(trace, event, settings) - 1
+    return Budget(device=Device(total_bytes=max(0, ceiling)), source="", is_upper_bound=True)
+
+
+def _taken_for(trace: Trace, event: int, settings: AllocatorSettings) -> int:
+    """Return what the allocator asked of the driver for the request of ``event``."""
+    return request_as_seen(settings, int(trace.size[event]), int(trace.stream[event])).taken_from_driver
 
 
 def _told(snapshot: Snapshot, timeline: Timeline) -> Budget | None:

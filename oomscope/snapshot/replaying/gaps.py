@@ -45,21 +45,24 @@ class Request:
     """The pool that it was made in; None where that is unknown and there are several."""
 
 
-def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int) -> tuple[Gap, ...]:
+def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int | None) -> tuple[Gap, ...]:
     """Return the gaps at a failure, largest first; they sum to ``available_bytes`` less live requested bytes.
+
+    Where ``available_bytes`` is unknown they sum to reserved less live requested bytes.
 
     Args:
         segments: the device's segments at the failure.
         request: what failed.
         available_bytes: D, what this process may use. Where more than that is reserved (the measurement of what
-            others hold was off) nothing counts as free on the device.
+            others hold was off), or where it is unknown, nothing counts as free on the device.
     """
     total = dict.fromkeys(ORDER, 0)
     for segment in segments:
         for block in segment.blocks:
             for reason, size in _block_gaps(segment, block, request):
                 total[reason] += size
-    free = max(0, available_bytes - sum(segment.total_size for segment in segments))
+    reserved = sum(segment.total_size for segment in segments)
+    free = 0 if available_bytes is None else max(0, available_bytes - reserved)
     total["granularity" if request.size <= free < request.taken_from_driver else "free_device"] += free
     rows = [Gap(reason=reason, bytes=size, text=_text(reason, request)) for reason, size in total.items() if size]
     return tuple(sorted(rows, key=lambda row: (-row.bytes, ORDER.index(row.reason))))

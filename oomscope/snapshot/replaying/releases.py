@@ -52,7 +52,8 @@ def releases_of(timeline: Timeline) -> tuple[Release, ...]:
 def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None:
     """Return the most bytes that the allocator may have been able to hold; None where the driver never refused any.
 
-    A refusal bounds it from above: by what was held plus what was asked for, or free according to an ``oom`` event.
+    A refusal bounds it from above: by what was held plus what was asked for, or by what
+    was free, where an ``oom`` event tells.
     """
     trace = timeline.trace
     bounds = [
@@ -61,8 +62,9 @@ def capacity_of(timeline: Timeline, releases: tuple[Release, ...]) -> int | None
         if release.refused and trace.action[release.end] in _TAKEN
     ]
     bounds += [
-        int(timeline.reserved[event]) + int(trace.address[event])
+        int(timeline.reserved[event]) + free
         for event in np.flatnonzero(trace.action == Action.OOM).tolist()
+        if (free := trace.device_free(event)) is not None
     ]
     return min(bounds, default=None)
 

@@ -190,7 +190,7 @@ def test_an_empty_search_is_no_rows_of_the_same_columns(table) -> None:
 def test_an_empty_trace_has_typed_columns() -> None:
     empty = frames.events(TraceBuilder().build())
     assert len(empty) == 0
-    assert empty["address"].dtype == np.uint64
+    assert empty["address"].dtype == pd.UInt64Dtype()
     assert empty["size"].dtype == np.int64
     assert empty["site"].dtype == "category"
 
