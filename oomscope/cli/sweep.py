@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options import json_option, measurement_options, settings_overrides
-from oomscope.cli.output import print_json, print_report, refuse_one_place, remark
+from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
 from oomscope.cli.source import config_source, refuse_world_size, source_options
 from oomscope.cli.tables import SWEEP_TABLES, csv_option, refuse_existing_tables, table_files, write_sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
 @measurement_options
+@click.option("--html", type=FILE, metavar="FILE", help="Write the grid as one offline HTML page, with pictures.")
+@click.option("--png", type=FILE, metavar="FILE", help="Write the grid as a picture (plots extra).")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
@@ -35,6 +37,8 @@ def sweep(
     dialect: str | None,
     jobs: int,
     fresh: bool,
+    html: Path | None,
+    png: Path | None,
     tables: Path | None,
     force: bool,
     quiet: bool,
@@ -49,14 +53,22 @@ def sweep(
     \b
     oomscope sweep cfg.yaml recompute=none,full offload=none,optimizer
     oomscope sweep --preset llama3-8b data.micro_batch_size=1,2,4 --jobs 2
+    oomscope sweep cfg.yaml recompute=none,mlp,full --html grid.html
     """
     refuse_world_size(settings["world_size"], dialect)
     from oomscope.probe import sweep as grid
 
     axes, others = _axes(words)
     source = config_source(others, preset, settings_overrides(settings), dialect)
-    refuse_one_place(("the configuration", source.path), *table_files(tables, SWEEP_TABLES))
+    written = [("--html", html), ("--png", png), *table_files(tables, SWEEP_TABLES)]
+    refuse_one_place(("the configuration", source.path), *written)
+    refuse_existing(html, force=force, option="--html")
+    refuse_existing(png, force=force, option="--png")
     refuse_existing_tables(tables, SWEEP_TABLES, force=force)
+    if png is not None:
+        from oomscope.report.explain_png import require_matplotlib
+
+        require_matplotlib()
 
     def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
         if not quiet:
@@ -67,15 +79,29 @@ def sweep(
     for line in source.load(enforce=False).remarks:
         remark(line)
     found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
+    _write_files(found, source.title, html=html, png=png, tables=tables)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.sweep_text import sweep_report
 
         print_report(sweep_report(found, title=source.title))
+    return _exit_code(found)
+
+
+def _write_files(found: Sweep, title: str, *, html: Path | None, png: Path | None, tables: Path | None) -> None:
+    """Write what was asked for, before anything is printed; of a grid without a measurement there is no picture."""
+    measured = any(row.variant.live_bytes is not None for row in found.rows)
+    if html is not None:
+        from oomscope.report.sweep_html import sweep_page
+
+        write_file(html, sweep_page(found, title=title))
+    if png is not None and measured:
+        from oomscope.report.sweep_png import sweep_picture
+
+        write_file(png, sweep_picture(found, title=title))
     if tables is not None:
         write_sweep_tables(tables, found)
-    return _exit_code(found)
 
 
 def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:

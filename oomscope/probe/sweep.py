@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -81,6 +81,8 @@ class SweepRow:
     variant: Variant
     slowdown: float | None
     """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
+    is_on_front: bool = False
+    """Whether no other combination needs fewer live bytes without more time, nor less time without more bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,7 @@ class Sweep:
     axes: tuple[Axis, ...]
     rows: tuple[SweepRow, ...]
     available_bytes: int | None = None
+    """What a process may use of the card; None where combinations differ in it, or nothing was measured."""
     interrupted: bool = False
     """Whether rows are missing because somebody ended the sweep: their outcome is ``interrupted``."""
     schema_version: int = SCHEMA_VERSION
@@ -136,7 +139,32 @@ def sweep(
                 announce(len(found), len(points), points[number], variant)
     except KeyboardInterrupt:
         interrupted = True
-    return Sweep(axes=tuple(axes), rows=tuple(_rows(axes, points, found)), interrupted=interrupted)
+    cards = {variant.available_bytes for variant in found.values()} - {None}
+    return Sweep(
+        axes=tuple(axes),
+        rows=tuple(with_front(_rows(axes, points, found))),
+        available_bytes=cards.pop() if len(cards) == 1 else None,
+        interrupted=interrupted,
+    )
+
+
+def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """Return ``rows`` with the Pareto front marked: live bytes against time, of those where both are known.
+
+    Of combinations that are alike in both, each is on the front or none.
+    """
+    known = [(row.variant.live_bytes, row.slowdown) for row in rows]
+    points = [(live, slowdown) for live, slowdown in known if live is not None and slowdown is not None]
+    least: dict[float, int] = {}
+    best: int | None = None
+    for live, slowdown in sorted(points, key=lambda point: (point[1], point[0])):
+        if best is None or live < best:
+            best = live
+            least[slowdown] = live
+    return [
+        replace(row, is_on_front=slowdown is not None and live is not None and least.get(slowdown) == live)
+        for row, (live, slowdown) in zip(rows, known, strict=True)
+    ]
 
 
 def overrides_of(axes: Sequence[Axis], values: Sequence[str]) -> tuple[str, ...]:

@@ -59,6 +59,8 @@ class Variant:
     margin_bytes: int | None = None
     """Bytes left on the card at that peak; after an OOM, what live bytes exceed it by, negative, and None where they
     would fit but for fragmentation."""
+    available_bytes: int | None = None
+    """What the process may use of the card."""
     host_bytes: int | None = None
     """Pinned and pageable host bytes of the rank."""
     step_s: float | None = None
@@ -142,6 +144,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
         live_bytes=live,
         reserved_bytes=result.peak.reserved_bytes if result.peak else None,
         margin_bytes=margin,
+        available_bytes=result.available_bytes,
         host_bytes=host,
     )
 

@@ -27,6 +27,7 @@ def combinations(sweep: Sweep) -> pd.DataFrame:
             "host_bytes": row.variant.host_bytes,
             "step_s": row.variant.step_s,
             "slowdown": row.slowdown,
+            "is_on_front": row.is_on_front,
             "message": row.variant.message,
         }
         for row in sweep.rows

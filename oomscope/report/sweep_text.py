@@ -13,19 +13,20 @@ from oomscope.probe.variants import Variant
 from oomscope.report import words
 from oomscope.report.advise_text import variant_text
 from oomscope.report.layout import bar, section, table
+from oomscope.report.sweep_grid import short_names
 
 _STYLES = {"fits": "green", "oom": "red", "error": "yellow", "refused": "dim", "interrupted": "dim"}
 
 
-_TIMES = "\nTimes are estimates, a sequence's over that of the quickest row, see docs/cost.md."
+_TIMES = """
+Times are estimates, a sequence's over that of the quickest row, see docs/cost.md.
+● no other combination needs less memory without more time, nor less time without more memory."""
 
 
 def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     """Return the whole report."""
-    outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
-    told = [words.count(len(outcomes), "combination")]
-    told += [f"{outcomes.count(kind)} {kind}" for kind in _STYLES if outcomes.count(kind)]
-    parts: list[RenderableType] = [Text(" · ".join(part for part in (title, *told) if part), style="dim")]
+    head = " · ".join(part for part in (title, tally_text(sweep)) if part)
+    parts: list[RenderableType] = [Text(head, style="dim")]
     parts.append(grid_table(sweep))
     reasons = reason_table(sweep)
     if reasons.row_count:
@@ -34,20 +35,31 @@ def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     return Group(*parts)
 
 
+def tally_text(sweep: Sweep) -> str:
+    """Return how many combinations there are, and what came of them."""
+    outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
+    told = [f"{outcomes.count(kind)} {kind}" for kind in _STYLES if outcomes.count(kind)]
+    return " · ".join([words.count(len(outcomes), "combination"), *told])
+
+
+def outcome_text(variant: Variant) -> str:
+    """Return what came of a combination: of one that ran out of memory, the verdict."""
+    return variant.verdict if variant.outcome == "oom" and variant.verdict else variant.outcome
+
+
 def grid_table(sweep: Sweep) -> Table:
     """Return all combinations in their order."""
-    names = [axis.name.rpartition(".")[2] for axis in sweep.axes]
-    rows = table(*names, "Outcome", ">Live", ">Reserved", ">Margin", ">Host", ">Time", "?")
+    rows = table(*short_names(sweep), "Outcome", ">Live", ">Reserved", ">Margin", ">Host", ">Time", "Best", "?")
     most = max((row.variant.live_bytes or 0 for row in sweep.rows), default=0)
     for row in sweep.rows:
         variant = row.variant
-        outcome = variant.verdict if variant.outcome == "oom" and variant.verdict else variant.outcome
         sizes = (variant.live_bytes, variant.reserved_bytes, variant.margin_bytes, variant.host_bytes or None)
         rows.add_row(
             *row.values,
-            Text(outcome, style=_STYLES[variant.outcome]),
+            Text(outcome_text(variant), style=_STYLES[variant.outcome]),
             *(words.known_size(size) for size in sizes),
             words.slowdown_text(row.slowdown),
+            "●" if row.is_on_front else "",
             bar(variant.live_bytes or 0, most),
         )
     return rows
@@ -55,7 +67,7 @@ def grid_table(sweep: Sweep) -> Table:
 
 def reason_table(sweep: Sweep) -> Table:
     """Return the rows without a measurement, with what stood against it."""
-    rows = table(*(axis.name.rpartition(".")[2] for axis in sweep.axes), "Reason")
+    rows = table(*short_names(sweep), "Reason")
     for row in sweep.rows:
         if row.variant.outcome in {"refused", "error"}:
             rows.add_row(*row.values, row.variant.message)

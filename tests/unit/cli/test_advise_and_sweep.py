@@ -66,6 +66,34 @@ def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     assert rows[1]["live_bytes"] == str((256 + 64 * 6 * 2) << 20)
 
 
+def test_a_page_and_a_picture_are_written(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    page, picture = tmp_path / "grid.html", tmp_path / "grid.png"
+    words = ["sweep", "--preset", "gpt-tiny", "recompute=none,full", "--quiet", "--html", str(page)]
+    assert run([*words, "--png", str(picture)]) == ExitCode.OK
+    assert capsys.readouterr().err.splitlines() == [f"Wrote {page}", f"Wrote {picture}"]
+    assert "<h1>gpt-tiny</h1>" in page.read_text(encoding="utf-8")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run(words) == ExitCode.USAGE
+    assert "file exists" in capsys.readouterr().err
+    assert run([*words, "--force", "--png", str(page)]) == ExitCode.USAGE
+    assert "name one file" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_a_page_of_what_is_there(tmp_path: Path, monkeypatch, capsys) -> None:
+    def once(job, stop):
+        if job.target.config["data"]["micro_batch_size"] > 1:
+            raise KeyboardInterrupt
+        return measured(job)
+
+    monkeypatch.setattr(variants, "launched", once)
+    page = tmp_path / "grid.html"
+    words = ["sweep", "--preset", "gpt-tiny", "data.micro_batch_size=1,2,4", "--quiet", "--fresh", "--html", str(page)]
+    assert run(words) == ExitCode.INTERRUPTED
+    assert "1 fits · 2 interrupted" in capsys.readouterr().out
+    assert "It was interrupted" in page.read_text(encoding="utf-8")
+
+
 def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
     words = ["sweep", "--preset", "gpt-tiny", NO_OTHERS, "data.micro_batch_size=1,2", "--json", "--quiet"]
     jobs: list[object] = []

@@ -13,9 +13,9 @@ from oomscope.probe.job import ProbeJob
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.shorthand import offload_overrides, recompute_overrides
-from oomscope.probe.sweep import Axis, sweep
-from oomscope.probe.variants import side_by_side
-from tests.unit.probe.played import measured
+from oomscope.probe.sweep import Axis, SweepRow, sweep, with_front
+from oomscope.probe.variants import Variant, side_by_side
+from tests.unit.probe.played import CARD, measured
 
 
 def load(overrides) -> LoadedConfig:
@@ -127,3 +127,35 @@ def test_the_last_choice_is_what_counts(choices) -> None:
     alone = [override for choice in last.values() for override in choice]
     one, two = (load_preset("gpt-tiny", overrides, enforce=False).config for overrides in (flat, alone))
     assert one == two
+
+
+POINTS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.integers(0, 5)), st.one_of(st.none(), st.integers(0, 5).map(lambda part: part / 4))
+    )
+)
+
+
+@given(POINTS)
+def test_the_front_is_what_nothing_beats(points: list[tuple[int | None, float | None]]) -> None:
+    rows = [
+        SweepRow(
+            values=(str(number),), variant=Variant(overrides=(), outcome="fits", live_bytes=live), slowdown=slowdown
+        )
+        for number, (live, slowdown) in enumerate(points)
+    ]
+    known = [(live, slow) for live, slow in points if live is not None and slow is not None]
+
+    def is_best(live: int | None, slow: float | None) -> bool:
+        if live is None or slow is None:
+            return False
+        return not any(other <= live and time <= slow and (other, time) != (live, slow) for other, time in known)
+
+    assert [row.is_on_front for row in with_front(rows)] == [is_best(*point) for point in points]
+
+
+def test_the_card_is_told_where_all_have_one() -> None:
+    axis = Axis.parse("recompute=none,full")
+    assert sweep(load, [axis], probe=played).available_bytes == CARD
+    several = sweep(load, [Axis.parse("device.limit=2GiB,4GiB")], probe=played)
+    assert several.available_bytes is None
