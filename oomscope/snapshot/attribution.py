@@ -1,4 +1,4 @@
-"""Say what live bytes belong to: category, code line, module, moment. Every table sums exactly to what it explains.
+"""Say what live bytes belong to: category, code line, module. Every table sums exactly to what it explains.
 
 What cannot be attributed (no stack, alive before the recording began) is a row of its own, never spread over others.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Moment, Stack
+from oomscope.snapshot.trace import Category, Stack
 
 SiteOf = Callable[[Stack, str], Site | None]
 """Chooses the line that stands for a stack, given the stack and the module; None where the stack is empty."""
@@ -32,11 +32,6 @@ def by_category(timeline: Timeline, event: int) -> dict[str, int]:
 def by_module(timeline: Timeline, event: int) -> dict[str, int]:
     """Return live requested bytes by dotted module path, largest first; ``""`` holds what no module is known of."""
     return {timeline.trace.modules[index]: size for index, size in _totals(timeline, event, timeline.trace.module_id)}
-
-
-def by_moment(timeline: Timeline, event: int) -> dict[Moment, int]:
-    """Return live requested bytes by the moment of their allocation, largest first; the unknown moment included."""
-    return {timeline.trace.moments[index]: size for index, size in _totals(timeline, event, timeline.trace.moment_id)}
 
 
 def by_site(

@@ -67,7 +67,6 @@ class TraceBuilder:
         self._module = array("i")
         self._forward_stack = array("i")
         self._pool = array("i")
-        self._unknown_actions: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._action)
@@ -132,11 +131,6 @@ class TraceBuilder:
         self._pool.append(pool if isinstance(pool, int) else self._pools.id_of(pool))
         return len(self._action) - 1
 
-    def unknown_action(self, name: str) -> Action:
-        """Remember an action name that this version does not know and return what to record it as."""
-        self._unknown_actions[name] = None
-        return Action.UNKNOWN
-
     def set_category(self, index: int, category: Category) -> None:
         """Say afterwards what the block allocated by event ``index`` is for."""
         self._category[index] = category
@@ -160,7 +154,6 @@ class TraceBuilder:
             moments=self._moments.items(),
             modules=self._modules.items(),
             pools=self._pools.items(),
-            unknown_actions=tuple(self._unknown_actions),
             missing=self.missing,
         )
 

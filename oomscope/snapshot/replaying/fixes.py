@@ -10,9 +10,7 @@ from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
 from oomscope.errors import AllocatorConfError
 from oomscope.snapshot.replaying.replay import Device, Replay, fitting, replay
-from oomscope.snapshot.replaying.requests import Requests, requests_of
-from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Trace
+from oomscope.snapshot.replaying.requests import Requests
 from oomscope.snapshot.verdict_types import FixTried
 
 AS_RECORDED: Final = "as recorded"
@@ -80,11 +78,6 @@ class Rules:
             AllocatorConfError: it is ill-formed or has no rules here.
         """
         return AllocatorSettings.parse(self.conf, torch_version=self.torch_version)
-
-
-def try_fixes(trace: Trace, conf: str, device: Device) -> tuple[FixTried, ...]:
-    """Replay a whole trace under ``conf`` and under each setting worth trying; the first row is ``conf`` itself."""
-    return try_settings(requests_of(Timeline.of(trace)), Rules(conf=conf), device).rows
 
 
 def try_settings(

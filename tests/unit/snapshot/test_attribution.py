@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_module, by_moment, by_site
+from oomscope.snapshot.attribution import NO_STACK, OLDER, by_category, by_module, by_site
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site, is_user_code, site_of, user_frame
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment
+from oomscope.snapshot.trace import Action, Block, Category, Frame, Segment
 
 from .strategies import recordings
 
@@ -22,7 +22,6 @@ def test_every_table_sums_to_the_live_bytes_at_every_event(recording):
         live = timeline.live_bytes_at(event)
         assert sum(by_category(timeline, event).values()) == live
         assert sum(by_module(timeline, event).values()) == live
-        assert sum(by_moment(timeline, event).values()) == live
         sites = by_site(timeline, event)
         assert sum(row.bytes for row in sites) == live
         assert sum(row.count for row in sites) == len(timeline.live_at(event))
@@ -108,12 +107,11 @@ def test_the_choice_of_line_is_the_callers():
     assert (row.site.file, row.site.function) == ("forward", "mlp")
 
 
-def test_moments_and_modules_keep_their_names():
+def test_modules_keep_their_names():
     builder = TraceBuilder()
-    builder.event(Action.ALLOC, 0, 100, moment=Moment("forward", 0, 1), module="layers.0")
+    builder.event(Action.ALLOC, 0, 100, module="layers.0")
     builder.event(Action.ALLOC, 512, 30)
     timeline = Timeline.of(builder.build())
-    assert by_moment(timeline, 1) == {Moment("forward", 0, 1): 100, Moment("", -1, -1): 30}
     assert by_module(timeline, 1) == {"layers.0": 100, "": 30}
     assert list(by_category(timeline, 1)) == ["unknown"]
 

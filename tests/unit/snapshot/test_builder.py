@@ -76,12 +76,3 @@ def test_columns_have_the_types_that_the_trace_declares():
     assert trace.address.dtype == np.uint64
     assert trace.size.dtype == trace.stream.dtype == trace.time_us.dtype == np.int64
     assert trace.stack_id.dtype == trace.pool_id.dtype == np.int32
-
-
-def test_unknown_actions_are_kept_and_named():
-    builder = TraceBuilder()
-    builder.event(builder.unknown_action("teleport"), 0, 1)
-    builder.event(builder.unknown_action("teleport"), 0, 1)
-    trace = builder.build()
-    assert trace.action.tolist() == [Action.UNKNOWN, Action.UNKNOWN]
-    assert trace.unknown_actions == ("teleport",)

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, merged, try_fixes, try_settings
+from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, merged, try_settings
 from oomscope.snapshot.replaying.replay import Device, replay
 from oomscope.snapshot.replaying.requests import Kind, Last, requests_of
 from oomscope.snapshot.timeline import Timeline
@@ -189,9 +189,10 @@ def test_a_setting_replaces_the_one_of_its_key(conf, addition, whole):
 def test_every_setting_is_tried_but_the_one_already_in_force():
     machine = Machine(GiB)
     machine.alloc(MiB)
-    names = [row.name for row in try_fixes(machine.trace(), "", machine.device)]
+    requests = requests_of(Timeline.of(machine.trace()))
+    names = [row.name for row in try_settings(requests, Rules(), machine.device).rows]
     assert names == ["as recorded", *CANDIDATES]
-    rows = try_fixes(machine.trace(), "expandable_segments:True", machine.device)
+    rows = try_settings(requests, Rules(conf="expandable_segments:True"), machine.device).rows
     assert [row.name for row in rows] == ["as recorded", *CANDIDATES[1:]]
     assert all(row.conf.startswith("expandable_segments:True") for row in rows)
 
@@ -199,7 +200,8 @@ def test_every_setting_is_tried_but_the_one_already_in_force():
 def test_garbage_collection_is_tried_only_under_a_fraction():
     machine = Machine(GiB, fraction=0.5)
     machine.alloc(MiB)
-    assert try_fixes(machine.trace(), "", machine.device)[-1].name == "garbage_collection_threshold:0.8"
+    tried = try_settings(requests_of(Timeline.of(machine.trace())), Rules(), machine.device)
+    assert tried.rows[-1].name == "garbage_collection_threshold:0.8"
 
 
 def test_settings_that_the_torch_of_the_trace_lacks_are_left_out():
