@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomscope.probe.sim import parity, standins
+from oomscope.probe.sim import node_streams, parity, standins
 from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
 from oomscope.probe.sim.backend import DEVICE_TYPE
 from oomscope.probe.sim.host import HostMemory
@@ -370,7 +370,11 @@ class SimMode(TorchDispatchMode):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Push the mode, and have what a dispatch mode does not see reach the memory as well."""
-        with seen(self._memory, self._host, self._position, self._fake), self:
+        with (
+            seen(self._memory, self._host, self._position, self._fake),
+            node_streams.told(self._origins),
+            self,
+        ):
             yield
 
 

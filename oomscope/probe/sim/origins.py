@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FrameType
 
 import torch
+from torch.autograd.graph import Node
 
 from oomscope.probe.sim.autograd import BackwardGuard
 from oomscope.probe.sim.backend import module
@@ -53,6 +54,13 @@ class Origins:
         """Note where autograd's latest node was made, unless an operation has already told."""
         if torch._C._autograd._get_sequence_nr() - 1 not in self._forward_of:
             self.locate(frame, from_engine=False)
+
+    def runs_on(self, node: Node, stream: int) -> None:
+        """Note that the engine runs ``node``'s backward on ``stream``, whatever its operations told."""
+        number = node._sequence_nr()  # type: ignore[attr-defined]
+        origin = self._forward_of.get(number)
+        if origin is not None:
+            self._forward_of[number] = origin._replace(stream=stream)
 
     def forget(self) -> None:
         """Drop what is known of autograd nodes; called between iterations."""
