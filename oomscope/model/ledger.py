@@ -69,18 +69,29 @@ def hidden_bytes(config: Config) -> int:
     return size.element * size.n * config.model.hidden_size // size.sigma
 
 
-def layer_ledger(config: Config, layer: int = 0) -> Ledger:
-    """Return what ``layer`` keeps when nothing is recomputed."""
+def layer_ledger(config: Config, layer: int = 0, *, flash_attn: bool = False) -> Ledger:
+    """Return what ``layer`` keeps when nothing is recomputed.
+
+    Args:
+        config: what is trained.
+        layer: its place in the model.
+        flash_attn: fused attention is flash-attn's and not cuDNN's (``transformer_engine.takes_flash_attn``).
+    """
     size, model = _sizes(config), config.model
     hidden = hidden_bytes(config)
     dropout_mask = size.n * model.hidden_size // size.sigma if model.hidden_dropout > 0 else 0
     stats = size.stats * size.n // size.sigma
+    batch_first = flash_attn and _is_batch_first(config)
     return {
         "norm1_input": hidden,
         "norm1_stats": stats,
         "qkv_input": hidden,
-        **(_latent_rows(config, size) if model.multi_latent_attention else _projection_rows(config, size)),
-        **_core_rows(config, size),
+        **(
+            _latent_rows(config, size)
+            if model.multi_latent_attention
+            else _projection_rows(config, size, batch_first=batch_first)
+        ),
+        **_core_rows(config, size, batch_first=batch_first),
         "hidden_dropout_mask1": dropout_mask,
         "norm2_input": hidden,
         "norm2_stats": stats,
@@ -90,8 +101,14 @@ def layer_ledger(config: Config, layer: int = 0) -> Ledger:
     }
 
 
-def _projection_rows(config: Config, size: _Sizes) -> Ledger:
-    """Q, K and V; where no rotation copies them they are views of their projection, which stays whole."""
+def _is_batch_first(config: Config) -> bool:
+    """Whether flash-attn, where the card takes it, is given copies of Q, K and V and keeps an output of its own."""
+    alone = config.parallel.context_parallel_size == 1 and "core_attn" not in config.recompute_modules
+    return config.attention_backend == "flash" and config.query_width == config.value_width and alone
+
+
+def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
+    """Q, K and V; where nothing copies them they are views of their projection, which stays whole."""
     model, d = config.model, config.head_dim
     a, g = model.num_attention_heads // size.t, config.query_groups // size.t
     whole, keys = size.element * size.n * (a + 2 * g) * d, size.element * size.n * 2 * g * d
@@ -100,7 +117,7 @@ def _projection_rows(config: Config, size: _Sizes) -> Ledger:
     if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
         views = model.position_embedding_type != "rope" and not normed
         return {**normed, "query_key_value": whole + keys if views else whole}
-    if communication == "a2a":
+    if communication == "a2a" or batch_first:
         return {**normed, "query_key_value": whole}
     return {**normed, "query_key_value": whole - keys // 2 if normed else whole}  # V is a view of qk_norm_input
 
@@ -128,7 +145,7 @@ def _latent_rows(config: Config, size: _Sizes) -> Ledger:
     return rows
 
 
-def _core_rows(config: Config, size: _Sizes) -> Ledger:
+def _core_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
     model, a = config.model, config.model.num_attention_heads // size.t
     rows: Ledger = {}
     context = size.element * size.n * a * config.value_width
@@ -138,7 +155,7 @@ def _core_rows(config: Config, size: _Sizes) -> Ledger:
         rows["lse"] = 4 * a * size.n
         random_state = _CUDNN_RANDOM_STATE if config.query_width != config.value_width else _FLASH_RANDOM_STATE
         rows["flash_random_state"] = kernels * random_state
-        rows["attention_output"] = context if communication in ("a2a", "all_gather") else 0
+        rows["attention_output"] = context if batch_first or communication in ("a2a", "all_gather") else 0
     else:
         scores = a * config.data.seq_length * size.n
         rows["softmax"] = size.element * scores
@@ -270,12 +287,12 @@ def _shared_rows(config: Config, size: _Sizes) -> Ledger:
     return {"shared_fc1_output": dense["fc1_output"], "shared_fc2_input": dense["fc2_input"]}
 
 
-def kept_layer_ledger(config: Config, layer: int = 0) -> Ledger:
-    """Return what ``layer`` keeps under the configured selective recomputation."""
+def kept_layer_ledger(config: Config, layer: int = 0, *, flash_attn: bool = False) -> Ledger:
+    """Return what ``layer`` keeps under the configured selective recomputation; arguments as of ``layer_ledger``."""
     modules, moe = config.recompute_modules, config.is_moe_layer(layer)
     fused_norms = config.model.transformer_impl == "transformer_engine"
     latent = config.model.multi_latent_attention
-    ledger = layer_ledger(config, layer)
+    ledger = layer_ledger(config, layer, flash_attn=flash_attn)
     dropped: frozenset[str] = frozenset()
     if "core_attn" in modules:
         dropped |= _CORE_ATTENTION_ROWS

@@ -31,6 +31,7 @@ from oomscope.model.parameter_store import ParameterStore
 from oomscope.model.pipeline import run_one_forward_one_backward
 from oomscope.model.stage_links import Action, RingLinks, StageLinks
 from oomscope.model.transformer import GPTStage
+from oomscope.model.transformer_engine import workspaces
 
 _SILENT = Silent()
 _SEED_STEP = 100
@@ -54,6 +55,7 @@ class _Parts:
     """Of each chunk."""
     optimizer: MixedPrecisionOptimizer
     links: StageLinks | RingLinks
+    workspaces: list[torch.Tensor]
 
 
 class Trainer:
@@ -108,7 +110,9 @@ class Trainer:
             optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*stores)), self.observer)
             links = _build_links(self.config, self.state, self.device, self.observer)
             links.connect()
-            self._parts = _Parts(chunks, stores, optimizer, links)
+            kept = workspaces(self.config, self.device)
+            self.observer.role("workspace", kept)
+            self._parts = _Parts(chunks, stores, optimizer, links, kept)
 
     def step(self, iteration: int) -> torch.Tensor | None:
         """Run one iteration; on the last stage return the mean loss of the step over all replicas, a 0-d tensor."""

@@ -58,6 +58,7 @@ def analyse(
         peak=peak_of(measurement, timeline, rule),
         reserved_peak=reserved_peak_of(timeline),
         end_requested_bytes=stats.requested_bytes_current,
+        end_allocated_bytes=stats.allocated_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
         phases=tuple(
             PhaseBytes(

@@ -197,6 +197,7 @@ def stats_of(stats: dict[str, Any]) -> AllocatorStats:
         requested_bytes_peak=int(stats["requested_bytes.all.peak"]),
         reserved_bytes_current=int(stats["reserved_bytes.all.current"]),
         requested_bytes_current=int(stats["requested_bytes.all.current"]),
+        allocated_bytes_current=int(stats["allocated_bytes.all.current"]),
         num_alloc_retries=int(stats["num_alloc_retries"]),
         num_ooms=int(stats["num_ooms"]),
     )

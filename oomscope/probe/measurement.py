@@ -48,6 +48,8 @@ class AllocatorStats:
     """Reserved bytes when the run ended."""
     requested_bytes_current: int
     """Live requested bytes when the run ended."""
+    allocated_bytes_current: int
+    """The same in blocks."""
     num_alloc_retries: int = 0
     num_ooms: int = 0
 

@@ -140,6 +140,8 @@ class ProbeResult:
     peak: Peak | None = None
     reserved_peak: ReservedPeak | None = None
     end_requested_bytes: int | None = None
+    end_allocated_bytes: int | None = None
+    """torch's allocated_bytes.all.current after the last step."""
     end_reserved_bytes: int | None = None
     phases: tuple[PhaseBytes, ...] = ()
     oom: Oom | None = None

@@ -161,6 +161,7 @@ class SimSession:
                 requested_bytes_peak=allocator.requested_peak,
                 reserved_bytes_current=allocator.reserved_bytes,
                 requested_bytes_current=allocator.requested_bytes,
+                allocated_bytes_current=allocator.allocated_bytes,
                 num_alloc_retries=allocator.num_alloc_retries,
                 num_ooms=allocator.num_ooms,
             ),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
+from oomscope.model import core_attention
 from oomscope.model.ledger import (
     embedding_ledger,
     head_ledger,
@@ -72,6 +73,29 @@ def test_a_layer_keeps_its_ledger(config_of, meta_stage, meter_of, backend, spli
         config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions)
         kept = saved_by_layer(config, meta_stage, meter_of)
         assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions)
+
+
+@pytest.mark.parametrize("modules", [[], ["core_attn"]], ids=["whole", "core_attn"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_flash_attn_keeps_copies_with_the_batch_first(config_of, meta_stage, meter_of, monkeypatch, positions, modules):
+    monkeypatch.setattr(core_attention, "capability", lambda device: (8, 0))
+    recompute = {"recompute_granularity": "selective", "recompute_modules": modules}
+    for groups, dropout, normed in itertools.product(GROUPS, DROPOUTS, (False, True)):
+        model = {"qk_layernorm": normed}
+        config = layer_config(
+            config_of,
+            "LayerNorm",
+            groups,
+            MLPS[0],
+            dropout,
+            "flash",
+            (2, False),
+            positions,
+            model=model,
+            recompute=recompute,
+        )
+        kept = saved_by_layer(config, meta_stage, meter_of)
+        assert kept == sum(kept_layer_ledger(config, flash_attn=True).values()), (groups, dropout, normed)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

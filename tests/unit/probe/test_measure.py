@@ -93,6 +93,7 @@ class FakeSession:
                 requested_bytes_peak=64 * MiB + 3 * GiB if self.settings.unlimited else 96 * MiB,
                 reserved_bytes_current=128 * MiB,
                 requested_bytes_current=64 * MiB,
+                allocated_bytes_current=64 * MiB,
                 num_ooms=1 if self.oom else 0,
                 num_alloc_retries=0 if self.settings.unlimited else self.retries,
             ),

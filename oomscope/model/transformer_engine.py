@@ -1,0 +1,48 @@
+"""What Transformer Engine's kernels hold beside the tensors of the model, by the card that they run on.
+
+Its matrix products have a cuBLAS workspace of their own, and below Hopper its attention is flash-attn's, which wants
+the batch first: queries, keys, values and the output are copied.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from oomscope.config.schema import Config
+from oomscope.units import KiB, MiB
+
+HOPPER = (9, 0)
+GROUPED_GEMM_STREAMS = 4
+"""Streams of grouped products, each with a workspace (common/util/multi_stream.cpp, nvte_get_num_compute_streams)."""
+
+
+def capability(device: torch.device) -> tuple[int, int] | None:
+    """Return the compute capability of ``device``, None where it is no GPU."""
+    if device.type in {"cpu", "meta"}:
+        return None
+    major, minor = torch.get_device_module(device).get_device_capability(device)
+    return int(major), int(minor)
+
+
+def takes_flash_attn(card: tuple[int, int] | None) -> bool:
+    """Whether fused attention is flash-attn's on ``card``, and not cuDNN's.
+
+    cuDNN's is preferred from Hopper on; below, flash-attn's wherever it is installed, as in NVIDIA's containers
+    (pytorch/attention/dot_product_attention/utils.py, get_attention_backend).
+    """
+    return card is not None and card < HOPPER
+
+
+def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:
+    """Return the cuBLAS workspaces, which the first products make and nobody frees.
+
+    32 MiB and 1 KiB from Hopper on, else 4 MiB; grouped experts have further ones, one for each of their streams
+    (pytorch/cpp_extensions/gemm.py, get_cublas_workspace).
+    """
+    card = capability(device)
+    if card is None or config.model.transformer_impl != "transformer_engine":
+        return []
+    nbytes = 32 * MiB + KiB if card >= HOPPER else 4 * MiB
+    grouped = config.model.num_moe_experts is not None and config.model.moe_grouped_gemm
+    count = 1 + (GROUPED_GEMM_STREAMS if grouped else 0)
+    return [torch.empty(nbytes, dtype=torch.uint8, device=device) for _ in range(count)]
