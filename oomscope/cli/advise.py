@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     metavar="N",
     help="Stop trying when N changes were found that fit.",
 )
+@click.option(
+    "--all", "is_whole", is_flag=True, help="Try every change, also where it fits: what each saves and costs."
+)
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
 @measurement_options
@@ -38,6 +41,7 @@ def advise(
     preset: str | None,
     dialect: str | None,
     enough: int,
+    is_whole: bool,
     jobs: int,
     fresh: bool,
     quiet: bool,
@@ -51,6 +55,7 @@ def advise(
     \b
     oomscope advise cfg.yaml --limit 80GiB
     oomscope advise --preset llama3-8b --gpu a100-40gb --jobs 4
+    oomscope advise --preset llama3-8b --all --jobs 4
     oomscope advise --from megatron args.yaml --world-size 64 --gpu h100-80gb
     """
     refuse_world_size(settings["world_size"], dialect)
@@ -68,7 +73,8 @@ def advise(
 
             remark(tried_text(name, variant))
 
-    advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=enough, announce=announce)
+    number = None if is_whole else enough
+    advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=number, announce=announce)
     if as_json:
         print_json(advice.to_json())
     else:

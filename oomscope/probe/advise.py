@@ -18,6 +18,9 @@ from oomscope.probe.variants import LoadWith, Probe, Variant, launched, measure_
 SCHEMA_VERSION = 1
 _STILL_HELP = frozenset({"O8", "O14"})
 """Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
+_RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "data"))
+"""Keys of another split of the model. Its estimate leaves out that thinner products are slower, and Megatron-Bridge's
+memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,11 @@ class Proposal:
     """Estimated time of a step over that of the configuration as it is, minus one; None where it is not known."""
     saved_bytes: int | None
     """Live bytes less than now, of the rank that needs most; None where either is not known."""
+
+    @property
+    def splits_anew(self) -> bool:
+        """Whether the model is cut into other parts, over the same ranks."""
+        return any(override.partition("=")[0] in _RESPLIT for override in self.variant.overrides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +56,7 @@ class Advice:
     now: Variant
     """The configuration as it is."""
     fitting: tuple[Proposal, ...] = ()
-    """Cheapest first."""
+    """Cheapest first, then those that split the model anew."""
     insufficient: tuple[Proposal, ...] = ()
     """What was tried in vain, in the order in which it was tried."""
     refused: tuple[Refused, ...] = ()
@@ -74,7 +82,7 @@ def advise(
     *,
     probe: Probe = launched,
     jobs: int = 1,
-    enough: int = 3,
+    enough: int | None = 3,
     announce: Announce | None = None,
 ) -> Advice:
     """Return changes under which the configuration fits its card.
@@ -83,7 +91,8 @@ def advise(
         load: gives the configuration, with overrides on top.
         probe: measures one rank.
         jobs: probes at once.
-        enough: how many single changes that fit end the search.
+        enough: how many single changes that fit end the search; None tries all of them, also where it fits as it is,
+            for the whole table of what each saves and costs.
         announce: told of each variant as it comes.
 
     Raises:
@@ -103,18 +112,18 @@ class _Adviser:
     probes: int = 0
     _now: Variant | None = None
 
-    def advice(self, enough: int) -> Advice:
+    def advice(self, enough: int | None) -> Advice:
         loaded = self.load(())
         now = self._measured("as it is", ())
         self._now = now
-        if now.outcome == "oom":
+        if now.outcome == "oom" or (now.fits and enough is None):
             self._try_single(list(self._allowed(remedies(loaded.config), {f.rule for f in loaded.findings})), enough)
-            if not any(proposal.variant.fits for proposal in self.tried):
+            if not now.fits and not any(proposal.variant.fits for proposal in self.tried):
                 self._try_together()
         fitting = [proposal for proposal in self.tried if proposal.variant.fits]
         return Advice(
             now=now,
-            fitting=tuple(sorted(fitting, key=lambda proposal: proposal.slowdown or 0.0)),
+            fitting=tuple(sorted(fitting, key=lambda proposal: (proposal.splits_anew, proposal.slowdown or 0.0))),
             insufficient=tuple(proposal for proposal in self.tried if not proposal.variant.fits),
             refused=tuple(self.refused),
             probes=self.probes,
@@ -138,14 +147,14 @@ class _Adviser:
         idle = [row for row in loaded.findings if row.rule not in known | _STILL_HELP and row.keys[0] in keys]
         return idle[0].message if idle else None
 
-    def _try_single(self, changes: Sequence[Remedy], enough: int) -> None:
+    def _try_single(self, changes: Sequence[Remedy], enough: int | None) -> None:
         calls = [self._call(change.overrides) for change in changes]
         found: dict[int, Proposal] = {}
         for number, variant in side_by_side(calls, self.jobs):
             change = changes[number]
             self._tell(change.name, variant)
             found[number] = self._proposal([change], variant)
-            if sum(proposal.variant.fits for proposal in found.values()) >= enough:
+            if enough is not None and sum(proposal.variant.fits for proposal in found.values()) >= enough:
                 break
         self.tried += [found[number] for number in sorted(found)]
 
@@ -188,11 +197,11 @@ class _Adviser:
         ]
 
     def _spare(self, changes: list[Remedy]) -> None:
-        """Take out, dearest family first, each change without which the rest fits too."""
-        kept = list(changes)
+        """Take out, dearest family first, each change without which the rest fits too; what failed before fails."""
+        kept, known = list(changes), {proposal.variant.overrides for proposal in self.tried}
         for change in reversed(changes):
             rest = [other for other in kept if other is not change]
-            if len(rest) < 2 or not self._is_loadable(rest):
+            if _overrides(rest) in known or not self._is_loadable(rest):
                 continue
             variant = self._measured(_title(rest), _overrides(rest))
             self.tried.append(self._proposal(rest, variant))

@@ -47,6 +47,18 @@ def _answer(advice: Advice) -> str:
     return f"It fits with {' and '.join(best.names)} ({words.slowdown_text(best.slowdown)} time a step)."
 
 
+def outcome_text(variant: Variant) -> str:
+    """Return what came of a variant in a word or two: after an OOM its verdict.
+
+    Where the allocator failed over fragments, and later more is needed than there is, both are said.
+    """
+    if variant.outcome != "oom" or variant.verdict is None:
+        return variant.outcome
+    if variant.verdict == "fragmentation" and variant.margin_bytes is not None:
+        return "fragmentation, then capacity"
+    return variant.verdict
+
+
 def variant_text(variant: Variant) -> str:
     """Return what came of one variant, in one line."""
     if variant.outcome in {"error", "refused"}:
@@ -57,7 +69,7 @@ def variant_text(variant: Variant) -> str:
     if variant.fits:
         return f"fits, {live} live, {words.known_size(variant.margin_bytes)} to spare"
     lacking = f", {format_size(-variant.margin_bytes)} too much" if variant.margin_bytes else ""
-    return f"out of memory ({variant.verdict}), {live} live{lacking}"
+    return f"out of memory ({outcome_text(variant)}), {live} live{lacking}"
 
 
 def tried_text(name: str, variant: Variant) -> str:
@@ -70,7 +82,7 @@ def proposal_table(proposals: Sequence[Proposal]) -> Table:
     rows = table("Change", "Outcome", ">Live", ">Saved", ">Reserved", ">Margin", ">Host", ">Time")
     for proposal in proposals:
         variant = proposal.variant
-        outcome = Text("fits", style="green") if variant.fits else Text(variant.verdict or variant.outcome, style="red")
+        outcome = Text(outcome_text(variant), style="green" if variant.fits else "red")
         sizes = (variant.live_bytes, proposal.saved_bytes, variant.reserved_bytes, variant.margin_bytes)
         rows.add_row(
             " + ".join(proposal.names),

@@ -6,12 +6,12 @@ from markupsafe import Markup
 
 from oomscope.probe.sweep import Sweep
 from oomscope.report import sweep_grid, words
-from oomscope.report.advise_text import variant_text
+from oomscope.report.advise_text import outcome_text, variant_text
 from oomscope.report.html import render
 from oomscope.report.markup import Level
 from oomscope.report.scatter import Point, scatter
 from oomscope.report.script import Script
-from oomscope.report.sweep_text import outcome_text, tally_text
+from oomscope.report.sweep_text import tally_text
 
 
 def sweep_page(sweep: Sweep, *, title: str) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 from oomscope.errors import UsageError
 from oomscope.probe.sweep import Sweep
 from oomscope.report import sweep_grid, words
+from oomscope.report.advise_text import outcome_text
 from oomscope.report.area import ticks
-from oomscope.report.sweep_text import outcome_text, tally_text
+from oomscope.report.sweep_text import tally_text
 from oomscope.units import format_size
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rich.text import Text
 from oomscope.probe.sweep import Axis, Sweep
 from oomscope.probe.variants import Variant
 from oomscope.report import words
-from oomscope.report.advise_text import variant_text
+from oomscope.report.advise_text import outcome_text, variant_text
 from oomscope.report.layout import bar, section, table
 from oomscope.report.sweep_grid import short_names
 
@@ -40,11 +40,6 @@ def tally_text(sweep: Sweep) -> str:
     outcomes: list[str] = [row.variant.outcome for row in sweep.rows]
     told = [f"{outcomes.count(kind)} {kind}" for kind in _STYLES if outcomes.count(kind)]
     return " · ".join([words.count(len(outcomes), "combination"), *told])
-
-
-def outcome_text(variant: Variant) -> str:
-    """Return what came of a combination: of one that ran out of memory, the verdict."""
-    return variant.verdict if variant.outcome == "oom" and variant.verdict else variant.outcome
 
 
 def grid_table(sweep: Sweep) -> Table:

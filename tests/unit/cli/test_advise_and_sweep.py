@@ -54,6 +54,14 @@ def test_what_fits_is_told_so(capsys) -> None:
     assert "It fits as it is." in capsys.readouterr().out
 
 
+def test_the_whole_table_is_had_of_what_fits(capsys) -> None:
+    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "4GiB", "--quiet", "--all"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "It fits as it is." in out
+    assert "recompute all layers" in out
+    assert "100% of the optimizer's states on the host" in out
+
+
 def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     words = ["recompute=none,full", "offload=none,layers:2", "--limit", "1500MiB", "--csv", str(tmp_path / "out")]
     assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, *words]) == ExitCode.OK

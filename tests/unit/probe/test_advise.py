@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ class Played:
         return measured(job)
 
 
-def advice_for(*own: str, enough: int = 3, probe: Played | None = None) -> Advice:
+def advice_for(*own: str, enough: int | None = 3, probe: Played | None = None) -> Advice:
     def load(overrides) -> LoadedConfig:
         return load_preset("gpt-tiny", ("device.non_torch_bytes=0", *own, *overrides))
 
@@ -54,13 +55,22 @@ def test_proposals_are_sorted_by_cost_and_each_was_probed() -> None:
     probe = Played()
     advice = advice_for("device.limit=1200MiB", enough=20, probe=probe)
     assert not advice.now.fits
-    costs = [proposal.slowdown for proposal in advice.fitting]
+    costs = [proposal.slowdown for proposal in advice.fitting if not proposal.splits_anew]
     assert costs == sorted(costs)
     assert len(advice.fitting) >= 2
     assert len(probe.jobs) == advice.probes == 1 + len(advice.fitting) + len(advice.insufficient)
     for proposal in advice.fitting:
         assert proposal.variant.fits
         assert proposal.saved_bytes >= 0
+
+
+def test_all_changes_are_tried_where_it_fits_as_it_is() -> None:
+    advice = advice_for("device.limit=2GiB", enough=None)
+    assert advice.now.fits
+    assert len(advice.fitting) > 3
+    assert {family for proposal in advice.fitting for family in proposal.families} >= {"offload", "full recompute"}
+    assert all(proposal.slowdown is not None or not proposal.variant.fits for proposal in advice.fitting)
+    assert all(len(proposal.names) == 1 for proposal in (*advice.fitting, *advice.insufficient))
 
 
 def test_enough_is_enough() -> None:
@@ -74,6 +84,24 @@ def test_changes_are_laid_together_where_none_suffices_alone() -> None:
     assert min(len(proposal.names) for proposal in advice.fitting) == 3  # allocator, full, distributed optimizer
     single = [proposal for proposal in advice.insufficient if len(proposal.names) == 1]
     assert not any(proposal.variant.fits for proposal in single)
+    tried = [proposal.variant.overrides for proposal in (*advice.fitting, *advice.insufficient)]
+    assert len(set(tried)) == len(tried)
+
+
+def test_another_split_comes_last_whatever_it_seems_to_cost() -> None:
+    class SplitsFit(Played):
+        def __call__(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+            parallel = job.target.config["parallel"]
+            is_split = max(parallel["tensor_model_parallel_size"], parallel["context_parallel_size"]) > 1
+            return super().__call__(replace(job, limit_bytes=None) if is_split else job, stop)
+
+    own = ("device.limit=1200MiB", "device.gpu=h100-80gb", "parallel.data_parallel_size=4")
+    fitting = advice_for(*own, enough=20, probe=SplitsFit()).fitting
+    order = [proposal.splits_anew for proposal in fitting]
+    assert order == sorted(order)
+    assert {True, False} == set(order)
+    costs = [proposal.slowdown for proposal in fitting]
+    assert costs != sorted(costs)
 
 
 def test_nothing_fits_a_card_that_is_too_small() -> None:
