@@ -238,13 +238,27 @@ def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool
     deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
     at_once, later = rows[~deferred], rows[deferred]
     waited = _waiting_streams(table, serial, later)
-    done = np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred])
+    done = _last_of_each(
+        np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred]), waited, serial, completed[deferred]
+    )
     return [
         _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
         _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
         _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
         _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
     ]
+
+
+def _last_of_each(rows: Indices, waited: Indices, serial: Indices, completed: Indices) -> Indices:
+    """Return the last completion among those of ``rows`` that wait for one stream before one allocation.
+
+    Nothing looks at a stream between two allocations, so that one completion stands for all of them.
+    """
+    order = rows[np.lexsort((completed[rows], serial[completed[rows]], waited[rows]))]
+    keys = np.stack([waited[order], serial[completed[order]]])
+    is_last = np.append((np.diff(keys) != 0).any(axis=0), np.ones(min(1, len(order)), dtype=bool))
+    last: Indices = order[is_last]
+    return last
 
 
 def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
