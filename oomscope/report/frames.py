@@ -100,8 +100,8 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
     Columns: ``action``, ``address`` (for ``oom`` the free device bytes, NA where unknown), ``size``, ``stream``,
     ``time_us``, ``phase``, ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site``
     (``file:line function``, empty where there is no stack), and the ``live_bytes`` and ``reserved_bytes`` of
-    :class:`Timeline` right after the event. Requested bytes that come (``alloc``) less those that go (``free_requested``) sum to the change of live
-    bytes. Columns of words are categorical.
+    :class:`Timeline` right after the event. Requested bytes that come (``alloc``) less those that go
+    (``free_requested``) sum to the change of live bytes. Columns of words are categorical.
 
     Args:
         trace: one device's events.

@@ -1,12 +1,12 @@
 """Read damaged snapshots by the thousand: each must load or be refused, and nothing else may happen.
 
-    python tests/unit/snapshot/fuzz.py --count 20000 fixtures/snapshots/*.* ../shared/data/snapshots/*
+    python tests/unit/snapshot/fuzz.py --count 20000 --commands fixtures/snapshots/*.* ../shared/data/snapshots/*
 
 A worker does what the reading process does (``child.answer``, with its limits on memory and time), then what a command
-does with the answer. It reads many files, each damaged in one to four places, so a mutation costs milliseconds. Where
-one ends the worker, as it may end a reading process, the next worker goes on behind it; the number of such ends is
-told, and any exception but a refusal is a failure. A mutation is named by its number: the same numbers give the same
-bytes.
+does with the answer; with ``--commands`` all that ``explain``, ``replay`` and ``diff`` do, and their printers. It reads
+many files, each damaged in one to four places, so a mutation costs milliseconds. Where one ends the worker, as it may
+end a reading process, the next worker goes on behind it; the number of such ends is told, and any exception but a
+refusal is a failure. A mutation is named by its number: the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import zstandard
+from rich.console import RenderableType
 
+from oomscope.errors import OomscopeError
+from oomscope.report.console import result_console, show
+from oomscope.report.diff_text import diff_report
+from oomscope.report.explain_text import report
+from oomscope.report.replay_text import replay_report
+from oomscope.snapshot.comparing.diff import Named, diff
+from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.reading.child import answer
 from oomscope.snapshot.reading.limits import MEMORY_TO_START, Limits
 from oomscope.snapshot.reading.schema import snapshot_from
 from oomscope.snapshot.reading.tables import Tables
+from oomscope.snapshot.replaying.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB
 
 LIMITS = Limits(memory=512 * MiB, seconds=5)
@@ -103,8 +113,11 @@ def mutation(content: bytes, number: int) -> bytes:
     return bytes(damaged)
 
 
-def read(content: bytes) -> str:
-    """Return ``loaded`` or ``refused``; raise whatever a reading process or a command would fail with."""
+def read(content: bytes, *, commands: bool = False) -> str:
+    """Return ``loaded`` or ``refused``; raise whatever a reading process or a command would fail with.
+
+    With ``commands`` also ``command refused``, where a command has one line to say and nothing else.
+    """
     out = io.BytesIO()
     answer(io.BytesIO(content), out, {**asdict(LIMITS), "memory_to_start": MEMORY_TO_START, "seconds_to_start": 5})
     out.seek(0)
@@ -117,7 +130,37 @@ def read(content: bytes) -> str:
         timeline = Timeline.of(trace, snapshot.segments)
         found = timeline.reconcile()
         assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes, found
-    return "loaded"
+    return used(snapshot) if commands else "loaded"
+
+
+def used(snapshot: Snapshot) -> str:
+    """Return ``loaded`` once every command has read, told and printed ``snapshot``, or ``command refused``."""
+    screen = result_console(io.StringIO())
+    outcome = "loaded"
+    for command in (_explain, _replay, _diff):
+        try:
+            told, shown = command(snapshot)
+        except OomscopeError:
+            outcome = "command refused"
+        else:
+            json.dumps(told, allow_nan=False)
+            show(screen, shown)
+    return outcome
+
+
+def _explain(snapshot: Snapshot) -> tuple[object, RenderableType]:
+    explanation = explain(snapshot, file="damaged")
+    return explanation.to_json(), report(explanation)
+
+
+def _replay(snapshot: Snapshot) -> tuple[object, RenderableType]:
+    table = replay_file(snapshot)
+    return table.to_json(), replay_report(table)
+
+
+def _diff(snapshot: Snapshot) -> tuple[object, RenderableType]:
+    difference = diff(Named("damaged", snapshot), Named("again", snapshot))
+    return difference.to_json(), diff_report(difference)
 
 
 @dataclass
@@ -131,11 +174,12 @@ class Found:
     """The largest resident set of a worker."""
 
 
-def run(files: list[Path], first: int, count: int, *, timeout: float) -> Found:
+def run(files: list[Path], first: int, count: int, *, timeout: float, commands: bool = False) -> Found:
     """Read mutations ``first`` to ``first + count`` of the files in turn, in workers."""
     found, behind = Found(), first + count
     while first < behind:
         command = [sys.executable, __file__, "--worker", "--first", str(first), "--count", str(behind - first)]
+        command += ["--commands"] if commands else []
         done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, timeout=timeout)
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         found.outcomes.update(row["outcome"] for row in rows if "outcome" in row)
@@ -150,12 +194,12 @@ def run(files: list[Path], first: int, count: int, *, timeout: float) -> Found:
     return found
 
 
-def work(files: list[Path], first: int, count: int) -> None:
+def work(files: list[Path], first: int, count: int, *, commands: bool) -> None:
     """Print a line a mutation."""
     warnings.simplefilter("error")
     contents = [unpacked(path.read_bytes()) for path in files]
     for number in range(first, first + count):
-        outcome = read(mutation(contents[number % len(contents)], number))
+        outcome = read(mutation(contents[number % len(contents)], number), commands=commands)
         print(json.dumps({"outcome": outcome, "peak_mib": peak_mib()}), flush=True)
 
 
@@ -180,12 +224,13 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutation")
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--commands", action="store_true", help="run explain, replay and diff on what loads")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.files, options.first, options.count)
+        work(options.files, options.first, options.count, commands=options.commands)
         return
-    found = run(options.files, options.first, options.count, timeout=6 * 3600)
+    found = run(options.files, options.first, options.count, timeout=6 * 3600, commands=options.commands)
     print(dict(found.outcomes), f"largest worker {found.peak_mib} MiB")
     for failure in found.failures:
         print(failure)

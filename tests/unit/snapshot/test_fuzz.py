@@ -30,6 +30,13 @@ def test_damaged_bytes_are_refused_or_read():
     assert found.peak_mib < 512
 
 
+def test_what_loads_is_told_by_every_command():
+    found = fuzz.run(FIXTURES, first=5000, count=150, timeout=120, commands=True)
+    assert found.failures == []
+    assert found.outcomes.total() == 150
+    assert found.outcomes["loaded"] >= 5
+
+
 def test_a_mutation_is_known_by_its_number():
     content = bytes(range(256)) * 4
     assert fuzz.mutation(content, 7) == fuzz.mutation(content, 7)
@@ -74,3 +81,16 @@ def test_documents_of_wrong_types_are_refused_or_read(recording, data):
         for each in snapshot.traces:
             found = Timeline.of(each, snapshot.segments).reconcile()
             assert sum(reason.difference_bytes for reason in found.reasons) == found.difference_bytes
+
+
+@settings(deadline=None, max_examples=8)
+@given(recordings(), st.data())
+def test_documents_of_odd_numbers_are_told_by_every_command(recording, data):
+    trace, segments, _ = recording
+    document = to_document(Snapshot(segments=segments, traces=(trace,)))
+    numbers = [(node, key) for node, key in places(document) if isinstance(node, dict) and type(node[key]) is int]
+    for _ in range(data.draw(st.integers(1, 3))):
+        node, key = data.draw(st.sampled_from(numbers))
+        node[key] = data.draw(st.sampled_from((0, 1, -1, 511, 2**20, 2**40, 2**62, 2**63 - 1)))
+    with contextlib.suppress(SnapshotError):
+        fuzz.used(snapshot_from(flatten(document, where="x")))
