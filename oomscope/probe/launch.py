@@ -1,4 +1,4 @@
-"""Runs a job in a fresh process and always comes back with a result.
+"""Runs a job in a process of its own and always comes back with a result.
 
 Whatever the target does (raises, hangs, dies of a signal, is killed by the kernel, leaves children behind) ends as
 a :class:`~oomscope.probe.result.ProbeResult`; no process that the probe started outlives the call.
@@ -10,14 +10,13 @@ import contextlib
 import io
 import json
 import os
+import secrets
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,11 @@ from oomscope.probe import rooms
 from oomscope.probe.card import check_environment
 from oomscope.probe.environment import child_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
-from oomscope.probe.processes import MARK, Ended, await_end, kernel_oom_kills, kill_all, signals_as_exits
+from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.workers import FRESH, Order, Start, Worker
 
 OnProgress = Callable[[Progress], None]
-
-WORKER = (sys.executable, "-P", "-m", "oomscope.probe.worker")
-"""The child. ``-P`` keeps its working directory, a checkout, off ``sys.path`` until its own imports are done."""
 
 _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
@@ -43,12 +40,16 @@ class StoppedError(Exception):
     """Somebody ended the probe before it had a result; not an answer about the target."""
 
 
+class VoidError(Exception):
+    """The worker ended without a result for reasons that a fresh process would not have had."""
+
+
 def run(
     job: ProbeJob,
     progress: OnProgress | None = None,
     *,
     log_path: str | os.PathLike[str] | None = None,
-    worker: Sequence[str] = WORKER,
+    start: Start = FRESH,
     stop: threading.Event | None = None,
 ) -> ProbeResult:
     """Measure ``job`` in a process of its own and return what came of it.
@@ -57,7 +58,7 @@ def run(
         job: what to measure.
         progress: called for each step forward, in the caller's thread.
         log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
-        worker: the command that is given the job's file, the result's file and the number of the progress pipe.
+        start: starts the worker.
         stop: once it is set, from another thread, the probe is ended.
 
     Never raises for what the target does. An interrupt of the caller, SIGTERM and SIGHUP pass through (the signals as
@@ -65,6 +66,7 @@ def run(
 
     Raises:
         StoppedError: ``stop`` was set.
+        VoidError: ``start`` gave a worker whose end says nothing; a fresh process never ends so.
         ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
@@ -72,8 +74,10 @@ def run(
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"
-        exit_ = _run_worker(job, room, log, worker, progress or _ignore, stop=stop)
+        exit_ = _run_worker(job, room, log, start, progress or _ignore, stop=stop)
         written = _read_result(room / "result.json")
+        if written is None and exit_.ended.void:
+            raise VoidError
         result = written if written is not None else _failed(job, exit_, _tail(log))
         if written is not None and exit_.unclean:
             result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
@@ -136,7 +140,7 @@ def _run_worker(
     job: ProbeJob,
     room: Path,
     log: Path,
-    worker: Sequence[str],
+    start: Start,
     progress: OnProgress,
     *,
     stop: threading.Event | None,
@@ -146,17 +150,17 @@ def _run_worker(
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb", buffering=0) as lines:
         try:
-            process = _start(job, room, log, [*worker, str(room / "job.json"), str(room / "result.json")], writer)
+            worker = _started(job, room, log, start, writer)
         finally:
             os.close(writer)
         stage, timed_out = "", False
         try:
-            for step in _follow(lines, process, deadline, stop):
+            for step in _follow(lines, worker, deadline, stop):
                 stage = step.stage
                 progress(step)
-            timed_out = not await_end(process, deadline)
+            timed_out = not worker.await_end(deadline)
         finally:
-            ended = kill_all(process, room.name)
+            ended = worker.kill()
     return _Exit(
         ended=ended,
         timed_out=timed_out,
@@ -166,25 +170,22 @@ def _run_worker(
     )
 
 
-def _start(job: ProbeJob, room: Path, log: Path, command: list[str], writer: int) -> subprocess.Popen[bytes]:
-    """Start the worker as the leader of a session of its own, in the checkout where there is one."""
+def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Worker:
+    """Start the worker, in the checkout where there is one."""
     cwd = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else room
     with log.open("ab") as output:
-        return subprocess.Popen(
-            [*command, str(writer)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+        order = Order(
+            job=room / "job.json",
+            result=room / "result.json",
+            progress=writer,
+            output=output.fileno(),
             cwd=cwd if cwd.is_dir() else room,
-            env=child_environment(job, os.environ) | {MARK: room.name},
-            pass_fds=(writer,),
-            start_new_session=True,
+            environment=child_environment(job, os.environ) | {MARK: secrets.token_hex(MARK_BYTES)},
         )
+        return start(order)
 
 
-def _follow(
-    pipe: io.RawIOBase, process: subprocess.Popen[bytes], deadline: float, stop: threading.Event | None
-) -> Iterator[Progress]:
+def _follow(pipe: io.RawIOBase, worker: Worker, deadline: float, stop: threading.Event | None) -> Iterator[Progress]:
     """Yield what the worker reports until it ends, closes the pipe or runs out of time.
 
     A child of the target may hold the pipe open for longer than the worker lives, hence the look at the process.
@@ -196,7 +197,7 @@ def _follow(
             if stop is not None and stop.is_set():
                 raise StoppedError
             if not selector.select(min(left, _LOOK_S)):
-                if await_end(process, 0.0):
+                if worker.await_end(0.0):
                     return
                 continue
             chunk = pipe.read(65536)

@@ -23,6 +23,8 @@ from oomscope.capture.owner import PROBE_MARK
 
 MARK = PROBE_MARK
 """The environment variable whose value tells one probe's processes from all others."""
+MARK_BYTES = 16
+"""Bytes of a mark, which is written in hexadecimal digits: all are of one length."""
 
 _POLL_S = 0.02
 _SWEEPS = 20
@@ -36,6 +38,8 @@ class Ended:
     """Exit status; negative for a signal, as in ``subprocess``."""
     max_rss_bytes: int
     """Its largest resident set."""
+    void: bool = False
+    """Whether its end says nothing about the job, which has to be run once more in a fresh process."""
 
     @property
     def signal(self) -> int | None:
@@ -61,10 +65,29 @@ def kill_all(process: subprocess.Popen[bytes], mark: str) -> Ended:
 
     ``process`` must lead its group and must not have been waited for.
     """
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    _, raw, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(raw)
+    kill_group(process.pid)
+    ended = reap(process.pid)
+    process.returncode = ended.status
+    kill_marked(mark)
+    return ended
+
+
+def kill_group(leader: int) -> None:
+    """Kill the process ``leader``, which nobody has waited for yet, and its group."""
+    for kill in (os.killpg, os.kill):  # a process that was forked a moment ago may lead no group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(leader, signal.SIGKILL)
+
+
+def reap(pid: int) -> Ended:
+    """Wait for the child ``pid`` and return how it ended."""
+    _, raw, usage = os.wait4(pid, 0)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Ended(status=os.waitstatus_to_exitcode(raw), max_rss_bytes=usage.ru_maxrss * unit)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill every process marked ``mark``."""
     for _ in range(_SWEEPS):
         strays = list(_marked(mark))
         for pid in strays:
@@ -73,8 +96,6 @@ def kill_all(process: subprocess.Popen[bytes], mark: str) -> Ended:
         if not strays:
             break
         time.sleep(_POLL_S)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Ended(status=process.returncode, max_rss_bytes=usage.ru_maxrss * unit)
 
 
 def kernel_oom_kills() -> int:

@@ -1,6 +1,7 @@
 """The child of :func:`oomscope.probe.launch.run`: reads a job, measures it, writes the result.
 
 Called as ``python -m oomscope.probe.worker JOB RESULT PROGRESS_FD``. Standard output and error are the target's.
+Called with ``--serve SOCKET_FD`` it is a warm parent (:mod:`oomscope.probe.forkserver`), whose forks come back here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from oomscope.errors import ExitCode
@@ -17,6 +19,9 @@ from oomscope.files import write_whole
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
+
+SERVE = "--serve"
+"""The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
 
 
 class ProgressPipe:
@@ -34,9 +39,16 @@ class ProgressPipe:
 
 def main(arguments: list[str]) -> None:
     """Measure the job in the file that ``arguments`` names."""
+    warm = arguments[0] == SERVE
+    if warm:
+        arguments = _serve(int(arguments[1]))
     die_with_parent()
     job_path, result_path, descriptor = arguments
-    progress = ProgressPipe(int(descriptor))
+    progress: Callable[[Progress], None] = ProgressPipe(int(descriptor))
+    if warm:
+        from oomscope.probe.forkserver import OnceImported
+
+        progress = OnceImported(progress)
     progress(Progress(stage="import"))
     from oomscope.probe.measure import measure
 
@@ -51,6 +63,17 @@ def main(arguments: list[str]) -> None:
     except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
         traceback.print_exc()
         sys.exit(ExitCode.INTERNAL)
+
+
+def _serve(descriptor: int) -> list[str]:
+    """Be a warm parent; return in each worker that it forks, with its arguments."""
+    import oomscope.probe.measure
+    import oomscope.probe.recipes  # noqa: F401 - these two any worker has imported when it comes to its target
+
+    fresh_names = {name for name in sys.modules if "." not in name}
+    from oomscope.probe import forkserver
+
+    return forkserver.serve(descriptor, fresh_names)
 
 
 if __name__ == "__main__":

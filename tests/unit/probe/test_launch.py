@@ -18,6 +18,7 @@ from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.launch import run
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.workers import Fresh
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
@@ -51,7 +52,7 @@ def launch(tmp_path: Path, checkout: Path):
         script = tmp_path / "worker.py"
         script.write_text(PRELUDE + textwrap.dedent(source))
         job = job_of(checkout, **fields)
-        return run(job, progress, log_path=log_path, worker=[sys.executable, "-P", "-S", str(script)])
+        return run(job, progress, log_path=log_path, start=Fresh([sys.executable, "-P", "-S", str(script)]))
 
     return start
 
@@ -184,7 +185,7 @@ def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run(job_of(checkout), worker=[sys.executable, str(script)])
+        run(job_of(checkout), start=Fresh([sys.executable, str(script)]))
     thread.join()
     assert not is_running(int(pid.read_text()))
 
@@ -249,7 +250,8 @@ def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Pat
     script.write_text(PRELUDE + f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)")
     caller = (
         "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.launch import run\n"
-        "run(ProbeJob.from_json(json.loads(sys.argv[1])), worker=[sys.executable, sys.argv[2]])"
+        "from oomscope.probe.workers import Fresh\n"
+        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
     )
     arguments = [sys.executable, "-c", caller, json.dumps(job_of(checkout).to_json()), str(script)]
     process = subprocess.Popen(arguments, env={**os.environ, "TMPDIR": str(places)})
