@@ -124,7 +124,10 @@ class MixedPrecisionOptimizer:
             self.inner.grads = {weight.master: weight.take_grad() for weight in self.weights}
             return
         for weight in self.weights:
-            weight.master.grad = weight.take_grad().float()
+            grad = weight.take_grad()
+            weight.master.grad = grad.float()
+            if grad.dtype != torch.float32:
+                self._observer.role("gradient", [weight.master.grad])
 
     def _grads(self, weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
         if isinstance(self.inner, PrecisionAwareAdam):

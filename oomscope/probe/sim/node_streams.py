@@ -20,7 +20,7 @@ from oomscope.probe.sim.origins import Origins
 @contextmanager
 def told(origins: Origins) -> Iterator[None]:
     """Have every custom function tell ``origins`` on which stream it was applied."""
-    owner = torch.autograd.Function
+    owner: Any = torch.autograd.Function
     before = vars(owner)["apply"]
 
     def apply(kind: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
@@ -32,7 +32,7 @@ def told(origins: Origins) -> Iterator[None]:
                 break
         return outputs
 
-    owner.apply = classmethod(apply)  # type: ignore[method-assign, assignment]
+    owner.apply = classmethod(apply)
     try:
         yield
     finally:

@@ -57,7 +57,7 @@ class Origins:
 
     def runs_on(self, node: Node, stream: int) -> None:
         """Note that the engine runs ``node``'s backward on ``stream``, whatever its operations told."""
-        number = node._sequence_nr()  # type: ignore[attr-defined]
+        number = node._sequence_nr()
         origin = self._forward_of.get(number)
         if origin is not None:
             self._forward_of[number] = origin._replace(stream=stream)

@@ -1,0 +1,170 @@
+"""torch's own FSDP2 on the simulated device: what it keeps and gathers, in the bundled model and in anybody's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from oomscope.config.schema import Config
+from oomscope.model.sharded_ledger import gathered_in_backward, gathered_in_forward, shard_ledger
+from oomscope.probe.gpus import find_gpu
+from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.recipes import load_recipe, world_of
+from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.sim import SimSession
+from oomscope.snapshot.trace import Action, Category, Moment, Trace
+
+RANKS = 8
+STEP_COUNTS = 2 * 4
+"""Of the parameters with weight decay, and of those without."""
+FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def make_config(*, bf16: bool = True, recompute: dict[str, Any] | None = None, **parallel: Any) -> Config:
+    return Config.model_validate(
+        {
+            "model": {
+                "num_layers": 3,
+                "hidden_size": 256,
+                "num_attention_heads": 4,
+                "vocab_size": 1024,
+                "make_vocab_size_divisible_by": 1,
+                "normalization": "RMSNorm",
+                "position_embedding_type": "rope",
+                "add_bias_linear": False,
+                "share_embeddings_and_output_weights": False,
+            },
+            "parallel": {"data_parallel_size": RANKS, "use_torch_fsdp2": True, **parallel},
+            "precision": {"bf16": bf16},
+            "recompute": recompute or {},
+            "data": {"seq_length": 16, "micro_batch_size": 1, "num_microbatches": 1},
+        }
+    )
+
+
+def recorded(job: ProbeJob, step_of: Callable[[SimSession], Callable[[], object]] | None = None) -> Trace:
+    """Return the events of two steps, without kernels' temporaries."""
+    session = SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), op_temporaries=False, non_torch_bytes=0))
+    recipe = None if step_of else load_recipe(job)
+    with world_of(job, session.device):
+        if recipe is not None:
+            recipe.place()
+        with session:
+            step = recipe.build(session).step if recipe is not None else step_of(session)  # type: ignore[misc]
+            for index in range(2):
+                with session.iteration(index):
+                    step()
+    return session.measurement().trace
+
+
+def traced(config: Config) -> Trace:
+    target = BundledTarget(config=config.model_dump(mode="json"))
+    return recorded(ProbeJob(target=target, world_size=config.parallel.world_size))
+
+
+def lives(trace: Trace) -> Iterator[tuple[Moment, Counter[str]]]:
+    """Yield the moment of each event and the live bytes by category after it."""
+    live: dict[int, tuple[str, int]] = {}
+    total: Counter[str] = Counter()
+    for index in range(len(trace)):
+        address = int(trace.address[index])
+        if trace.action[index] == Action.ALLOC:
+            live[address] = (Category(int(trace.category[index])).label, int(trace.size[index]))
+            total[live[address][0]] += live[address][1]
+        elif trace.action[index] == Action.FREE_COMPLETED:
+            category, size = live.pop(address)
+            total[category] -= size
+        yield trace.moments[trace.moment_id[index]], total
+
+
+def peaks(trace: Trace, phase: str, *categories: str) -> int:
+    """Return the most live bytes of ``categories`` together in the second step's ``phase``."""
+    return max(sum(live[c] for c in categories) for at, live in lives(trace) if (at.iteration, at.phase) == (1, phase))
+
+
+@pytest.fixture(scope="module")
+def resharded() -> Trace:
+    return traced(make_config())
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_a_rank_keeps_its_share(bf16: bool, resharded: Trace) -> None:
+    config = make_config(bf16=bf16)
+    ledger = shard_ledger(config)
+    *_, (_, last) = lives(resharded if bf16 else traced(config))
+    assert last["parameter"] == ledger["parameters"]
+    assert last["optimizer_state"] == ledger["master_weights"] + ledger["moments"] + STEP_COUNTS
+    assert last["gradient"] == ledger["gradients_of_update"]
+    assert peaks(resharded, "backward", "gradient") == shard_ledger(make_config())["gradients"]
+
+
+def test_one_unit_is_gathered_at_a_time(resharded: Trace) -> None:
+    config = make_config()
+    shards = shard_ledger(config)["parameters"]
+    forward, backward = gathered_in_forward(config), gathered_in_backward(config)
+    assert peaks(resharded, "forward", "parameter", "communication") == shards + sum(forward.values())
+    assert peaks(resharded, "backward", "parameter") == shards + backward["model"] + backward["gathered_parameters"]
+    together = peaks(resharded, "backward", "parameter", "communication")
+    assert together >= shards + sum(backward.values()) - backward["whole_gradients"]
+
+
+def test_without_resharding_all_units_stay_until_backward(resharded: Trace) -> None:
+    config = make_config(torch_fsdp2_reshard_after_forward=False)
+    kept = traced(config)
+    shards = shard_ledger(config)["parameters"]
+    assert peaks(kept, "loss", "parameter") == shards + RANKS * shards
+    assert peaks(kept, "backward", "communication") < peaks(resharded, "backward", "communication")
+    assert gathered_in_backward(config)["gathering"] == 0
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_units_are_gathered_beside_the_computation(recomputed: bool, resharded: Trace) -> None:
+    """All-gathers and reduced gradients are on streams of their own, all that is computed is on the default one."""
+    trace = traced(make_config(recompute=FULL)) if recomputed else resharded
+    streams: dict[str, set[int]] = {}
+    for index in range(len(trace)):
+        if trace.action[index] == Action.ALLOC:
+            label = Category(int(trace.category[index])).label
+            streams.setdefault(label, set()).add(int(trace.stream[index]))
+    assert streams["activation"] == streams["temporary"] == streams["optimizer_state"] == {0}
+    assert len(streams["communication"] | streams["gradient"]) > 2, "no stream of their own"
+
+
+def test_a_program_of_ones_own_is_measured_with_its_policy() -> None:
+    """fp32 parameters, gathered in bf16 and reduced in fp32, as torchtitan does it."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    width, layers = 256, 4
+
+    def step_of(session: SimSession) -> Callable[[], object]:
+        model = torch.nn.Sequential(
+            *(torch.nn.Linear(width, width, bias=False, device=session.device) for _ in range(layers))
+        )
+        mesh = init_device_mesh(session.device.type, (RANKS,))
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for layer in model:
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        optimizer = torch.optim.AdamW(model.parameters())
+        session.watch(model, optimizer)
+
+        def step() -> None:
+            model(torch.randn(8, width, device=session.device)).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    trace = recorded(ProbeJob(target=BundledTarget(config={}), world_size=RANKS), step_of)
+    shard, unit = layers * width * width // RANKS, width * width
+    assert peaks(trace, "optimizer", "parameter") == 4 * shard
+    assert peaks(trace, "optimizer", "gradient") == 4 * shard
+    moments = peaks(trace, "optimizer", "optimizer_state")
+    assert 8 * shard <= moments <= 8 * shard + 4 * layers, "two moments, and a step count of each parameter"
+    assert peaks(trace, "forward", "parameter") == 4 * shard + 2 * unit
