@@ -4,47 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
 from oomscope.report import diff_words
 from oomscope.report.curves import Series, curves
+from oomscope.report.diff_text import cut
 from oomscope.report.html import render
+from oomscope.report.page_size import fitting
 from oomscope.report.script import Script
 from oomscope.report.words import count
-from oomscope.snapshot.comparing.changes import LineChange, NamedChange
+from oomscope.snapshot.comparing.changes import Change, LineChange, NamedChange
 from oomscope.snapshot.comparing.diff import DeviceDifference, Difference
 
 SHOWN: Final = 500
-"""Lines of a device; what is beyond is one row, so that the sum holds."""
-
-
+"""Rows of a table; what is beyond is one row, so that the sum holds."""
+FEWEST: Final = 5
+"""Rows of any table that has as many, however little room there is."""
 DEVICES: Final = 8
 """Devices, or ranks, that have a section of their own: those that grew most."""
 
+Row = TypeVar("Row", bound=Change)
 
-class Lines(NamedTuple):
-    """The rows of the table by line."""
 
-    shown: Sequence[LineChange]
+class Rows(NamedTuple, Generic[Row]):
+    """The rows of a table."""
+
+    shown: Sequence[Row]
     rest: NamedChange | None
     """What is not shown, added up."""
 
 
+class DeviceView(NamedTuple):
+    """What the page shows of a device beside its facts."""
+
+    chart: Markup
+    lines: Rows[LineChange]
+    categories: Rows[NamedChange]
+    modules: Rows[NamedChange]
+    sizes: Rows[NamedChange]
+
+
 def diff_page(difference: Difference) -> str:
     """Return the page of a difference."""
+    return fitting(lambda share: _page(difference, max(FEWEST, int(share * SHOWN))))
+
+
+def _page(difference: Difference, shown: int) -> str:
     devices = difference.devices[:DEVICES]
     return render(
         "diff.html.j2",
         Script.read("tables.js"),
         title=f"{PurePath(difference.before_file).name} against {PurePath(difference.after_file).name}",
         difference=difference,
-        devices=devices,
-        charts=[_chart(device) for device in devices],
-        lines=[_lines(device.lines) for device in devices],
+        shown=shown,
+        sections=[(device, _view(device, shown)) for device in devices],
         versions={},
         diff_words=diff_words,
+    )
+
+
+def _view(device: DeviceDifference, shown: int) -> DeviceView:
+    return DeviceView(
+        chart=_chart(device),
+        lines=_rows(device.lines, shown, "further line"),
+        categories=_rows(device.categories, shown, "further category", "further categories"),
+        modules=_rows(device.modules, shown, "further module"),
+        sizes=_rows(device.sizes, shown, "further size"),
     )
 
 
@@ -57,15 +84,16 @@ def _chart(device: DeviceDifference) -> Markup:
     return curves(series, title="Live requested bytes of A and B", stretches=timeline.stretches)
 
 
-def _lines(rows: Sequence[LineChange]) -> Lines:
-    shown, rest = rows[:SHOWN], rows[SHOWN:]
+def _rows(rows: Sequence[Row], shown: int, *name: str) -> Rows[Row]:
+    """Return the first rows, and the others as one that is called by how many of ``name`` there are."""
+    top, rest = cut(rows, shown)
     if not rest:
-        return Lines(shown, None)
+        return Rows(top, None)
     total = NamedChange(
-        name=count(len(rest), "further line"),
+        name=count(len(rest), *name),
         before_bytes=sum(row.before_bytes for row in rest),
         after_bytes=sum(row.after_bytes for row in rest),
         before_count=sum(row.before_count for row in rest),
         after_count=sum(row.after_count for row in rest),
     )
-    return Lines(shown, total)
+    return Rows(top, total)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from oomscope.report import explain_words
 from oomscope.report.html import render
 from oomscope.report.markup import Level
+from oomscope.report.page_size import fitting
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
 from oomscope.report.segment_chart import TINY, WIDTH, segment_chart, segment_data, strip_of
@@ -26,6 +27,9 @@ SITES_SHOWN: Final = 300
 """Lines of code, all devices together; what is beyond is one row of its device, so that the sum holds."""
 SHOWN: Final = 20
 """Rows of the other tables."""
+RANKS_SHOWN: Final = 256
+FEWEST: Final = 5
+"""Rows of any table that has as many, however little room there is."""
 TIMELINE_ROOM: Final = 600 * 1024
 """Bytes of a page that the data of its timelines may take, all devices together."""
 SEGMENTS_ROOM: Final = 240 * 1024
@@ -49,9 +53,16 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
         found: what was found.
         drawings: the pictures, one for each device of the explanation that is shown.
     """
+    return fitting(lambda share: _page(found, drawings, share))
+
+
+def _page(found: Explanation | RankSet, drawings: Sequence[Drawing], share: float) -> str:
+    """Return the page with a ``share`` of its detail, which the devices have in common."""
     explanation = found.worst if isinstance(found, RankSet) else found
+    own = share / max(1, len(drawings))
+    shown = max(FEWEST, int(share * SHOWN))
     views = [
-        _view(device, drawing, number, len(drawings))
+        _view(device, drawing, number, own)
         for number, (device, drawing) in enumerate(zip(explanation.devices, drawings, strict=True), start=1)
     ]
     return render(
@@ -61,14 +72,15 @@ def explain_page(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> s
         explanation=explanation,
         ranks=found if isinstance(found, RankSet) else None,
         views=views,
-        shown=SHOWN,
+        shown=shown,
+        ranks_shown=max(FEWEST, int(share * RANKS_SHOWN)),
         versions={},
         explain_words=explain_words,
     )
 
 
-def _view(device: DeviceExplanation, drawing: Drawing, number: int, devices: int) -> DeviceView:
-    """Return the pictures of one of ``devices`` devices under element ids that end in ``number``."""
+def _view(device: DeviceExplanation, drawing: Drawing, number: int, share: float) -> DeviceView:
+    """Return the pictures of a device under element ids that end in ``number``, with a ``share`` of all detail."""
     data: dict[str, Markup] = {}
     timeline = segments = None
     table = f"sites-{number}"
@@ -76,12 +88,12 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, devices: int
     failed = device.failure.event if device.failure and device.failure.event >= 0 else None
     if len(drawing.bins) > 1:
         timeline = stack_chart(drawing.bins, f"timeline-{number}", table=table, level=level, failed_event=failed)
-        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, TIMELINE_ROOM // devices)
+        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, int(share * TIMELINE_ROOM))
     if drawing.plan and drawing.plan.segments:
         name = f"segments-{number}"
-        segments, data[name] = _map(drawing.plan, name, table, device, SEGMENTS_ROOM // devices)
+        segments, data[name] = _map(drawing.plan, name, table, device, int(share * SEGMENTS_ROOM))
     parts = device.failure or device.composition
-    return DeviceView(timeline, segments, data, lines(parts.sites, max(SHOWN, SITES_SHOWN // devices)))
+    return DeviceView(timeline, segments, data, lines(parts.sites, max(FEWEST, int(share * SITES_SHOWN))))
 
 
 def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
@@ -90,7 +102,12 @@ def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
         text = _json(stack_data(bins, failed_event=failed_event))
         if len(text) <= room or len(bins) < 2:
             return text
-        bins = bins.coarser(2)
+        bins = bins.coarser(max(2, _power_of_two(len(text) // room)))  # half as many bins take half the bytes or more
+
+
+def _power_of_two(number: int) -> int:
+    """Return the largest power of two up to ``number``."""
+    return 1 << max(0, number.bit_length() - 1)
 
 
 def _map(plan: FloorPlan, name: str, table: str, device: DeviceExplanation, room: int) -> tuple[Markup, Markup]:

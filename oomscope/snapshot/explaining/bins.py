@@ -74,6 +74,7 @@ class Bins:
     def coarser(self, factor: int) -> Bins:
         """Return the same in bins of ``factor`` times as many events."""
         chosen = _highest(self.all_live, factor)
+        sites, site = np.unique(self.site[chosen], return_inverse=True)
         return replace(
             self,
             per_bin=self.per_bin * factor,
@@ -81,7 +82,8 @@ class Bins:
             time_us=self.time_us[chosen],
             live={name: curve[chosen] for name, curve in self.live.items()},
             reserved=_largest(self.reserved, factor),
-            site=self.site[chosen],
+            site=site,
+            sites=tuple(self.sites[number] for number in sites.tolist()),
             moment=self.moment[chosen],
         )
 

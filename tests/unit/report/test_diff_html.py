@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -10,6 +11,7 @@ import pytest
 
 from oomscope.report.curves import Series, curves
 from oomscope.report.diff_html import diff_page
+from oomscope.units import MiB
 from tests.unit.report.differences import EQUAL, GREW, HOSTILE, TWO_DEVICES
 from tests.unit.report.test_html import Balance
 
@@ -25,6 +27,25 @@ def test_the_page_is_well_formed_and_fetches_nothing(page: str) -> None:
     assert not re.search(r"""(src|href)\s*=|@import|url\(""", page)
     assert "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" in page
     assert page.count("<script>") == 1
+
+
+def test_a_page_of_many_devices_lines_and_modules_fits_into_a_mebibyte_and_sums() -> None:
+    (device,) = GREW.devices
+    (line, *_), (module, *_) = device.lines, device.modules
+    lines = tuple(replace(line, site=replace(line.site, function="f" * 80, line=number)) for number in range(20_000))
+    modules = tuple(replace(module, name=f"layers.{number}.mlp") for number in range(20_000))
+    several = [replace(device, rank=rank, lines=lines, modules=modules) for rank in range(2_000)]
+    page = diff_page(replace(GREW, devices=tuple(several)))
+    assert len(page.encode()) <= MiB
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    for rows in (
+        [each for each in tables if "further lines" in each],
+        [each for each in tables if "further modul" in each],
+    ):
+        assert len(rows) == 8
+        after = [int(each) for each in re.findall(r'<tr><td class="number" data-bytes="(\d+)"', rows[0])]
+        assert sum(after[:-1]) == 20_000 * (line if rows[0].count("further lines") else module).before_bytes
+    assert re.search(r"<p class=\"soft\">[\d,]+ further ones, which grew less, are left out", page)
 
 
 def test_everything_is_escaped() -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from oomscope.report.explain_html import explain_page
-from oomscope.snapshot.explaining.bins import bins_of
+from oomscope.snapshot.explaining.bins import Bins, bins_of
+from oomscope.snapshot.explaining.composition import Composition, composition_at
 from oomscope.snapshot.explaining.drawing import Drawing
 from oomscope.snapshot.explaining.evidence import categorise
 from oomscope.snapshot.explaining.floor_plan import floor_plan
+from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
 from oomscope.snapshot.replaying.segment_map import SegmentMap
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Segment
@@ -71,10 +75,17 @@ def test_what_is_redacted_is_nowhere_in_the_page(level: str) -> None:
     assert ("job.pickle" in page) == (level != "all")
 
 
-def test_a_hundred_thousand_events_and_as_many_blocks_fit_into_a_mebibyte() -> None:
+@cache
+def long() -> tuple[Composition, Bins]:
+    """What is live at the peak of a hundred thousand events, and these one by one."""
     snapshot = drawn.long()
     timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
-    bins = bins_of(timeline, categorise(timeline), 1)
+    evidence = categorise(timeline)
+    return composition_at(timeline, timeline.peak_event(), evidence), bins_of(timeline, evidence, 1)
+
+
+def test_a_hundred_thousand_events_and_as_many_blocks_fit_into_a_mebibyte() -> None:
+    _, bins = long()
     found, (drawing,) = drawn.explained(drawn.failing())
     page = explain_page(found, [Drawing(bins=bins, plan=drawing.plan)])
     assert len(bins) >= 100_000
@@ -82,6 +93,48 @@ def test_a_hundred_thousand_events_and_as_many_blocks_fit_into_a_mebibyte() -> N
     assert len(page.encode()) < MiB
     many = floor_plan(_comb(100_000), lambda row: (found.devices[0].composition.sites[0].site, "activation"))
     assert len(explain_page(found, [Drawing(bins=bins, plan=many)]).encode()) < MiB
+
+
+@pytest.mark.parametrize(("devices", "per_bin"), [(4, 1), (16, 32)])
+def test_so_do_those_of_several_devices_in_coarser_columns(devices: int, per_bin: int) -> None:
+    composition, bins = long()
+    bins = bins.coarser(per_bin)
+    found, (drawing,) = drawn.explained(drawn.failing())
+    (device,) = found.devices
+    several = [replace(device, index=index, failure=composition) for index in range(devices)]
+    page = explain_page(replace(found, devices=tuple(several)), [Drawing(bins=bins, plan=drawing.plan)] * devices)
+    assert len(page.encode()) <= MiB
+    events = [int(each) for each in re.findall(r'"perBin":(\d+),', page)]
+    assert len(events) == devices
+    assert all(1 < each < 4096 for each in events)
+    assert page.count(" events a column: as it was when most was live") == devices
+    for number in range(1, devices + 1):
+        table = re.search(rf'<table id="sites-{number}">.*?</table>', page, re.DOTALL)
+        *rows, total = map(int, re.findall(r'data-bytes="(\d+)"', table[0]))
+        assert sum(rows) == total == composition.bytes
+        assert re.search(r"\d further lines", table[0])
+
+
+def test_many_ranks_with_long_names_fit_as_well() -> None:
+    found, drawings = drawn.explained(drawn.failing("void ns::gemm<" + "unsigned, " * 400 + ">"))
+    row = RankRow(
+        rank=0,
+        file="snap",
+        device=0,
+        events=1,
+        failed_bytes=None,
+        live_bytes=1,
+        reserved_bytes=1,
+        overhead_bytes=0,
+        end_live_bytes=0,
+        iterations=0,
+        last_time_us=None,
+        categories={f"category {number}": 1 for number in range(9)},
+    )
+    rows = tuple(replace(row, rank=rank) for rank in range(5_000))
+    page = explain_page(RankSet(directory="job", rows=rows, stragglers=(), worst=found), drawings)
+    assert len(page.encode()) <= MiB
+    assert re.search(r"[\d,]+ further ranks, which are better off, are left out", page)
 
 
 def _comb(blocks: int) -> SegmentMap:
