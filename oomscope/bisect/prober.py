@@ -22,7 +22,7 @@ from oomscope.bisect.request import SearchRequest
 from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError
-from oomscope.probe import launch
+from oomscope.probe import warm
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
@@ -31,7 +31,7 @@ _ABBREVIATED = 10
 
 
 class Probe(Protocol):
-    """Measures a job; :func:`oomscope.probe.launch.run` does."""
+    """Measures a job; :func:`oomscope.probe.warm.run` does."""
 
     def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
         """Return what came of ``job``; never raises for what the target does."""
@@ -42,7 +42,7 @@ class Means(TypedDict, total=False):
     """What a search works with; each has a default."""
 
     probe: Probe
-    """Measures one job; :func:`oomscope.probe.launch.run` unless given."""
+    """Measures one job; :func:`oomscope.probe.warm.run` unless given."""
     reporter: Reporter
     """Told of every probe as it comes; nobody unless given."""
     clock: Callable[[], float]
@@ -92,7 +92,7 @@ class Prober:
     def of(cls, request: SearchRequest, **means: Unpack[Means]) -> Prober:
         """Return the prober that ``request`` asks for; its deadline runs from now."""
         prober = cls(
-            probe=means.get("probe", launch.run),
+            probe=means.get("probe", warm.run),
             bad=request.bad,
             reporter=means.get("reporter", Silent()),
             deadline=Deadline.after(request.deadline_s, means.get("clock", time.monotonic)),

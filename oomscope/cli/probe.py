@@ -105,11 +105,12 @@ def probe(
 
 
 def _measure(plan: Plan, *, quiet: bool) -> ProbeResult:
-    from oomscope.probe import launch
+    from oomscope.probe import launch, warm
     from oomscope.probe.ranks import probe_ranks
 
+    run = warm.run if len(plan.ranks) > 1 else launch.run
     with shown_progress(plan.title, quiet=quiet) as announce:
-        return probe_ranks(plan.job, plan.ranks, lambda job: launch.run(job, announce))
+        return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
 
 
 def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> None:

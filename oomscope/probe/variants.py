@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ConfigError
-from oomscope.probe import launch
+from oomscope.probe import warm
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.ranks import chosen_ranks, worst_of
 from oomscope.probe.result import ProbeResult
@@ -28,7 +28,7 @@ VariantOutcome = Literal["fits", "oom", "error", "refused", "interrupted"]
 
 
 class Probe(Protocol):
-    """Measures a job; :func:`oomscope.probe.launch.run` by way of :func:`launched` does."""
+    """Measures a job; :func:`oomscope.probe.warm.run` by way of :func:`launched` does."""
 
     def __call__(self, job: ProbeJob, stop: threading.Event, /) -> ProbeResult:
         """Return what came of ``job``; raises ``launch.StoppedError`` soon after ``stop`` was set."""
@@ -37,7 +37,7 @@ class Probe(Protocol):
 
 def launched(job: ProbeJob, stop: threading.Event) -> ProbeResult:
     """Measure ``job`` in a process of its own."""
-    return launch.run(job, stop=stop)
+    return warm.run(job, stop=stop)
 
 
 @dataclass(frozen=True, kw_only=True)
