@@ -28,6 +28,9 @@ RULES_OF_TORCH: Final = frozenset({"aten", "prims"})
 UNSETTLED: Final = frozenset({torch.Tag.inplace_view, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 """Tags of operations that change the metadata of an input, or whose result depends on data."""
 
+PLACED_BY_STORAGE: Final = torch.ops.aten.as_strided.default
+"""Its offset counts from the start of the storage; every other view counts from its input."""
+
 Signature: TypeAlias = tuple[Any, ...]
 
 
@@ -49,7 +52,8 @@ class View:
     """Which of the tensors among the arguments."""
     size: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
+    beyond: int
+    """Elements from the input's first to its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,14 @@ class Same:
     source: int
 
 
-Output: TypeAlias = Fresh | View | Same | None
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An output that is no tensor."""
+
+    value: int | float | None
+
+
+Output: TypeAlias = Fresh | View | Same | Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +124,21 @@ class ShapeRules:
     def _answers_for(self, func: Any) -> dict[Signature, Answer | None] | None:
         """Return the answers of ``func`` so far (None in place of one that cannot be given), or None to keep none."""
         answers = self._answers.get(func)
-        if answers is None and self._remember and func.namespace in RULES_OF_TORCH and UNSETTLED.isdisjoint(func.tags):
+        if answers is None and self._remember and _settled_by_signature(func):
             answers = self._answers[func] = {}
         return answers
 
     def _signature(self, args: Sequence[Any], kwargs: Mapping[str, Any], inputs: list[FakeTensor]) -> Signature | None:
         """Return all that the result may depend on, and append the tensors to ``inputs``; None where there is more."""
         key: list[Any] = [torch.is_inference_mode_enabled(), torch.get_default_dtype(), *kwargs]
-        if self._describe(args, key, inputs) and self._describe(kwargs.values(), key, inputs):
-            return tuple(key)
-        return None
+        if not (self._describe(args, key, inputs) and self._describe(kwargs.values(), key, inputs)):
+            return None
+        first_at: dict[int, int] = {}
+        for index, tensor in enumerate(inputs):
+            first = first_at.setdefault(id(tensor), index)
+            if first != index:
+                key += (first, index)  # one tensor given twice, as to an operation that writes over its input
+        return tuple(key)
 
     def _describe(self, values: Iterable[Any], key: list[Any], inputs: list[FakeTensor]) -> bool:
         for value in values:
@@ -148,16 +164,16 @@ class ShapeRules:
         made = [self._made(output, inputs) for output in answer.outputs]
         return answer.container(made) if answer.container is not None else made[0]
 
-    def _made(self, output: Output, inputs: Sequence[FakeTensor]) -> FakeTensor | None:
+    def _made(self, output: Output, inputs: Sequence[FakeTensor]) -> FakeTensor | int | float | None:
         if isinstance(output, Fresh):
             meta = torch.empty_strided(output.size, output.stride, dtype=output.dtype, device=META)
             return self._faked(meta, output.device)
         if isinstance(output, View):
             source = inputs[output.source]
             with in_kernel_invocation_manager(self._fake):
-                meta = torch.as_strided(source, output.size, output.stride, output.offset)
+                meta = torch.as_strided(source, output.size, output.stride, source.storage_offset() + output.beyond)
             return self._faked(meta, source.fake_device)
-        return inputs[output.source] if output is not None else None
+        return inputs[output.source] if isinstance(output, Same) else output.value
 
     def _faked(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
         """Return what ``FakeTensor(mode, meta, device)`` returns, in a third of the time."""
@@ -180,42 +196,53 @@ class ShapeRules:
         outputs: list[Output] = []
         born: set[int] = set()
         for value in values:
-            output = self._output(value, inputs) if type(value) is FakeTensor else None
+            output = self._output(value, inputs)
+            if output is None:
+                return None
             if isinstance(output, Fresh):
                 storage = value.untyped_storage()._cdata
                 if storage in born:
                     return None
                 born.add(storage)
-            elif output is None and value is not None:
-                return None
             outputs.append(output)
         return Answer(tuple(outputs), container)
 
-    def _output(self, value: FakeTensor, inputs: Sequence[FakeTensor]) -> Output:
+    def _output(self, value: Any, inputs: Sequence[FakeTensor]) -> Output | None:
         """Return what ``value`` is to ``inputs``; None where the signature does not tell."""
-        same = [index for index, tensor in enumerate(inputs) if tensor is value]
-        if same:
-            return Same(same[0]) if len(same) == 1 else None
+        if type(value) in {type(None), bool, int, float}:
+            return Plain(value)
+        if type(value) is not FakeTensor:
+            return None
+        for index, tensor in enumerate(inputs):
+            if tensor is value:
+                return Same(index)
         storage = value.untyped_storage()._cdata
-        bases = [index for index, tensor in enumerate(inputs) if tensor.untyped_storage()._cdata == storage]
+        bases = {id(tensor): i for i, tensor in enumerate(inputs) if tensor.untyped_storage()._cdata == storage}
         size, stride = tuple(value.shape), value.stride()
-        output: Output
+        output: Fresh | View
         if not bases:
             output = Fresh(size, stride, value.dtype, value.fake_device)
         elif len(bases) == 1:
-            output = View(bases[0], size, stride, int(value.storage_offset()))
+            (base,) = bases.values()
+            output = View(base, size, stride, int(value.storage_offset() - inputs[base].storage_offset()))
         else:
             return None
-        copy = self._made(output, inputs)
-        return output if copy is not None and _alike(copy, value) else None
+        return output if _alike(self._made(output, inputs), value) else None
+
+
+def _settled_by_signature(func: Any) -> bool:
+    return func.namespace in RULES_OF_TORCH and func is not PLACED_BY_STORAGE and UNSETTLED.isdisjoint(func.tags)
 
 
 def _metadata(tensor: FakeTensor) -> tuple[Any, ...]:
-    """Return what a shape rule can see of a tensor; the dispatch keys tell conjugate, negative, sparse and the like."""
+    """Return what a shape rule looks at; the dispatch keys tell conjugate, negative, sparse and the like.
+
+    Where in its storage a tensor begins is not looked at, but by ``as_strided``: parameters that are views of one
+    buffer would each have a signature of its own.
+    """
     return (
         tensor.shape,
         tensor.stride(),
-        tensor.storage_offset(),
         tensor.dtype,
         tensor.fake_device,
         torch._C._dispatch_keys(tensor).raw_repr(),
@@ -226,9 +253,10 @@ def _storage_sizes(tensors: Iterable[FakeTensor]) -> list[int]:
     return [tensor.untyped_storage().nbytes() for tensor in tensors]
 
 
-def _alike(first: FakeTensor, second: FakeTensor) -> bool:
+def _alike(first: Any, second: FakeTensor) -> bool:
     return (
         _metadata(first) == _metadata(second)
+        and first.storage_offset() == second.storage_offset()
         and first.untyped_storage().nbytes() == second.untyped_storage().nbytes()
         and first.requires_grad == second.requires_grad
         and vars(first) == vars(second)

@@ -93,6 +93,11 @@ CALLS: dict[str, tuple[Any, Callable[[Make], list[Any]], dict[str, Any]]] = {
     "to bf16": (aten._to_copy.default, lambda new: [new(4, 8)], {"dtype": torch.bfloat16}),
     "to host": (aten._to_copy.default, lambda new: [new(4, 8)], {"device": torch.device("cpu")}),
     "out": (aten.mul.out, lambda new: [new(4, 8), new(4, 8)], {"out": 0}),
+    "attention": (
+        aten._scaled_dot_product_flash_attention.default,
+        lambda new: [new(1, 2, 8, 16, dtype=torch.bfloat16) for _ in range(3)],
+        {},
+    ),
     "foreach": (aten._foreach_add_.Scalar, lambda new: [[new(4, 8), new(2)], 1], {}),
     "foreach fresh": (aten._foreach_mul.Scalar, lambda new: [[new(4, 8), new(2)], 2.0], {}),
     "empty like": (aten.empty_like.default, lambda new: [new(4, 8)], {"memory_format": torch.contiguous_format}),
@@ -146,7 +151,7 @@ def test_what_differs_in_layout_alone_is_another_signature():
     assert (plain.stride(), turned.stride()) == ((8, 1), (1, 4))
 
 
-@pytest.mark.parametrize("case", ["metadata changes", "size depends on data", "one tensor twice"])
+@pytest.mark.parametrize("case", ["metadata changes", "size depends on data", "places in a storage"])
 def test_what_the_signature_does_not_settle_runs_torchs_rule_each_time(case):
     bench = Bench()
     for _ in range(3):
@@ -158,8 +163,34 @@ def test_what_the_signature_does_not_settle_runs_torchs_rule_each_time(case):
             with pytest.raises(RuntimeError):
                 bench.run(aten.nonzero.default, x)
         else:
-            assert bench.run(aten.add_.Tensor, x, x) is x
+            half = bench.run(aten.slice.Tensor, x, 0, 2)
+            assert bench.run(aten.as_strided.default, half, [2], [1], 4).storage_offset() == 4
         assert bench.ran
+
+
+def test_one_tensor_given_twice_is_told_from_two():
+    bench = Bench()
+    for _ in range(2):
+        x, y, out = bench.empty(4, 8), bench.empty(4, 8), bench.empty(4, 8)
+        assert bench.run(aten.mul.out, x, y, out=y) is y
+        assert bench.run(aten.mul.out, x, y, out=x) is x
+        assert bench.run(aten.mul.out, x, y, out=out) is out
+
+
+def test_a_view_counts_from_its_input_wherever_that_begins():
+    bench = Bench()
+    x = bench.empty(4, 8)
+    rows = [bench.run(aten.slice.Tensor, x, 0, n, n + 1) for n in range(4)]
+    assert [bench.run(aten.slice.Tensor, row, 1, 2).storage_offset() for row in rows] == [2, 10, 18, 26]
+    assert not bench.ran
+
+
+def test_two_views_of_one_storage_are_no_riddle():
+    bench = Bench()
+    for _ in range(2):
+        x = bench.empty(4, 8)
+        view = bench.run(aten.view.default, x, [32])
+        assert bench.run(aten.add_.Tensor, view, bench.run(aten.view.default, x, [32])) is view
 
 
 def test_a_tensor_that_is_given_another_storage_has_it_each_time():
