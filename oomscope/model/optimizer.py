@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.adam import FusedAdam
@@ -33,6 +33,7 @@ from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
 from oomscope.model.parameter_store import ParameterStore
 from oomscope.model.precision_aware_adam import PrecisionAwareAdam
+from oomscope.model.sgd import FusedSGD
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight]) -
         {"params": [w.master for w in weights if not w.decayed], "weight_decay": 0.0},
     ]
     if config.optimizer == "sgd":
-        return SGD(groups, lr=config.lr, momentum=config.sgd_momentum, fused=True)
+        return FusedSGD(groups, lr=config.lr, momentum=config.sgd_momentum)
     if config.use_precision_aware_optimizer:
         return PrecisionAwareAdam(groups, config)
     return FusedAdam(
