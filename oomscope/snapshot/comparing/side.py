@@ -38,7 +38,7 @@ class Facts:
     reserved_bytes: int
     """Bytes of segments at that event."""
     peak_reserved_bytes: int
-    """The largest amount of reserved bytes, at any event."""
+    """The largest amount of reserved bytes, at any event or before the first."""
     phase: str
     """Empty where unknown."""
     iteration: int
@@ -138,7 +138,7 @@ class Side:
             live_bytes=timeline.live_bytes_at(event),
             blocks=sum(row.count for row in self.sites),
             reserved_bytes=int(timeline.reserved[event]) if inside else held,
-            peak_reserved_bytes=int(timeline.reserved.max()) if inside else held,
+            peak_reserved_bytes=timeline.reserved_peak().reserved_bytes,
             phase=moment.phase,
             iteration=moment.iteration,
             microbatch=moment.microbatch,

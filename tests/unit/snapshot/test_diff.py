@@ -245,3 +245,11 @@ def test_curves_without_iterations_are_laid_over_each_other_by_events():
     assert device.timeline.before[-1] == 3
     assert device.timeline.after[-1] == 1000
     assert (np.diff(device.timeline.after) >= 0).all()
+
+
+def test_what_was_reserved_before_the_first_event_counts_among_the_most_reserved() -> None:
+    builder = TraceBuilder()
+    builder.event(Action.SEGMENT_FREE, 1 << 30, 20 << 20)
+    builder.event(Action.ALLOC, 0, 512)
+    device = compare(Snapshot(segments=(), traces=(builder.build(),)), Snapshot(segments=(), traces=(builder.build(),)))
+    assert device.before.peak_reserved_bytes == 20 << 20
