@@ -75,6 +75,9 @@ TABLE: dict[str, Row] = {
     "moe_latent_size": Unmodelled("experts on a narrower stream are not there"),
     "heterogeneous_layers_config_path": Unmodelled("layers of different shapes are not there"),
     "heterogeneous_layers_config_encoded_json": Unmodelled("layers of different shapes are not there"),
+    "linear_attention_freq": Unmodelled("linear attention is not there"),
+    "attention_output_gate": Unmodelled("a gate over the attention's output is not there"),
+    "moe_shared_expert_gate": Unmodelled("a gate over shared experts is not there"),
     "hybrid_layer_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "hybrid_override_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "spec": Unmodelled("layers of your own are measured with a harness (docs/harness.md)"),
@@ -119,6 +122,7 @@ TABLE: dict[str, Row] = {
     "overlap_param_gather_with_optimizer_step": Unmodelled("gathering during the optimizer's step is not there"),
     "encoder_seq_length": To("data.seq_length", whole),
     "rampup_batch_size": Unmodelled("the batch is taken at its final size"),
+    "step_batch_size_schedule": Unmodelled("a batch that grows by steps is not there"),
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
     "empty_unused_memory_level": Kept(),
@@ -158,8 +162,9 @@ mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_sa
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_margin fp8_interval
 fp8_amax_* no_fp8_wgrad fp8_wgrad moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
 moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
-straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* attention_output_gate_*
-decrease_batch_size_if_needed iterations_to_skip use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
+straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
+linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed
+iterations_to_skip use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
 cross_entropy_loss_fusion exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
 disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
 transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE

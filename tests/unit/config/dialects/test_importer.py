@@ -349,3 +349,23 @@ def test_what_bridge_calls_by_the_same_name_comes_back(model: dict[str, Any], gr
     config = Config.model_validate(result.nested())
     assert {key: getattr(config.model, key) for key in model} == model
     assert config.recompute.recompute_granularity == granularity
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("linear_attention_freq", 3),
+        ("attention_output_gate", True),
+        ("moe_shared_expert_gate", True),
+        ("step_batch_size_schedule", "0:384 200B:768"),
+    ],
+)
+def test_layers_of_another_kind_are_not_modelled(name: str, value: object) -> None:
+    result = imported(f"MODEL_ARGS:\n  --num-layers: 4\n  --{name.replace('_', '-')}: {value}\n")
+    assert [remark.name for remark in result.not_modelled] == [name]
+    assert result.not_understood == ()
+
+
+def test_sizes_of_linear_attention_mean_nothing_without_it() -> None:
+    result = imported("MODEL_ARGS:\n  --num-layers: 4\n  --linear-conv-kernel-dim: 4\n  --linear-num-key-heads: 16\n")
+    assert (result.not_modelled, result.not_understood) == ((), ())
