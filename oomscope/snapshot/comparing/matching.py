@@ -8,11 +8,12 @@ known by the blocks that it holds.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.snapshot.comparing.alignment import Line, Profile, align, blocks, same_lines
+from oomscope.snapshot.comparing.unedited import Unedited, never
 
 
 class Place(NamedTuple):
@@ -41,7 +42,13 @@ def no_text(file: str) -> None:
     """Say that no source is at hand."""
 
 
-def pair_lines(before: Lines, after: Lines, before_text: Text = no_text, after_text: Text = no_text) -> list[Pair]:
+def pair_lines(
+    before: Lines,
+    after: Lines,
+    before_text: Text = no_text,
+    after_text: Text = no_text,
+    unedited: Unedited = never,
+) -> list[Pair]:
     """Return every line of both sides once, with the line of the other side that it is, or None.
 
     The answer does not depend on the direction: the pairs from ``after`` to ``before`` are these, turned round.
@@ -51,11 +58,12 @@ def pair_lines(before: Lines, after: Lines, before_text: Text = no_text, after_t
         after: what the lines of the other hold.
         before_text: the files of the first program, where they are at hand.
         after_text: those of the second.
+        unedited: tells which files have the same text, though it is not at hand.
     """
     if sorted(after.items()) < sorted(before.items()):
-        turned = _pairs(_Side.of(after, after_text), _Side.of(before, before_text))
+        turned = _pairs(_Side.of(after, after_text), _Side.of(before, before_text), lambda new, old: unedited(old, new))
         return [(old, new) for new, old in turned]
-    return _pairs(_Side.of(before, before_text), _Side.of(after, after_text))
+    return _pairs(_Side.of(before, before_text), _Side.of(after, after_text), unedited)
 
 
 @dataclass(frozen=True)
@@ -93,9 +101,12 @@ class _Side:
         return (place for places in self.files[file].values() for place in places)
 
 
-def _pairs(old: _Side, new: _Side) -> list[Pair]:
+def _pairs(old: _Side, new: _Side, unedited: Unedited) -> list[Pair]:
     pairs: list[Pair] = []
     for before, after in _files(old, new):
+        if unedited(before, after):
+            pairs += _by_number(old, before, new, after)
+            continue
         same_line = same_lines(old.text(before), new.text(after))
         for function, other in _functions(old, before, new, after):
             left, right = old.files[before][function], new.files[after][other]
@@ -110,6 +121,14 @@ def _pairs(old: _Side, new: _Side) -> list[Pair]:
     pairs += [(place, None) for place in old.without(before for before, _ in pairs).lines]
     pairs += [(None, place) for place in new.without(after for _, after in pairs).lines]
     return pairs
+
+
+def _by_number(old: _Side, before: str, new: _Side, after: str) -> Iterator[Pair]:
+    """Yield the lines of two files of the same text; one that is on one side only has no counterpart anywhere."""
+    here = {(place.function, place.line): place for places in old.files[before].values() for place in places}
+    there = {(place.function, place.line): place for places in new.files[after].values() for place in places}
+    for key in dict.fromkeys((*here, *there)):
+        yield here.get(key), there.get(key)
 
 
 def _files(old: _Side, new: _Side) -> list[tuple[str, str]]:

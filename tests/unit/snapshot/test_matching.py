@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.comparing.alignment import Line, Use, align, same_lines
 from oomscope.snapshot.comparing.matching import Place, pair_lines
+from oomscope.snapshot.comparing.unedited import unedited
+from oomscope.snapshot.trace import Action, Frame, Trace
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(
@@ -172,3 +175,35 @@ def test_a_function_of_thousands_of_lines_is_paired_by_number():
         *((row, row) for row in range(2000)),
         *((row, row - 500) for row in range(2500, 3000)),
     ]
+
+
+def test_lines_of_a_file_that_was_not_edited_are_known_by_their_numbers():
+    place = Place("/a/model.py", "forward", 39)
+    before = {place: act(20)}
+    after = {place: act(2000, 300), place._replace(line=54): act(20)}
+    assert moves(before, after) == {(39, 54), (None, 39)}
+    assert moves(before, after, unedited=lambda *_: True) == {(39, 39), (None, 54)}
+    gone = {place._replace(line=60): act(20)}
+    assert moves(before, gone, unedited=lambda *_: True) == {(39, None), (None, 60)}
+
+
+def recorded(*lines: int, file: str = "/a/model.py") -> Trace:
+    builder = TraceBuilder()
+    for line in lines:
+        builder.event(Action.ALLOC, line, 1, stack=(Frame(file, line, "forward"),))
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ((10, 20, 30), (10, 20, 30, 40), True),
+        ((10, 20, 30), (10, 20, 31), False),
+        ((10, 20, 30), (11, 21, 31), False),
+        ((10, 20), (10, 20), False),
+    ],
+)
+def test_stacks_tell_whether_a_file_was_edited(before, after, same):
+    assert unedited(recorded(*before), recorded(*after))("/a/model.py", "/a/model.py") == same
+    assert unedited(recorded(*after), recorded(*before))("/a/model.py", "/a/model.py") == same
+    assert not unedited(recorded(*before), recorded(*after))("/a/model.py", "/a/other.py")
