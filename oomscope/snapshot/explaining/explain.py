@@ -105,7 +105,7 @@ def _device(analysis: Analysis) -> DeviceExplanation:
 def _pins(analysis: Analysis) -> Pins | None:
     """Return what pins segments; on a smaller card they would lie otherwise, and it is not told."""
     here = analysis.at_failure or analysis.at_peak
-    if not here.is_known or analysis.cut_short is not None:
+    if not here.knows_all_blocks or analysis.cut_short is not None:
         return None
     return pins_of(analysis.timeline, here, analysis.describe)
 

@@ -56,7 +56,7 @@ class FloorPlan:
 
 def floor_plan(here: SegmentMap, describe: Describe) -> FloorPlan | None:
     """Return the plan of ``here``; None where the segments are not known."""
-    if not here.is_known:
+    if not here.knows_all_blocks:
         return None
     placed = [_placed(segment, here, describe) for segment in here.segments]
     placed.sort(key=lambda segment: (-segment.unused, -segment.size, segment.address))

@@ -36,6 +36,12 @@ class SegmentMap:
     """What is assumed, for people."""
 
     @property
+    def knows_all_blocks(self) -> bool:
+        """Whether the trace accounts for every active block; a file that contradicts itself may have others."""
+        active = (block for segment in self.segments for block in segment.blocks if block.state != "inactive")
+        return self.is_known and all(block.address in self.row_at for block in active)
+
+    @property
     def reserved_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.total_size for segment in self.segments)
@@ -66,8 +72,9 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
         return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_known=True, is_exact=True)
     rest = Timeline(part_of(timeline.trace, slice(event + 1, None)), timeline.segments)
     state = recover(rest, settings)
-    if state.held is None:
-        return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=state.doubts)
+    if state.held is None or state.held.ids.keys() != row_at.keys():
+        doubts = state.doubts or ("the events before and after contradict each other on which blocks were live",)
+        return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=doubts)
     pending = set(table.pending_at(event).tolist())
     stacks = stacks_of(timeline, active)
     known = {address: (row in pending, stacks[row]) for address, row in row_at.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,3 +95,11 @@ def test_documents_of_odd_numbers_are_told_by_every_command(recording, data):
         node[key] = data.draw(st.sampled_from((0, 1, -1, 511, 2**20, 2**40, 2**62, 2**63 - 1)))
     with contextlib.suppress(SnapshotError):
         fuzz.used(snapshot_from(flatten(document, where="x")))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("torch-2.6-wrapped.pickle.gz", 100041), ("torch-2.13-oom.pickle.zst", 117307)]
+)
+def test_segments_with_blocks_that_the_events_deny_are_told_without_tenants(name, number):
+    content = fuzz.unpacked((FIXTURES[0].parent / name).read_bytes())
+    assert fuzz.read(fuzz.mutation(content, number), commands=True) == "loaded"
