@@ -38,7 +38,8 @@ def add_command_line(arguments: Arguments, command: str | Sequence[str]) -> None
     for word in words:
         if _VARIABLE.search(word) and not word.startswith(("--save", "--load")):
             message = f"{word} is a variable of the shell, whose value is not known here"
-            raise InvalidConfigError([Problem(message, arguments.source, "give the command with its values filled in, as `bash -x` prints it")])
+            remedy = "give the command with its values filled in, as `bash -x` prints it"
+            raise InvalidConfigError([Problem(message, arguments.source, remedy)])
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     head, rest = ([], words) if script is None else (words[:script], words[script + 1 :])
     while script is None and rest and not _OPTION.match(rest[0]) and not _OVERRIDE.match(rest[0]):
