@@ -24,13 +24,14 @@ from pathlib import Path
 _READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMBA_")
 """How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
-    "numpy",
+    "numpy.ma",
     "torch._dynamo",  # FakeTensorMode imports all of it for one setting
     "oomscope.config.schema",
     "oomscope.model.mesh",
     "oomscope.model.trainer",
     "oomscope.probe.analyse",
     "oomscope.probe.origin",
+    "oomscope.probe.rates",
     "oomscope.probe.sim.session",
 )
 

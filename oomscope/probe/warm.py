@@ -49,7 +49,6 @@ class WarmParents:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._parents: dict[object, Parent] = {}
-        """The one that was used last comes last."""
         self._loss: Literal["", "unsaid", "said"] = ""
 
     def run(
@@ -76,6 +75,12 @@ class WarmParents:
         except launch.VoidError:
             result = launch.run(job, progress, log_path=log_path, stop=stop)
         return self._with_the_loss_said(result)
+
+    @property
+    def running(self) -> list[Parent]:
+        """The parents that there are, the one that was used last at the end."""
+        with self._lock:
+            return list(self._parents.values())
 
     def close(self) -> None:
         """End all parents, and whatever they still run."""

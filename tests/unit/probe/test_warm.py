@@ -190,6 +190,19 @@ def test_random_numbers_differ_from_worker_to_worker(parents, checkout: Path) ->
     assert seen[0][1] != seen[1][1]
 
 
+def test_exit_handlers_and_threads_of_the_target_come_to_their_end(parents, checkout: Path, tmp_path: Path) -> None:
+    source = """
+        import atexit, sys, threading, time
+        sys.stdout = open(1, "w", buffering=1 << 16, closefd=False)
+        atexit.register(print, "handled")
+        threading.Thread(target=lambda: time.sleep(0.2) or print("threaded")).start()
+        raise SystemExit("gone")
+    """
+    for name, run in (("fresh", launch.run), ("warm", parents.run)):
+        assert "gone" in run(job_of(checkout, source), log_path=tmp_path / name).failure.message
+        assert (tmp_path / name).read_text() == "threaded\nhandled\n"
+
+
 @pytest.mark.parametrize(
     "source",
     [
