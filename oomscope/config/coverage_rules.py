@@ -142,6 +142,20 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py",
     ),
     Rule(
+        id="N-fsdp-experts",
+        severity="not_modelled",
+        keys=("parallel.use_torch_fsdp2", "parallel.expert_tensor_parallel_size"),
+        applies=lambda config: (
+            config.parallel.use_torch_fsdp2
+            and config.model.num_moe_experts is not None
+            and config.parallel.expert_tensor_parallel_size not in (None, config.parallel.tensor_model_parallel_size)
+        ),
+        summary="torch's FSDP2 with experts that have replicas of their own.",
+        message="use_torch_fsdp2 shards experts over the ranks of dense layers, and these experts have other replicas",
+        remedy="set expert_tensor_parallel_size to tensor_model_parallel_size",
+        source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py (one group for all parameters)",
+    ),
+    Rule(
         id="N-fsdp-alone",
         severity="not_modelled",
         keys=("parallel.use_torch_fsdp2", "parallel.data_parallel_size", "parallel.context_parallel_size"),

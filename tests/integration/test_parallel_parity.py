@@ -127,6 +127,7 @@ EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "ep2": {"dp": 2, "distopt": True, "parallel": {"expert_model_parallel_size": 2}},
         "tp2-ep2": {"tp": 2, "sp": True, "parallel": {**ONE_PIECE, "expert_model_parallel_size": 2}},
         "tp2-etp2": {"tp": 2, "sp": True},
+        "fsdp2": {"dp": 2, "parallel": FSDP2},
         "cp2-ep2": {"cp": 2, "parallel": {"expert_model_parallel_size": 2}},
     },
     4: {

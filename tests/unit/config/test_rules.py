@@ -680,6 +680,10 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),
     "N-ep-overlap": ([EP_OVERLAP, SHARED_OVERLAP], [{}]),
     "N-fsdp": ([{"parallel.use_megatron_fsdp": True}], [FSDP2]),
+    "N-fsdp-experts": (
+        [{**FSDP2, **MOE, "parallel.tensor_model_parallel_size": 2, "parallel.expert_tensor_parallel_size": 1}],
+        [{**FSDP2, **MOE}, {**FSDP2, "parallel.expert_tensor_parallel_size": 2}],
+    ),
     "N-fsdp-alone": (
         [FSDP2],
         [{**FSDP2, "parallel.data_parallel_size": 2}, {**FSDP2, "parallel.context_parallel_size": 2}],
