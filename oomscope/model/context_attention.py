@@ -4,8 +4,9 @@
 until the forward ends, and Q, one block of K and V, and the merged output are kept. ``a2a`` gives each rank whole
 sequences of 1/c of its heads (Jacobs et al. 2023, Ulysses), and keeps the output twice, before and after the way
 back. ``all_gather`` fetches all keys and values, and again in backward (Dubey et al. 2024, section 3.3.2). What is
-kept is that of ``context_parallel.py`` in Transformer Engine's ``dot_product_attention``. Tensors are
-[s/c, b, heads, d]; the kernels see them as [b, heads, s/c, d].
+kept is that of ``context_parallel.py`` in Transformer Engine's ``dot_product_attention``, which for flash-attn has the
+batch first, and thus another copy of the output. Tensors are [s/c, b, heads, d]; the kernels see them as
+[b, heads, s/c, d].
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import torch.distributed as dist
 from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.context_parallel import ContextParallel
-from oomscope.model.core_attention import FlashOutput, flash_attention, flash_backward, flash_forward
+from oomscope.model.core_attention import FlashOutput, batch_first, flash_backward, flash_forward, fused_attention
+from oomscope.model.transformer_engine import capability, takes_flash_attn
 
 
 def context_attention(
@@ -35,10 +37,15 @@ def context_attention(
     """
     if cp.communication == "a2a":
         whole = (_SequenceForHeads.apply(x, cp) for x in (q, k, v))
-        context = flash_attention(*whole, dropout_p=dropout_p)
+        context = fused_attention(*whole, dropout_p=dropout_p)
         return _HeadsForSequence.apply(context.unflatten(-1, (-1, q.shape[-1])), cp).flatten(2)  # type: ignore[no-any-return]
-    attend = _RingAttention if cp.communication == "p2p" else _GatheredAttention
-    return attend.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
+    copied = takes_flash_attn(capability(q.device))
+    if copied:
+        q, k, v = batch_first(q, k, v)
+    if cp.communication == "all_gather":
+        return _GatheredAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
+    context: torch.Tensor = _RingAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)
+    return context.clone() if copied else context  # what flash-attn's backward reads has the batch first
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:

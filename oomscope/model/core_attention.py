@@ -22,13 +22,30 @@ from oomscope.model.transformer_engine import capability, takes_flash_attn
 def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
     """Return the context [s, b, a·d] by the fused kernel: cuDNN's where values are narrower than keys (MLA).
 
-    The kernel gives its output the memory order of Q, so that the context needs no copy. Transformer Engine hands
-    flash-attn copies with the batch first, and turns its output: both orders of the output are kept, one here and one
-    as the input of what follows (``transformer_engine.py``; upstream dot_product_attention/backends.py,
-    FlashAttention).
+    Where that is flash-attn's, its output is kept twice: with the batch first here, and with the sequence first as the
+    input of what follows (``transformer_engine.py``).
 
     Raises:
         ConfigError: dropout on the CPU, whose kernel has none.
+    """
+    if q.shape[-1] == v.shape[-1] and takes_flash_attn(capability(q.device)):
+        q, k, v = batch_first(q, k, v)
+    return fused_attention(q, k, v, dropout_p=dropout_p).contiguous()
+
+
+def batch_first(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return [s, b, heads, d] as copies that lie in memory as [b, s, heads, d].
+
+    Transformer Engine hands such to flash-attn (pytorch/attention/dot_product_attention/backends.py, FlashAttention).
+    """
+    return tuple(x.transpose(0, 1).contiguous().transpose(0, 1) for x in tensors)
+
+
+def fused_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
+    """Return the context [s, b, a·d], in the memory order of Q, as the kernel makes it.
+
+    Raises:
+        ConfigError: as for :func:`flash_attention`.
     """
     if q.device.type == "cpu" and dropout_p > 0:
         raise ConfigError(
@@ -36,12 +53,9 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropou
             where="model.attention_dropout",
             remedy="set it to 0, or model.attention_backend to unfused",
         )
-    even = q.shape[-1] == v.shape[-1]
-    attend = _FlashAttention if even else _UnevenFlashAttention
-    if even and takes_flash_attn(capability(q.device)):
-        q, k, v = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (q, k, v))
+    attend = _FlashAttention if q.shape[-1] == v.shape[-1] else _UnevenFlashAttention
     context_bash = attend.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
-    return context_bash.permute(2, 0, 1, 3).flatten(2).contiguous()  # type: ignore[no-any-return]
+    return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
 
 
 class FlashOutput(NamedTuple):

@@ -103,8 +103,8 @@ def layer_ledger(config: Config, layer: int = 0, *, flash_attn: bool = False) ->
 
 def _is_batch_first(config: Config) -> bool:
     """Whether flash-attn, where the card takes it, is given copies of Q, K and V and keeps an output of its own."""
-    alone = config.parallel.context_parallel_size == 1 and "core_attn" not in config.recompute_modules
-    return config.attention_backend == "flash" and config.query_width == config.value_width and alone
+    copied = "core_attn" not in config.recompute_modules and _communication(config) != "a2a"
+    return config.attention_backend == "flash" and config.query_width == config.value_width and copied
 
 
 def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
@@ -115,7 +115,7 @@ def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledg
     normed = {"qk_norm_input": whole, "qk_norm_stats": size.stats * size.n * (a + g)} if model.qk_layernorm else {}
     communication = _communication(config)
     if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
-        views = model.position_embedding_type != "rope" and not normed
+        views = model.position_embedding_type != "rope" and not normed and not batch_first
         return {**normed, "query_key_value": whole + keys if views else whole}
     if communication == "a2a" or batch_first:
         return {**normed, "query_key_value": whole}

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.model import context_attention
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.ledger import embedding_ledger, kept_layer_ledger, layer_ledger, stage_bytes
 
@@ -30,10 +31,12 @@ def test_causal_attention_is_as_much_work_on_every_rank(size):
     assert {sum(ContextParallel(rank=rank, size=size).chunks) for rank in range(size)} == {2 * size - 1}
 
 
+@pytest.mark.parametrize("flash_attn", [False, True])
 @pytest.mark.parametrize("communication", WAYS)
 @pytest.mark.parametrize("split", [(1, 2), (1, 4), (2, 2)])
-def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, communication, split):
+def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch, communication, split, flash_attn):
     t, c = split
+    monkeypatch.setattr(context_attention, "capability", lambda device: (8, 0) if flash_attn else (9, 0))
     options = itertools.product(["rope", "learned_absolute"], [False, True], [[], ["core_attn"]], [0.0, 0.1])
     for positions, normed, modules, dropout in options:
         config = config_of(
@@ -57,7 +60,12 @@ def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, communicati
         meter = meter_of(stage.layers[0])
         hidden = torch.empty(16 // (t * c), 2, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)
         out = meter(lambda stage=stage, hidden=hidden: stage.layers[0](hidden))
-        assert meter.bytes == sum(kept_layer_ledger(config).values()), (positions, normed, modules, dropout)
+        assert meter.bytes == sum(kept_layer_ledger(config, flash_attn=flash_attn).values()), (
+            positions,
+            normed,
+            modules,
+            dropout,
+        )
         out.sum().backward()
         assert hidden.grad.shape == hidden.shape
 
