@@ -214,6 +214,8 @@ class _Estimate:
     def _data_parallel(self, passes: _Passes) -> tuple[float, int]:
         """Return exposed seconds and bytes of reducing gradients and of gathering or keeping parameters."""
         config = self._config
+        if config.parallel.use_torch_fsdp2:
+            return self._fully_sharded(passes)
         gradient = _FP32 if config.precision.grad_reduce_in_fp32 else element_bytes(config)
         experts = sum(expert_parameters(config) for layer in self._layers if config.is_moe_layer(layer.number))
         reduce_s = gather_s = 0.0
@@ -232,6 +234,15 @@ class _Estimate:
             gather_s = max(0.0, gather_s - passes.forward)
         return reduce_s + gather_s, sent
 
+    def _fully_sharded(self, passes: _Passes) -> tuple[float, int]:
+        """Return the same of FSDP2: each microbatch gathers every unit, and reduces it, beside the computation."""
+        config = self._config
+        ranks, link, times = len(group_of(config, self._rank, "dp_cp")), self._link("dp_cp"), config.num_microbatches
+        share = element_bytes(config) * self._parameters() * (ranks - 1) // ranks
+        again = 1 if config.parallel.torch_fsdp2_reshard_after_forward else 0
+        exposed = max(0.0, share / link - passes.forward) + max(0.0, (1 + again) * share / link - passes.backward)
+        return times * exposed, times * (2 + again) * share
+
     def _parameters(self) -> int:
         stages = self._config.parallel.pipeline_model_parallel_size
         return stage_parameters(
@@ -247,7 +258,8 @@ class _Estimate:
         optimizer = self._config.optimizer
         if not optimizer.optimizer_cpu_offload:
             return 0
-        shards = len(group_of(self._config, self._rank, "dp_cp")) if optimizer.use_distributed_optimizer else 1
+        is_sharded = optimizer.use_distributed_optimizer or self._config.parallel.use_torch_fsdp2
+        shards = len(group_of(self._config, self._rank, "dp_cp")) if is_sharded else 1
         return round(optimizer.optimizer_offload_fraction * self._parameters() / shards)
 
     def _optimizer_offload(self, parameters: int) -> float:

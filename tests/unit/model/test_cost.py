@@ -116,3 +116,25 @@ def test_parts_sum_to_the_whole() -> None:
     parts = [value for key, value in document.items() if key.endswith("_s")]
     assert document["seconds"] == pytest.approx(sum(parts))
     assert cost.without_savings_s() == pytest.approx(llama().seconds)
+
+
+def test_each_microbatch_gathers_fully_sharded_parameters_twice_and_reduces_them() -> None:
+    """In two bytes each, beside the computation; without resharding they are gathered once."""
+    alone = ("parallel.tensor_model_parallel_size=1", "parallel.sequence_parallel=false")
+    fsdp2 = (*alone, "parallel.data_parallel_size=8", "parallel.use_torch_fsdp2=true")
+    once = (*fsdp2, "parallel.torch_fsdp2_reshard_after_forward=false")
+    not_sharded = "optimizer.use_distributed_optimizer=false"
+    costs = {
+        (settings, count): step_cost(
+            load_preset("llama3-8b", [not_sharded, f"data.num_microbatches={count}", *settings]).config,
+            rank=0,
+            rates=A100,
+        )
+        for settings in (fsdp2, once)
+        for count in (1, 2)
+    }
+    share = 2 * 8.03e9 * 7 / 8
+    assert costs[fsdp2, 1].network_bytes == pytest.approx(3 * share, rel=0.01)
+    assert costs[once, 1].network_bytes == pytest.approx(2 * share, rel=0.01)
+    assert costs[fsdp2, 2].network_bytes == 2 * costs[fsdp2, 1].network_bytes
+    assert costs[fsdp2, 2].data_parallel_s == pytest.approx(2 * costs[fsdp2, 1].data_parallel_s)
