@@ -44,8 +44,8 @@ def context_attention(
         q, k, v = batch_first(q, k, v)
     if cp.communication == "all_gather":
         return _GatheredAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
-    context: torch.Tensor = _RingAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)
-    return context.clone() if copied else context  # what flash-attn's backward reads has the batch first
+    merged: torch.Tensor = _RingAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)
+    return merged.clone() if copied else merged  # what flash-attn's backward reads has the batch first
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:
