@@ -83,6 +83,7 @@ TABLE: dict[str, Row] = {
     "comm_overlap.overlap_moe_expert_parallel_comm": To("parallel.overlap_moe_expert_parallel_comm", is_on),
     "peft": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
+    "model.cross_entropy_loss_fusion": Kept(is_on),
     "data_parallel_size": To("parallel.data_parallel_size", whole),
     "world_size": Kept(whole),
 }
@@ -99,7 +100,7 @@ model.hf_model_* model.generation_config model.transformer_layer_spec model.init
 model.*_method* model.parallel_output model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor
 model.softmax_* model.rope_* model.layernorm_zero_centered_gamma model.test_mode model.fallback_to_eager_attn
 model.hetereogenous_dist_checkpoint model.gradient_accumulation_steps model.barrier_with_L1_time model.batch_p2p_sync
-model.cross_entropy_loss_fusion model.cp_comm_overlap model.max_position_embeddings_* model.fp8_* model.fp4_*
+model.cp_comm_overlap model.max_position_embeddings_* model.fp8_* model.fp4_*
 model.tp_only_amax_red model.mamba_* model.inference_* model.cuda_graph_use_single_mempool
 model.cuda_graph_retain_backward_graph model.symmetric_ar_type model.qk_clip_* model.linear_* model.first_pipeline_*
 model.num_layers_at_* model.rotary_percent model.timers model.finalize_model_grads_func model.no_sync_func
@@ -121,6 +122,7 @@ def finish(draft: Draft) -> None:
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron.take_old_names(draft, "model.")
+    megatron.note_fused_loss(draft, "model.")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"

@@ -102,6 +102,19 @@ def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
 
 
+def test_a_fused_loss_is_taken_for_the_plain_one() -> None:
+    assert any(
+        "fusion is taken for the plain loss" in text
+        for text in imported(f"{SHAPE} --cross-entropy-loss-fusion").assumed
+    )
+    assert not any("plain loss" in text for text in imported(SHAPE).assumed)
+
+
+def test_deferred_gradients_of_the_embedding_are_not_modelled() -> None:
+    result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
+    assert [remark.name for remark in result.not_modelled] == ["defer_embedding_wgrad_compute"]
+
+
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:
     result = imported(f"{SHAPE} --num-query-groups 2")
     assert "model.num_query_groups" not in result.settings
