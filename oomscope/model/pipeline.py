@@ -78,20 +78,25 @@ def run_one_forward_one_backward(
 ) -> None:
     """Run every microbatch of one iteration through this rank's stage, forward and backward.
 
-    With ``deallocate_outputs`` a hidden state that has been sent is freed.
+    With ``deallocate_outputs`` a hidden state that has been sent is freed. The microbatch that was differentiated last
+    is let go only when the next forward is through: what it received and the gradient of that are held until then, as
+    by the local variables of Megatron-Core's loop.
     """
     actions = list(one_forward_one_backward(state.pp_size, state.pp_rank, num_microbatches))
     deallocate = deallocate_outputs and not state.is_last_stage
     in_flight: deque[InFlight] = deque()
+    differentiated: InFlight | None = None
     arrived = links.receive(actions[0])
     for action, following in zip(actions, [*actions[1:], None], strict=True):
         if action.direction == "forward":
             output = step.forward(action, arrived)
+            differentiated = None
             in_flight.append(InFlight.of(arrived, output, deallocate=deallocate))
             leaving: torch.Tensor | None = output
             del output
         else:
-            leaving = in_flight.popleft().backward(step, action, arrived)
+            differentiated = in_flight.popleft()
+            leaving = differentiated.backward(step, action, arrived)
         arrived = None
         if following is not None and following.direction != action.direction:
             arrived = links.exchange(action, leaving, following)

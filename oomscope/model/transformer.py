@@ -72,6 +72,9 @@ class GPTStage(nn.Module):
         super().__init__()
         self.is_first = pre_process
         self.is_last = post_process
+        self.input_tensor: torch.Tensor | None = None
+        """What the stage before sent last. It and its gradient, two hidden states a model chunk, stay until the next
+        arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
         self._observer = observer
         self._config = config
         self._tp = _tensor_parallel(config, state, observer) if beside is None else beside._tp
@@ -126,6 +129,8 @@ class GPTStage(nn.Module):
             The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
             rank's logits [s, b, V/t].
         """
+        if self.embedding is None:
+            self.input_tensor = inputs
         hidden = inputs if self.embedding is None else self.embedding(inputs)
         hidden = self._run_layers(hidden, *(() if attention_mask is None else (attention_mask,)))
         if self.final_norm is None or self.output_layer is None:

@@ -202,3 +202,21 @@ def test_the_observer_hears_of_the_loss_and_of_constants(config_of):
     assert not stage(tokens, tokens).requires_grad
     assert phases == ["loss"]
     assert [table.shape for table in inputs] == [(16, 1, 1, 4)] * 2
+
+
+def test_a_later_stage_holds_on_to_what_it_received_last(config_of):
+    config = config_of(parallel={"pipeline_model_parallel_size": 2})
+    stage = GPTStage(
+        config,
+        ParallelState(pp_rank=1, pp_size=2, world_size=2),
+        layers=range(1, 2),
+        pre_process=False,
+        post_process=True,
+        device=torch.device("meta"),
+        dtype=torch.bfloat16,
+    )
+    first, second = (torch.empty(8, 2, 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    stage(first)
+    assert stage.input_tensor is first
+    stage(second)
+    assert stage.input_tensor is second
