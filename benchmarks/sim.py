@@ -130,7 +130,7 @@ def simulated(layers: int, *, remember: bool = True) -> tuple[float, int]:
 def main() -> None:
     """Print both times, both peaks and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     sides: dict[str, Callable[[], tuple[float, int]]] = {
