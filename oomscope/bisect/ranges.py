@@ -8,6 +8,8 @@ from pathlib import Path
 from oomscope.errors import GitError, UsageError
 
 _SEPARATOR = ".."
+_SUFFIXES = {".yaml", ".yml", ".json", ".sh"}
+"""Of what is meant as a configuration file, or as arguments of another program, also where it is missing."""
 _REMEDY = "write GOOD..BAD: two revisions, or two configuration files"
 
 
@@ -52,7 +54,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     if bad_rev.startswith("."):
         raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
     for name in (good_rev, bad_rev):
-        missing = Path(name).suffix in {".yaml", ".yml"} and not Path(name).is_file()
+        missing = Path(name).suffix in _SUFFIXES and not Path(name).is_file()
         if missing:
             raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
     if not good_rev:

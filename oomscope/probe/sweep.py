@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
+from oomscope.config.keys import SECTIONS, meant_key, meant_section
 from oomscope.errors import UsageError
 from oomscope.probe.shorthand import SHORTHANDS
 from oomscope.probe.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side
@@ -34,14 +35,13 @@ class Axis:
         """Return the axis that ``KEY=V1,V2,…`` names; commas inside brackets or quotes part nothing.
 
         Raises:
-            UsageError: there is no equals sign, no value, a value twice, or no such short name or choice.
+            UsageError: there is no equals sign, no value, a value twice, or no such key, short name or choice.
         """
         name, equals, text = word.partition("=")
         values = tuple(_split(text)) if equals else ()
         if not equals or not name:
             raise UsageError(f"{word!r} names nothing to vary", remedy="write KEY=VALUE,VALUE")
-        if "." not in name and name not in SHORTHANDS:
-            raise UsageError(f"{name!r} is no key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
+        _check_name(name)
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise UsageError(f"{name} has the value {twice!r} twice", remedy="give each value once")
@@ -54,6 +54,18 @@ class Axis:
         """Return what ``value`` sets."""
         expand = SHORTHANDS.get(self.name)
         return (f"{self.name}={value}",) if expand is None else expand(value)
+
+
+def _check_name(name: str) -> None:
+    if name in SHORTHANDS:
+        return
+    section, dot, key = name.partition(".")
+    if not dot:
+        raise UsageError(f"{name!r} is no key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
+    if section not in SECTIONS:
+        raise UsageError(f"{name!r} is no key", remedy=meant_section(section))
+    if key not in SECTIONS[section].model_fields:
+        raise UsageError(f"{name!r} is no key", remedy=meant_key(section, key))
 
 
 def _split(text: str) -> list[str]:

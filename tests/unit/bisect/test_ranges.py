@@ -54,3 +54,5 @@ def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"gone\.yaml: no such configuration file"):
         parse_range("good.yaml..gone.yaml")
+    with pytest.raises(UsageError, match=r"gone\.sh: no such configuration file"):
+        parse_range("good.yaml..gone.sh")

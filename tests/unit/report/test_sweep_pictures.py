@@ -101,6 +101,7 @@ def test_a_picture_is_drawn_with_and_without_times(grid: Sweep) -> None:
         sweep_picture(Sweep(axes=AXES, rows=nothing), title="x")
 
 
+@pytest.mark.browser
 @in_a_browser
 def test_the_page_opens_without_a_complaint(grid: Sweep, tmp_path: Path) -> None:
     file = tmp_path / "grid.html"
