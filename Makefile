@@ -11,7 +11,7 @@ OUT ?= demo-out
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs options clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -43,6 +43,10 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m oomscope.config.reference docs
 	$(BIN)/python -m oomscope.cli.reference docs
+
+# Probes every example on the page of options, which takes some minutes.
+options: $(STAMP)
+	$(BIN)/python -m oomscope.probe.option_page docs
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -194,8 +194,8 @@ PARALLEL = (
     ),
     Option(
         _keys("parallel", "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split"),
-        "Count embedding or loss as a layer: the first or last stage has one transformer layer less. In two stages both "
-        "together change nothing.",
+        "Count embedding or loss as a layer: the first or last stage has one transformer layer less. In two stages "
+        "both together change nothing.",
         "Evens out the time of the stages.",
         _LLAMA,
         (
