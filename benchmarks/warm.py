@@ -77,7 +77,7 @@ def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
     settings = harness_settings(overrides)
     request = CommitRequest(
         repo=repo,
-        range=RevisionRange("v0.1", "v0.2"),
+        range=RevisionRange(good="v0.1", bad="v0.2"),
         subject=HarnessFile(path=DEMO / "harness.py", settings=settings, overrides=overrides),
         bad=Bad.parse("any-oom"),
         use_cache=False,
