@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.bisect.packages import installed_packages
-from oomscope.probe.environment import child_environment
+from oomscope.probe.environment import MEASURED_VARIABLES, child_environment
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.harness import harness_files
 from oomscope.probe.job import BundledTarget, ProbeJob
 
 KEY_VERSION = 2
 
-_NOT_MEASURED = ("target", "timeout_s", "snapshot_path")
-"""Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result."""
+_NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "environment")
+"""Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result.
+Variables count by their hash, and to a bundled target only the measured ones."""
 _DRIVER = Path("/proc/driver/nvidia")
 
 _UNHEEDED = {
@@ -94,6 +95,9 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
     target: dict[str, Any] = {"kind": job.target.kind}
     if isinstance(job.target, BundledTarget):
         target["config"] = job.target.config
+        target["environment"] = _hash_of_environment(
+            {name: value for name, value in job.environment.items() if name in MEASURED_VARIABLES}
+        )
     else:
         target |= {"tree": content.tree, "harness": content.harness}
         target["environment"] = _hash_of_environment(child_environment(job, environment))
@@ -112,7 +116,7 @@ def digest_of(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _hash_of_environment(variables: Mapping[str, str]) -> str:
+def _hash_of_environment(variables: Mapping[str, str | None]) -> str:
     """Return a hash of what counts of ``variables``, whose values may be secret and are not to be kept."""
     counted = {
         name: value

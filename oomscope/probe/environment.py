@@ -54,6 +54,12 @@ def cublas_workspace_config(job: ProbeJob, environment: Mapping[str, str]) -> st
     return job.cublas_workspace_config or environment.get(CUBLAS_VARIABLE) or None
 
 
+def environment_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's ``environment`` with the variables that ``job`` sets or takes away."""
+    variables = {**environment, **job.environment}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
 def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which ``job`` is run.
 
@@ -62,8 +68,8 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     """
     child = {
         name: value
-        for name, value in environment.items()
-        if name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES)
+        for name, value in environment_of(job, environment).items()
+        if name in job.environment or (name not in _REMOVED and not name.startswith(_REMOVED_PREFIXES))
     }
     child["PYTHONHASHSEED"] = "0"
     child["PYTHONUNBUFFERED"] = "1"
@@ -71,7 +77,7 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
         child["PYTHONDONTWRITEBYTECODE"] = "1"
     if job.backend == "sim":
         child["CUDA_VISIBLE_DEVICES"] = ""
-    conf, workspace = allocator_conf(job, environment), cublas_workspace_config(job, environment)
+    conf, workspace = allocator_conf(job, child), cublas_workspace_config(job, child)
     for name in ALLOCATOR_VARIABLES:
         child.pop(name, None)
         if conf:

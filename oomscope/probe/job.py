@@ -54,6 +54,8 @@ class ProbeJob:
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
     max_frames: int = 40
+    environment: dict[str, str | None] = field(default_factory=dict)
+    """Variables that this job sets on top of the user's; null takes one away."""
     snapshot_path: str | None = None
     """Where to write the snapshot; null means none is kept. A file that exists is replaced: the caller asks first."""
 

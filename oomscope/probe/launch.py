@@ -24,7 +24,7 @@ from typing import Any
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe import rooms
 from oomscope.probe.card import check_environment
-from oomscope.probe.environment import child_environment
+from oomscope.probe.environment import child_environment, environment_of
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -70,7 +70,7 @@ def run(
         ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
-    check_environment(job, os.environ)
+    check_environment(job, environment_of(job, os.environ))
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"

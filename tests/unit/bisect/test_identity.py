@@ -55,7 +55,7 @@ JOB_ROWS: dict[str, Any] = {
     "max_entries": 5,
     "max_frames": 5,
 }
-HOW_IT_IS_RUN = {"target", "timeout_s", "snapshot_path"}
+HOW_IT_IS_RUN = {"target", "timeout_s", "snapshot_path", "environment"}
 
 
 @pytest.mark.parametrize("row", JOB_ROWS)
@@ -71,6 +71,18 @@ def test_no_field_of_the_job_is_forgotten() -> None:
 def test_how_a_job_is_run_does_not_matter() -> None:
     moved = HarnessTarget(harness="/elsewhere/h.py", repo="/other clone")
     assert digest(replace(HARNESS, timeout_s=1.0, snapshot_path="/x", target=moved)) == digest()
+
+
+def test_variables_that_a_job_sets_count_where_the_target_can_see_them() -> None:
+    other = {"BATCH": "8"}
+    assert digest(replace(HARNESS, environment=other)) != digest()
+    assert digest(replace(BUNDLED, environment=other)) == digest(BUNDLED)
+    for value in ("expandable_segments:True", None):
+        measured: dict[str, str | None] = {"PYTORCH_ALLOC_CONF": value}
+        assert digest(replace(BUNDLED, environment=measured)) != digest(BUNDLED)
+    assert "secret" not in json.dumps(
+        key_of(replace(HARNESS, environment={"TOKEN": "secret"}), CONTENT, MACHINE, {"HOME": "/root"})
+    )
 
 
 @pytest.mark.parametrize("row", [{"tree": "5" * 40}, {"harness": "6" * 64}])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -62,3 +63,17 @@ def test_the_cublas_workspace_likewise() -> None:
     assert cublas_workspace_config(BUNDLED, {"CUBLAS_WORKSPACE_CONFIG": ":4096:2"}) == ":4096:2"
     assert cublas_workspace_config(BUNDLED, {}) is None
     assert child_environment(own, {})["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+def test_what_a_job_sets_comes_on_top_and_null_takes_away() -> None:
+    job = replace(BUNDLED, environment={"BATCH": "8", "HF_HOME": None, "RANK": "3"})
+    child = child_environment(job, {"BATCH": "4", "HF_HOME": "/hf", "RANK": "1"})
+    assert (child["BATCH"], child["RANK"]) == ("8", "3")
+    assert "HF_HOME" not in child
+
+
+def test_allocator_settings_of_the_job_win_over_the_variable_that_it_sets() -> None:
+    job = replace(BUNDLED, environment={"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"})
+    assert child_environment(job, {})["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64"
+    named = replace(job, allocator_conf="max_split_size_mb:32")
+    assert child_environment(named, {})["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:32"
