@@ -1,72 +1,75 @@
-"""The configurations between two configurations: the good one with any choice of its keys as in the bad one."""
+"""All that lies between two states of something: the good one with any choice of its changes made.
+
+What the changes are (configuration keys, environment variables, packages, hunks of a commit) is for each
+:class:`Mixture` to know; the search over them (:mod:`oomscope.bisect.delta_search`) only numbers them.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from oomscope.bisect.deltas import Changes
-from oomscope.bisect.experiment import Untestable
+from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
-from oomscope.errors import ConfigError
-
-if TYPE_CHECKING:
-    from oomscope.config.schema import Config
 
 
-class Mixture:
-    """The good configuration with some of its keys as in the bad one."""
-
-    def __init__(self, good: Config, bad: Config) -> None:
-        self._good = good.flat()
-        self._bad = bad.flat()
-        self.keys = tuple(key for key in self._good if self._good[key] != self._bad[key])
-        self._loaded: dict[Changes, Config | Untestable] = {}
+class Mixture(Protocol):
+    """Two states, and every state between them."""
 
     @property
-    def all(self) -> Changes:
-        """Every key changed: the bad configuration."""
-        return frozenset(range(len(self.keys)))
+    def good(self) -> str:
+        """What people call the state with no change made."""
+        ...
 
-    def names(self, changes: Changes) -> tuple[str, ...]:
-        """Return the keys that ``changes`` stand for, in the order of the schema."""
-        return tuple(self.keys[change] for change in sorted(changes))
+    @property
+    def bad(self) -> str:
+        """What people call the state with all changes made."""
+        ...
 
-    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
-        """Return ``key`` with both its values."""
-        return KeyChange(key=key, good=self._good[key], bad=self._bad[key], delta=delta)
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the changes, by number."""
+        ...
 
-    def config(self, changes: Changes) -> Config | Untestable:
-        """Return the configuration with ``changes`` made, or the rule that it breaks."""
-        if changes not in self._loaded:
-            self._loaded[changes] = self._load(changes)
-        return self._loaded[changes]
+    def units(self) -> list[Changes]:
+        """Return the changes in groups that make sense only together, prerequisites first."""
+        ...
 
     def is_valid(self, changes: Changes) -> bool:
-        """Whether the configuration with ``changes`` made breaks no rule."""
-        return not isinstance(self.config(changes), Untestable)
+        """Whether the state with ``changes`` made can be tested at all, as far as that is known without a probe."""
+        ...
 
-    def overrides(self, changes: Changes) -> tuple[str, ...]:
-        """Return ``changes`` as overrides of the good file."""
-        return tuple(f"{key}={_as_override(self._bad[key])}" for key in self.names(changes))
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the change ``key`` with both its values."""
+        ...
 
-    def _load(self, changes: Changes) -> Config | Untestable:
-        from oomscope.config.load import config_from_mapping
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the state with ``changes`` made is measured, or why it cannot be."""
+        ...
 
-        changed = set(self.names(changes))
-        sections: dict[str, dict[str, Any]] = {}
-        for dotted, value in self._good.items():
-            section, _, key = dotted.partition(".")
-            sections.setdefault(section, {})[key] = self._bad[dotted] if dotted in changed else value
-        try:
-            return config_from_mapping(sections, source="the mixture").config
-        except ConfigError as error:
-            return Untestable(str(error))
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``changes``."""
+        ...
 
 
-def _as_override(value: Any) -> str:
-    """Return ``value`` as ``section.key=value`` has it; the empty text is null."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def everything(mixture: Mixture) -> Changes:
+    """Return all changes: the bad state."""
+    return frozenset(range(len(mixture.keys)))
+
+
+def names(mixture: Mixture, changes: Changes) -> tuple[str, ...]:
+    """Return what ``changes`` are called, in the order of their numbers."""
+    return tuple(mixture.keys[change] for change in sorted(changes))
+
+
+def title(mixture: Mixture, changes: Changes) -> str:
+    """Return what people call the state with ``changes`` made."""
+    return f"{mixture.good} with {listed(names(mixture, changes))}" if changes else mixture.good
+
+
+def listed(keys: tuple[str, ...], shown: int = 3) -> str:
+    """Return a few changes by name, and of more how many."""
+    if len(keys) <= shown:
+        return ", ".join(keys)
+    return f"{', '.join(keys[: shown - 1])} and {len(keys) - shown + 1} more keys"
