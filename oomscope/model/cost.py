@@ -312,7 +312,7 @@ _SAVED_BY = {
     "attn_proj": {"context"},
     "mlp_norm": {"norm2_input"},
     "expert_fc1": {"expert_fc1_input"},
-    "moe_act": {"expert_fc1_output"},
+    "moe_act": {"expert_fc1_output", "expert_act_output"},
 }
 """Rows of the ledger that each module to offload saves; those that two save go once."""
 

@@ -1,8 +1,9 @@
 """The routed experts of one rank: fc1, non-linearity, fc2, for rows that are sorted by expert.
 
 Routing weights are applied between fc1 and fc2, so that fc2's output need not be kept (Megatron-Core's
-memory-efficient permutation). Kept are fc1's input and output, fc2's input and the weights of all rows. Under expert
-tensor parallelism a rank holds 1/t of each expert's width, and fc2 leaves partial sums to the dispatcher.
+memory-efficient permutation). Kept are fc1's input and output, fc2's input and the weights of all rows; where no kernel
+fuses the weights with the non-linearity, also its output. Under expert tensor parallelism a rank holds 1/t of each
+expert's width, and fc2 leaves partial sums to the dispatcher.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import nn
 from oomscope.model.autograd import Function
 from oomscope.model.devices import computes
 from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
-from oomscope.model.mlp import Activation, activate_into, differentiate_in_place
+from oomscope.model.mlp import Activation, activate, activate_into, differentiate_in_place
 from oomscope.model.recompute import DiscardedOutput
 from oomscope.model.tensor_parallel import TensorParallel, add_weight_gradient, column_parallel_linear
 
@@ -66,48 +67,58 @@ class _GroupedLinear(Function):
         return grad_weight
 
 
-class _WeightedActivation(Function):
-    """x [R, f or 2f], weights [R] → act(x) · weight, gated or not; keeps x and the weights only."""
+class _WeightedSwiGLU(Function):
+    """x [R, 2f], weights [R] → silu(gate) · up · weight; keeps x and the weights only.
+
+    Source: Megatron-Core ``fusions/fused_bias_swiglu.py``, ``WeightedSwiGLUFunction``.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, probabilities: torch.Tensor, activation: Activation, is_gated: bool
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x, probabilities)
-        ctx.activation = activation
-        ctx.is_gated = is_gated
-        gate, up = x.chunk(2, dim=-1) if is_gated else (x, None)
+        gate, up = x.chunk(2, dim=-1)
         out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
-        activate_into(out, gate, activation)
-        if up is not None:
-            out.mul_(up)
-        return out.mul_(probabilities.unsqueeze(-1))
+        activate_into(out, gate, "silu")
+        return out.mul_(up).mul_(probabilities.unsqueeze(-1))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x, probabilities = ctx.saved_tensors
         weights = probabilities.unsqueeze(-1)
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        if not ctx.is_gated:
-            activate_into(grad_x, x, ctx.activation)
-            grad_probabilities = _row_products(grad, grad_x)
-            torch.mul(grad, weights, out=grad_x)
-            differentiate_in_place(grad_x, x, ctx.activation)
-            return grad_x, grad_probabilities.to(probabilities.dtype), None, None
         gate, up = x.chunk(2, dim=-1)
         grad_gate, grad_up = grad_x.chunk(2, dim=-1)  # the second half holds the output until it is needed
-        activate_into(grad_up, gate, ctx.activation)
+        activate_into(grad_up, gate, "silu")
         grad_probabilities = _row_products(grad, grad_up.mul_(up))
-        activate_into(grad_up, gate, ctx.activation)
+        activate_into(grad_up, gate, "silu")
         grad_up.mul_(grad).mul_(weights)
         torch.mul(grad, up, out=grad_gate).mul_(weights)
-        differentiate_in_place(grad_gate, gate, ctx.activation)
-        return grad_x, grad_probabilities.to(probabilities.dtype), None, None
+        differentiate_in_place(grad_gate, gate, "silu")
+        return grad_x, grad_probabilities.to(probabilities.dtype)
 
 
 def _row_products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return the inner product of each pair of rows, without a temporary of their size."""
     return torch.bmm(x.unsqueeze(1), y.unsqueeze(2)).flatten()
+
+
+def weighted_activation(
+    x: torch.Tensor, weights: torch.Tensor, activation: Activation, *, is_gated: bool
+) -> torch.Tensor:
+    """Return act(x) · weight [R, f], or act(gate) · up · weight, of ``x`` [R, f or 2f] and ``weights`` [R].
+
+    One kernel does so for SwiGLU alone; otherwise autograd keeps the output of the non-linearity as well, and the
+    product lives in the wider of both formats until it is rounded to that of ``x``.
+
+    Source: Megatron-Core ``transformer/moe/experts.py``, ``TEGroupedMLP.forward``; ``transformer/mlp.py``,
+    ``MLP.forward`` with ``per_token_scale``.
+    """
+    if is_gated and activation == "silu":
+        return _WeightedSwiGLU.apply(x, weights)  # type: ignore[no-any-return]
+    if is_gated:
+        gate, up = x.chunk(2, dim=-1)
+        return (activate(gate, activation) * up * weights.unsqueeze(-1)).to(x.dtype)
+    return (activate(x, activation) * weights.unsqueeze(-1)).to(x.dtype)
 
 
 class ExpertForm(NamedTuple):
@@ -159,7 +170,7 @@ class GroupedExperts(nn.Module):
         return out
 
     def _activate(self, inner: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return _WeightedActivation.apply(inner, weights, self._form.activation, self._form.is_gated)  # type: ignore[no-any-return]
+        return weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
 
 
 class SequentialExperts(nn.Module):
@@ -186,5 +197,5 @@ class SequentialExperts(nn.Module):
 
     def _run(self, rows: torch.Tensor, weights: torch.Tensor, fc1: nn.Parameter, fc2: nn.Parameter) -> torch.Tensor:
         inner = column_parallel_linear(rows, fc1, None, self._linear)
-        outer = _WeightedActivation.apply(inner, weights, self._form.activation, self._form.is_gated)
+        outer = weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
         return column_parallel_linear(outer, fc2, None, self._linear)

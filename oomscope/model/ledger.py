@@ -187,10 +187,23 @@ def _expert_rows(config: Config, size: _Sizes) -> Ledger:
         **dispatched(config, tokens, plan),
         "row_probabilities": routed * arriving,
         "expert_fc1_input": size.element * arriving * model.hidden_size,
-        "expert_fc1_output": 2 * width if model.gated_linear_unit else width,
+        **_expert_activation_rows(config, width),
         "expert_fc2_input": width,
         **_shared_rows(config, size),
     }
+
+
+def _expert_activation_rows(config: Config, width: int) -> Ledger:
+    """What the non-linearity keeps beside the weights, of ``width`` bytes a matrix [R, f]: its input and its outputs.
+
+    SwiGLU is fused with the weights. ReLU's gradient needs its output alone; a gate's product is kept for the weights.
+    """
+    model = config.model
+    gated, relu = model.gated_linear_unit, model.activation_func == "relu"
+    if gated and model.activation_func == "silu":
+        return {"expert_fc1_output": 2 * width}
+    outputs = 2 * width if gated else width
+    return {"expert_fc1_output": 2 * width if gated else 0 if relu else width, "expert_act_output": outputs}
 
 
 def _expert_parallel(config: Config) -> ExpertParallel:
@@ -315,7 +328,7 @@ def _dropped_of_experts(config: Config) -> frozenset[str]:
     if "moe" in modules:
         dropped |= _expert_rows(config, size).keys()
     if "moe_act" in modules and config.model.moe_grouped_gemm:
-        dropped |= {"expert_fc2_input"}
+        dropped |= {"expert_act_output", "expert_fc2_input"}
     return dropped | _SHARED_ROWS if "shared_experts" in modules else dropped
 
 

@@ -18,6 +18,17 @@ from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLine
 Activation = Literal["gelu", "silu", "relu"]
 
 
+def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Return act(``x``), which autograd differentiates."""
+    match activation:
+        case "gelu":
+            return functional.gelu(x)
+        case "silu":
+            return functional.silu(x)
+        case "relu":
+            return functional.relu(x)
+
+
 def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
     """Write act(``x``) into ``out``."""
     match activation:
@@ -92,12 +103,4 @@ class MLP(nn.Module):
         return self.fc2(self._activate(self.fc1(x)))  # type: ignore[no-any-return]
 
     def _activate(self, x: torch.Tensor) -> torch.Tensor:
-        if self._is_gated:
-            return gated(x, self._activation)
-        match self._activation:
-            case "gelu":
-                return functional.gelu(x)
-            case "silu":
-                return functional.silu(x)
-            case "relu":
-                return functional.relu(x)
+        return gated(x, self._activation) if self._is_gated else activate(x, self._activation)
