@@ -118,12 +118,12 @@ def digest_of(key: Mapping[str, Any]) -> str:
 
 def _hash_of_environment(variables: Mapping[str, str | None]) -> str:
     """Return a hash of what counts of ``variables``, whose values may be secret and are not to be kept."""
-    counted = {
-        name: value
-        for name, value in variables.items()
-        if name not in _UNHEEDED and not name.startswith(_UNHEEDED_PREFIXES)
-    }
-    return digest_of(counted)
+    return digest_of({name: value for name, value in variables.items() if is_heeded(name)})
+
+
+def is_heeded(variable: str) -> bool:
+    """Whether a result may depend on ``variable``: not if it belongs to the terminal, the shell or the login."""
+    return variable not in _UNHEEDED and not variable.startswith(_UNHEEDED_PREFIXES)
 
 
 def driver_and_cards(root: Path = _DRIVER) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What ``good..bad`` on the command line means: two files where both sides are files, else two revisions."""
+"""What ``good..bad`` means: two files where both sides are files or ``REV:path``, else two revisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oomscope.errors import GitError, UsageError
 _SEPARATOR = ".."
 _SUFFIXES = {".yaml", ".yml", ".json", ".sh"}
 """Of what is meant as a configuration file, or as arguments of another program, also where it is missing."""
-_REMEDY = "write GOOD..BAD: two revisions, or two configuration files"
+_REMEDY = "write GOOD..BAD: two revisions, or two configuration files (on disk or REV:path)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,23 @@ class RevisionRange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileRange:
-    """Two configuration files."""
+class FileAt:
+    """A file as it stands in a commit, as git names it: ``REV:path``."""
 
-    good: Path
-    bad: Path
+    revision: str
+    path: str
+    """From the root of the repository, with forward slashes."""
+
+    def __str__(self) -> str:
+        return f"{self.revision}:{self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRange:
+    """Two configuration files, each on disk or in a commit."""
+
+    good: Path | FileAt
+    bad: Path | FileAt
 
     def __str__(self) -> str:
         return f"{self.good}{_SEPARATOR}{self.bad}"
@@ -39,14 +51,14 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     """Return what ``text`` names.
 
     File names may themselves hold two dots (``../a.yaml..b.yaml``): every place where the text can be cut is tried,
-    and the first with an existing file on both sides wins. ``GOOD..`` ends at HEAD, as in git.
+    and the first with a file on both sides wins: one that exists, or ``REV:path``. ``GOOD..`` ends at HEAD, as in git.
 
     Raises:
         UsageError: there is nothing to cut, no good side, or a side that is no revision.
     """
     for cut in _cuts(text):
-        good, bad = Path(text[:cut]), Path(text[cut + len(_SEPARATOR) :])
-        if good.is_file() and bad.is_file():
+        good, bad = _file(text[:cut]), _file(text[cut + len(_SEPARATOR) :])
+        if good is not None and bad is not None:
             return FileRange(good=good, bad=bad)
     good_rev, separator, bad_rev = text.partition(_SEPARATOR)
     if not separator:
@@ -65,6 +77,17 @@ def parse_range(text: str) -> RevisionRange | FileRange:
         raise UsageError(error.message, where=error.where, remedy=error.remedy) from None
 
 
+def parse_ends(text: str) -> RevisionRange | FileRange:
+    """Return what ``text`` names: a range, or one file or revision that is both ends.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if Path(text).is_file() or (text and _SEPARATOR not in text):
+        return parse_range(f"{text}{_SEPARATOR}{text}")
+    return parse_range(text)
+
+
 def checked_revision(revision: str) -> str:
     """Return ``revision`` if git can take it as nothing but a revision.
 
@@ -75,6 +98,16 @@ def checked_revision(revision: str) -> str:
     if not revision.strip() or odd:
         raise GitError("is no revision", where=repr(revision), remedy="give a commit, tag or branch")
     return revision
+
+
+def _file(text: str) -> Path | FileAt | None:
+    """Return the file that ``text`` names, None where it names none."""
+    if Path(text).is_file():
+        return Path(text)
+    revision, colon, path = text.partition(":")
+    if not (colon and revision and path) or _SEPARATOR in revision or "{" in revision:
+        return None
+    return FileAt(revision=revision, path=path)
 
 
 def _cuts(text: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from oomscope.bisect.axes import Layer
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import FileRange, RevisionRange
@@ -41,7 +42,21 @@ class ConfigRequest(SearchRequest):
     """A search over the keys in which two configuration files differ."""
 
     range: FileRange
+    repo: Path = field(default_factory=Path)
+    """Where the files are that are named by a commit."""
     dialect: str | None = None
     """Whose names both files have (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of both files."""
+    layers: tuple[Layer, ...] = ()
+    """Changes of the surroundings, which are mixed with the keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurroundingsRequest(SearchRequest):
+    """A search among changes of the environment that one commit runs in."""
+
+    repo: Path
+    revision: str
+    subject: ConfigInRepo | HarnessFile
+    layers: tuple[Layer, ...]

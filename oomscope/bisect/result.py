@@ -14,7 +14,7 @@ from oomscope.snapshot.verdict_types import Verdict
 
 SCHEMA_VERSION = 1
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
-Axis = Literal["commits", "config"]
+Axis = Literal["commits", "config", "environment"]
 Role = Literal["good end", "bad end", "search", "merged branch", "key alone"]
 
 

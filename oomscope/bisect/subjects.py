@@ -136,12 +136,28 @@ class ConfigSubject:
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that write the commit's file beside the repository's own and probe it."""
-        path = PurePosixPath(self.path)
-        written = f"{path.stem}-{commit.short}{path.suffix if self.dialect else '.yaml'}"
         dialect = ["--from", self.dialect] if self.dialect else []
+        probe = ["oomscope", "probe", *dialect, self.written(commit), *self.overrides]
+        return self.write(commit), shlex.join(probe)
+
+    def written(self, commit: Commit) -> str:
+        """Return the name under which :meth:`write` writes the commit's file."""
+        path = PurePosixPath(self.path)
+        return f"{path.stem}-{commit.short}{path.suffix if self.dialect else '.yaml'}"
+
+    def write(self, commit: Commit) -> str:
+        """Return the command that writes the commit's file beside the current directory's own."""
         show = ["git", "-C", str(self.repository.path), "show", f"{commit.hash}:{self.path}"]
-        probe = ["oomscope", "probe", *dialect, written, *self.overrides]
-        return f"{shlex.join(show)} > {shlex.quote(written)}", shlex.join(probe)
+        return f"{shlex.join(show)} > {shlex.quote(self.written(commit))}"
+
+    def read(self, commit: Commit) -> Config:
+        """Return the commit's configuration, overrides included.
+
+        Raises:
+            ConfigError: it is wrong.
+            GitError: there is no such file.
+        """
+        return self._read(commit, self.overrides)
 
     def _load(self, commit: Commit, overrides: tuple[str, ...] | None = None) -> Config | Untestable:
         """Return the configuration of ``commit`` under ``overrides`` (all unless given), or why there is none."""

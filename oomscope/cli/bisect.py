@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options_axes import AxisOptions, axis_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import SearchOptions, run_search
 from oomscope.cli.source import dialect_option
@@ -55,6 +56,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
     metavar="SECONDS",
     help="End the search after this long, with its suspects.",
 )
+@axis_options
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")
@@ -77,6 +79,8 @@ def bisect(
 ) -> ExitCode:
     """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
 
+    With --axis environment one commit or file is enough: what changes is in --env, --good-env and --bad-env.
+
     KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
     touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
 
@@ -86,6 +90,7 @@ def bisect(
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB
     oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
     oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
+    oomscope bisect v1.2 --axis environment --harness harness.py --env good.env..bad.env
     """
     from oomscope.cli.onlooker import Onlooker
     from oomscope.report.console import progress_console, result_console
@@ -95,7 +100,7 @@ def bisect(
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
-    options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], **given)
+    options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
     remarks = None if quiet else progress_console()
     answers = remarks if as_json else result_console()
     onlooker = Onlooker(answers, remarks)
@@ -120,7 +125,8 @@ def bisect(
 
 def _files_read(ends: str) -> list[tuple[str, Path]]:
     """Return the configurations that a search over keys reads, with their name for people."""
-    from oomscope.bisect.ranges import FileRange, parse_range
+    from oomscope.bisect.ranges import FileRange, parse_ends
 
-    range_ = parse_range(ends)
-    return [("GOOD..BAD", file) for file in (range_.good, range_.bad)] if isinstance(range_, FileRange) else []
+    range_ = parse_ends(ends)
+    files = (range_.good, range_.bad) if isinstance(range_, FileRange) else ()
+    return [("GOOD..BAD", file) for file in files if isinstance(file, Path)]

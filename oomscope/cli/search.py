@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oomscope.cli.options_axes import AxisOptions
 from oomscope.cli.plan import harness_settings
 from oomscope.errors import UsageError
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.places import Places
     from oomscope.bisect.ranges import FileRange, RevisionRange
     from oomscope.bisect.reporter import Reporter
+    from oomscope.bisect.request import ConfigRequest
     from oomscope.bisect.result import BisectResult
     from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 
@@ -22,6 +24,7 @@ class SearchOptions:
     """What the command line says about a search."""
 
     ends: str
+    axes: AxisOptions = field(default_factory=AxisOptions)
     overrides: tuple[str, ...]
     paths: tuple[str, ...]
     repo: Path | None
@@ -42,14 +45,18 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
         UsageError: the options contradict each other.
         OomscopeError: see :func:`oomscope.bisect.commit_bisect.bisect_commits`.
     """
-    from oomscope.bisect.ranges import FileRange, parse_range
+    from oomscope.bisect.ranges import FileRange, parse_ends, parse_range
 
     for word in options.overrides:
         if "=" not in word:
             raise UsageError(f"{word!r} is no KEY=VALUE", remedy="write paths after --")
-    ends = parse_range(options.ends)
+    ends = parse_ends(options.ends) if options.axes.axis == "environment" else parse_range(options.ends)
     if isinstance(ends, FileRange):
         return _search_keys(options, ends, reporter)
+    if options.axes.axis == "config":
+        return _search_keys_of_commits(options, ends, reporter)
+    if options.axes.axis == "environment":
+        return _search_environment(options, ends, reporter)
     return _search_commits(options, ends, reporter)
 
 
@@ -58,6 +65,11 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.request import CommitRequest
 
+    if options.axes.layers():
+        raise UsageError(
+            "variables of a good and a bad side, over commits",
+            remedy="add --axis environment and name one commit, or export them for all probes",
+        )
     request = CommitRequest(
         repo=options.repo or Path(),
         range=ends,
@@ -74,11 +86,13 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
 
 def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> BisectResult:
     from oomscope.bisect.config_bisect import bisect_configs
-    from oomscope.bisect.predicate import Bad
-    from oomscope.bisect.request import ConfigRequest
+    from oomscope.bisect.ranges import FileAt
 
+    if options.axes.axis == "commits":
+        raise UsageError("--axis commits with two configuration files", remedy="name two revisions")
+    in_commits = isinstance(ends.good, FileAt) or isinstance(ends.bad, FileAt)
     meaningless = {
-        "--repo": options.repo,
+        "--repo": None if in_commits else options.repo,
         "--config": options.config,
         "--harness": options.harness,
         "--first-parent": options.first_parent,
@@ -87,16 +101,56 @@ def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) ->
     for name, value in meaningless.items():
         if value:
             raise UsageError(f"{name} with two configuration files", remedy="it is about commits: leave it out")
-    request = ConfigRequest(
-        range=ends,
-        dialect=options.dialect,
-        overrides=options.overrides,
+    return bisect_configs(_config_request(options, ends), reporter=reporter)
+
+
+def _search_keys_of_commits(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:
+    from oomscope.bisect.ranges import FileAt, FileRange
+
+    if options.config is None:
+        raise UsageError("--axis config without a configuration", remedy="give --config PATH-IN-REPO, or two files")
+    good, bad = (FileAt(revision=revision, path=options.config) for revision in (ends.good, ends.bad))
+    return _search_keys(replace(options, config=None), FileRange(good=good, bad=bad), reporter)
+
+
+def _search_environment(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:
+    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.request import SurroundingsRequest
+    from oomscope.bisect.surroundings import bisect_surroundings
+
+    if ends.good != ends.bad:
+        raise UsageError(f"--axis environment with two commits, {ends}", remedy="name the one that is measured")
+    layers = options.axes.layers()
+    if not layers:
+        raise UsageError("nothing says what changes", remedy="give --env FILE..FILE, --good-env or --bad-env")
+    request = SurroundingsRequest(
+        repo=options.repo or Path(),
+        revision=ends.good,
+        subject=_subject(options),
+        layers=layers,
         bad=Bad.parse(options.bad),
         deadline_s=options.deadline,
         use_cache=not options.fresh,
         places=_places(options),
     )
-    return bisect_configs(request, reporter=reporter)
+    return bisect_surroundings(request, reporter=reporter)
+
+
+def _config_request(options: SearchOptions, ends: FileRange) -> ConfigRequest:
+    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.request import ConfigRequest
+
+    return ConfigRequest(
+        range=ends,
+        repo=options.repo or Path(),
+        dialect=options.dialect,
+        overrides=options.overrides,
+        layers=options.axes.layers(),
+        bad=Bad.parse(options.bad),
+        deadline_s=options.deadline,
+        use_cache=not options.fresh,
+        places=_places(options),
+    )
 
 
 def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.ranges import FileRange, RevisionRange, checked_revision, parse_range
+from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange, checked_revision, parse_ends, parse_range
 from oomscope.errors import GitError, UsageError
 
 
@@ -56,3 +56,20 @@ def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         parse_range("good.yaml..gone.yaml")
     with pytest.raises(UsageError, match=r"gone\.sh: no such configuration file"):
         parse_range("good.yaml..gone.sh")
+
+
+def test_files_as_they_stand_in_commits(tmp_path: Path) -> None:
+    file = tmp_path / "new.yaml"
+    file.touch()
+    old, new = FileAt(revision="v1.2", path="conf/a.yaml"), FileAt(revision="HEAD~1", path="b.yaml")
+    assert parse_range("v1.2:conf/a.yaml..HEAD~1:b.yaml") == FileRange(good=old, bad=new)
+    assert parse_range(f"v1.2:conf/a.yaml..{file}") == FileRange(good=old, bad=file)
+    assert str(FileRange(good=old, bad=new)) == "v1.2:conf/a.yaml..HEAD~1:b.yaml"
+
+
+def test_one_end_is_both_where_only_the_surroundings_change(tmp_path: Path) -> None:
+    file = tmp_path / "a..b.yaml"
+    file.touch()
+    assert parse_ends(str(file)) == FileRange(good=file, bad=file)
+    assert parse_ends("v1.2") == RevisionRange(good="v1.2", bad="v1.2")
+    assert parse_ends("v1..v2") == RevisionRange(good="v1", bad="v2")

@@ -37,6 +37,7 @@ def searched(monkeypatch: pytest.MonkeyPatch):
     search = Search()
     monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
     monkeypatch.setattr("oomscope.bisect.config_bisect.bisect_configs", search)
+    monkeypatch.setattr("oomscope.bisect.surroundings.bisect_surroundings", search)
     return search
 
 

@@ -1,0 +1,96 @@
+"""Variables as changes: which there are, what a mixture of them is, and files of them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.environment_deltas import EnvironmentDeltas, parse_variables, read_environment
+from oomscope.bisect.experiment import Experiment
+from oomscope.errors import InputError, UsageError
+from oomscope.probe.job import BundledTarget, ProbeJob
+
+ALLOC = "PYTORCH_ALLOC_CONF"
+LOW = {"A": "1", "SAME": "x", ALLOC: "expandable_segments:True,max_split_size_mb:64", "SSH_TTY": "/1"}
+HIGH = {"B": "2", "SAME": "x", ALLOC: "max_split_size_mb:32,expandable_segments:True", "SSH_TTY": "/2"}
+DELTAS = EnvironmentDeltas(low=LOW, high=HIGH)
+
+
+def made(*keys: str) -> frozenset[int]:
+    return frozenset(DELTAS.keys.index(key) for key in keys)
+
+
+def test_what_differs_is_a_change_and_the_login_is_not() -> None:
+    assert DELTAS.keys == ("env:A", "env:B", f"env:{ALLOC}/max_split_size_mb")
+
+
+def test_no_change_is_the_good_side_and_all_changes_are_the_bad_one() -> None:
+    assert DELTAS.values(frozenset()) == {"A": "1", "B": None, ALLOC: LOW[ALLOC]}
+    everything = DELTAS.values(frozenset(range(3)))
+    assert everything == {"A": None, "B": "2", ALLOC: "expandable_segments:True,max_split_size_mb:32"}
+
+
+def test_settings_of_the_allocator_are_changed_one_by_one() -> None:
+    deltas = EnvironmentDeltas(
+        low={ALLOC: "roundup_power2_divisions:[256:1,512:2,>:4]"}, high={ALLOC: "max_split_size_mb:32"}
+    )
+    assert deltas.keys == (f"env:{ALLOC}/roundup_power2_divisions", f"env:{ALLOC}/max_split_size_mb")
+    assert deltas.values(frozenset({0})) == {ALLOC: None}
+    assert deltas.values(frozenset({1})) == {ALLOC: "roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb:32"}
+    change = deltas.change(deltas.keys[0])
+    assert (change.good, change.bad) == ("[256:1,512:2,>:4]", None)
+
+
+def test_a_single_setting_is_its_variable() -> None:
+    deltas = EnvironmentDeltas(low={}, high={ALLOC: "expandable_segments:True"})
+    assert deltas.keys == (f"env:{ALLOC}",)
+
+
+def test_settings_that_torch_would_refuse_are_not_valid() -> None:
+    deltas = EnvironmentDeltas(low={}, high={ALLOC: "max_split_size_mb:1"})
+    assert deltas.is_valid(frozenset())
+    assert not deltas.is_valid(frozenset({0}))
+
+
+def test_an_experiment_gets_the_variables() -> None:
+    job = ProbeJob(target=BundledTarget(config={}), environment={"C": "3"})
+    changed = DELTAS.on(Experiment(job=job), made("env:B"))
+    assert changed.job.environment == {"C": "3", "A": "1", "B": "2", ALLOC: LOW[ALLOC]}
+
+
+def test_the_command_sets_them_too() -> None:
+    deltas = EnvironmentDeltas(low={"A": "1 and $x", "C": "3"}, high={"B": "2"})
+    command = deltas.command("printenv A B C || true", frozenset())
+    shell = f"export B=theirs; {command}"
+    said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["1 and $x", "3"]
+    assert shlex.split(command)[:3] == ["env", "-u", "B"]
+
+
+def test_a_file_of_variables(tmp_path: Path) -> None:
+    file = tmp_path / "good.env"
+    file.write_text("# comment\n\nexport A=1\nB='x y'\nC=x y # z\nD=\nE=a=b\n")
+    assert read_environment(file) == {"A": "1", "B": "x y", "C": "x y # z", "D": "", "E": "a=b"}
+
+
+@pytest.mark.parametrize("text", ["A\n", "A=1\n  1B=2\n", "A B=1\n"])
+def test_a_line_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.env"
+    file.write_text(text)
+    number = len(text.splitlines())
+    with pytest.raises(InputError, match=rf"bad\.env:{number}: .* is no NAME=VALUE"):
+        read_environment(file)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_environment(tmp_path / "none.env")
+
+
+def test_words_of_an_option() -> None:
+    assert parse_variables(("A=1", "B="), "--good-env") == {"A": "1", "B": ""}
+    with pytest.raises(UsageError, match="'A' is no NAME=VALUE"):
+        parse_variables(("A",), "--good-env")

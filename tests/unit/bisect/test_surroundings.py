@@ -1,0 +1,136 @@
+"""One commit or configuration under two environments, alone and mixed with configuration keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.bisect.config_bisect import bisect_configs
+from oomscope.bisect.environment_deltas import EnvironmentDeltas
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import FileAt, FileRange
+from oomscope.bisect.request import ConfigRequest, SurroundingsRequest
+from oomscope.bisect.result import BisectResult, KeysCulprit
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.errors import GitError
+from oomscope.probe.job import BundledTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo
+from tests.unit.bisect.worlds import SETTINGS, measure
+
+CONFIG = """\
+preset: gpt-tiny
+model: {position_embedding_type: rope}
+data: {seq_length: %d}
+probe: {backend: sim}
+"""
+ENVIRONMENT = EnvironmentDeltas(
+    low={"WORKERS": "1", "CHUNK": "64"}, high={"WORKERS": "8", "LOG": "1"}, good="good.env", bad="bad.env"
+)
+
+
+class Probe:
+    """Bytes are sequence (or 100) times workers; remembers the jobs."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ProbeJob] = []
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        self.jobs.append(job)
+        sequence = job.target.config["data"]["seq_length"] if isinstance(job.target, BundledTarget) else 100
+        workers = job.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") or job.environment.get("WORKERS") or 1
+        return measure(sequence * int(workers))
+
+
+def keys_of(result: BisectResult) -> dict[str, tuple[Any, Any, int | None]]:
+    assert result.outcome == "culprit", result.message
+    assert isinstance(result.culprit, KeysCulprit)
+    json.dumps(result.to_json())
+    return {row.key: (row.good, row.bad, row.delta.live_bytes if row.delta else None) for row in result.culprit.keys}
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    repo = Repo(tmp_path / "repo")
+    repo.commit("one", {"conf/a.yaml": CONFIG % 100, "train.py": ""})
+    return repo
+
+
+def test_a_harness_under_two_environments(tmp_path: Path, repo: Repo) -> None:
+    harness = tmp_path / "harness.py"
+    harness.touch()
+    request = SurroundingsRequest(
+        repo=repo.path,
+        revision="HEAD",
+        subject=HarnessFile(path=harness, settings=SETTINGS),
+        layers=(EnvironmentDeltas(low=ENVIRONMENT.low, high={**ENVIRONMENT.high, "WORKERS": "16"}),),
+        places=Places(tmp_path / "state"),
+    )
+    probe = Probe()
+    result = bisect_surroundings(request, probe=probe, environment={})
+    assert keys_of(result) == {"env:WORKERS": ("1", "16", 1500)}
+    assert (result.axis, result.candidates) == ("environment", 3)
+    assert result.first_bad is not None
+    assert result.first_bad.commands[-1].startswith("env -u LOG CHUNK=64 WORKERS=16 oomscope probe --harness")
+    assert probe.jobs[0].environment == {"CHUNK": "64", "LOG": None, "WORKERS": "1"}
+
+
+def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("good", "bad")}
+    files["good"].write_text(CONFIG % 100)
+    files["bad"].write_text(CONFIG % 300)
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"  # one that a bundled target is measured under
+    request = ConfigRequest(
+        range=FileRange(**files),
+        layers=(EnvironmentDeltas(low={name: "1", "LOG": "0"}, high={name: "4", "LOG": "1"}),),
+        places=Places(tmp_path / "state"),
+    )
+    probe = Probe()
+    result = bisect_configs(request, probe=probe, environment={})
+    assert keys_of(result) == {"data.seq_length": (100, 300, 200), f"env:{name}": ("1", "4", 300)}
+    assert isinstance(result.culprit, KeysCulprit)
+    assert result.culprit.interaction is not None
+    assert result.culprit.interaction.live_bytes == 1100 - 200 - 300
+    assert len(probe.jobs) == 4, "what a bundled target cannot see is not probed anew"
+
+
+def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo) -> None:
+    for size in (200, 2000):
+        repo.commit(f"to {size}", {"conf/a.yaml": (CONFIG % size).replace("sim}", "sim, seed: 7}")})
+    ends = FileRange(
+        good=FileAt(revision="HEAD~2", path="conf/a.yaml"), bad=FileAt(revision="main", path="conf/a.yaml")
+    )
+    request = ConfigRequest(range=ends, repo=repo.path, places=Places(tmp_path / "state"))
+    result = bisect_configs(request, probe=Probe(), environment={})
+    assert keys_of(result) == {"data.seq_length": (100, 2000, 1900)}
+    assert (result.good, result.bad) == ("HEAD~2:conf/a.yaml", "main:conf/a.yaml")
+    assert result.first_bad is not None
+    show, run = result.first_bad.commands
+    short = repo.git("rev-parse", "HEAD~2")[:10]
+    assert show.endswith(f"show {repo.git('rev-parse', 'HEAD~2')}:conf/a.yaml > a-{short}.yaml")
+    assert run == f"oomscope probe a-{short}.yaml data.seq_length=2000"
+
+
+def test_a_file_that_no_commit_has_is_one_line(tmp_path: Path, repo: Repo) -> None:
+    ends = FileRange(good=FileAt(revision="HEAD", path="none.yaml"), bad=FileAt(revision="HEAD", path="conf/a.yaml"))
+    request = ConfigRequest(range=ends, repo=repo.path, places=Places(tmp_path / "state"))
+    with pytest.raises(GitError, match=r"no file none\.yaml"):
+        bisect_configs(request, probe=Probe(), environment={})
+
+
+def test_an_environment_that_changes_nothing(tmp_path: Path, repo: Repo) -> None:
+    request = SurroundingsRequest(
+        repo=repo.path,
+        revision="HEAD",
+        subject=ConfigInRepo(path="conf/a.yaml"),
+        layers=(ENVIRONMENT,),
+        places=Places(tmp_path / "state"),
+    )
+    probe = Probe()
+    result = bisect_surroundings(request, probe=probe, environment={})
+    assert (result.outcome, len(probe.jobs)) == ("no_culprit", 1), "no variable that the bundled target can see"
