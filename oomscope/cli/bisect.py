@@ -90,7 +90,7 @@ def bisect(
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB
     oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
     oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
-    oomscope bisect v1.2 --axis environment --harness harness.py --env good.env..bad.env
+    oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
     from oomscope.cli.onlooker import Onlooker
     from oomscope.report.console import progress_console, result_console

@@ -60,9 +60,10 @@ def axis_options(command: Command) -> Command:
         click.option(
             "--axis",
             type=click.Choice(AXES),
-            help="What is walked (default: commits, or config where GOOD and BAD are files).",
+            metavar="AXIS",
+            help="commits, config (the default between files) or environment.",
         ),
-        click.option("--env", metavar="FILE..FILE", help="Variables of the good and of the bad side, mixed as keys."),
+        click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
         click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),
         click.option("--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."),
     )
