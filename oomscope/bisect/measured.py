@@ -21,6 +21,11 @@ class Bytes:
     reserved_bytes: int = 0
     """Largest amount that the caching allocator held."""
 
+    @property
+    def overhead_bytes(self) -> int:
+        """What was reserved beyond the live bytes: rounding, fragments and cache."""
+        return self.reserved_bytes - self.live_bytes
+
     def __sub__(self, other: Bytes) -> Bytes:
         return Bytes(
             live_bytes=self.live_bytes - other.live_bytes,

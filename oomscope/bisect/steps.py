@@ -1,7 +1,7 @@
-"""The steps of a range that a search has seen on its way: from each measured position to the next.
+"""The steps of a range: what changed from each measured position to the next, and when that counts as a change.
 
-Nothing more is probed for it. A step between neighbours is exact; one over several commits says where to look. The
-rows sum to the difference of the two ends.
+A step between neighbours is exact; one over several commits says where to look. All of them sum to the difference of
+the two ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT
 from oomscope.bisect.measured import Bytes
 
 
@@ -22,6 +23,27 @@ class Step:
     at: int
     """The measured position that closes it."""
     delta: Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """What bytes may differ by without being looked into.
+
+    Live bytes of a simulated run repeat to the byte. Overhead comes in whole segments, and a change of order alone may
+    move one: by default it counts from more than one large segment on (20 MiB, PyTorch's ``kLargeBuffer``).
+    """
+
+    live_bytes: int = 0
+    overhead_bytes: int = LARGE_SEGMENT_DEFAULT
+
+    @classmethod
+    def of(cls, size: int | None) -> Threshold:
+        """Return the threshold of ``size`` for both; the default for None."""
+        return cls() if size is None else cls(live_bytes=size, overhead_bytes=size)
+
+    def is_exceeded_by(self, delta: Bytes) -> bool:
+        """Whether live bytes or overhead differ by more than this."""
+        return abs(delta.live_bytes) > self.live_bytes or abs(delta.overhead_bytes) > self.overhead_bytes
 
 
 def steps_between(measured: Mapping[int, Bytes]) -> tuple[Step, ...]:

@@ -1,0 +1,137 @@
+"""Finds every step of bytes along a line by splitting the ranges whose ends differ: pure, one question at a time.
+
+Each range is a :class:`~oomscope.bisect.search.Search` of its own, and a measured position splits it in two, of which
+both may go on. A range whose ends do not differ is left alone, for a step and its revert inside cannot be seen from
+its ends; a number of looks buys probes inside such ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.steps import Step, Threshold
+
+ByteOracle = Callable[[int], Bytes | None]
+"""Returns the bytes at a position; None where it cannot be tested."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Two measured positions with none measured between them."""
+
+    search: Search
+    """Its good end is the first position, its bad end the last."""
+    first: Bytes
+    last: Bytes
+
+    @property
+    def delta(self) -> Bytes:
+        """From the first position to the last."""
+        return self.last - self.first
+
+    @property
+    def step(self) -> Step:
+        """The range as a step."""
+        return Step(after=self.search.good, at=self.search.bad, delta=self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSearch:
+    """The state of a search for steps.
+
+    Args:
+        ranges: from the first position of the line to the last, in order, each beginning where the one before ends.
+        threshold: what a range's ends differ by at most to be left alone.
+        looks: how many positions may yet be asked about inside ranges that are left alone.
+
+    Let n be the candidates, u the untestable positions met, and k the steps found, of which a stretch of positions
+    that cannot be told apart is one. Under a threshold of nothing every range that is split holds one of them, and no
+    range is split more often than a bisection halves, so that the good answers number at most
+    ``k * (ceil(log2(n)) + extra_probes(u))``. Under another, changes that are below it one by one and above it
+    together count among the k.
+    """
+
+    ranges: tuple[Range, ...]
+    threshold: Threshold
+    looks: int = 0
+
+    @classmethod
+    def over(cls, last: int, first_bytes: Bytes, last_bytes: Bytes, threshold: Threshold) -> StepSearch:
+        """Return the search among positions 0 to ``last``, both of which are measured.
+
+        Raises:
+            ValueError: there is no candidate.
+        """
+        whole = Range(search=Search.over(last), first=first_bytes, last=last_bytes)
+        return cls(ranges=(whole,), threshold=threshold)
+
+    def looking(self, looks: int) -> StepSearch:
+        """Return the search that may ask about ``looks`` positions inside ranges whose ends do not differ."""
+        return replace(self, looks=looks)
+
+    @cached_property
+    def wanted(self) -> int | None:
+        """The position to measure next; None when the search is over.
+
+        The range that differs most comes first, so that a search that is stopped knows the heaviest steps. Without
+        one, a look goes into the middle of the range with most open positions, which spreads them evenly.
+        """
+        if splitting := [range_ for range_ in self.ranges if self._differs(range_) and range_.search.open]:
+            return max(splitting, key=lambda range_: _weight(range_.delta)).search.wanted
+        widest = max(self.ranges, key=lambda range_: len(range_.search.open))
+        return widest.search.wanted if self.looks else None
+
+    def told(self, position: int, measured: Bytes | None) -> StepSearch:
+        """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not.
+
+        A position that is known already changes nothing.
+        """
+        place = bisect_left(self.ranges, position, key=lambda range_: range_.search.bad)
+        range_ = self.ranges[place]
+        search = range_.search
+        if position not in search.open:
+            return self
+        parts = [replace(range_, search=search.told(position, Answer.UNTESTABLE))]
+        if measured is not None:
+            before = replace(range_, search=search.told(position, Answer.BAD), last=measured)
+            after = replace(range_, search=search.told(position, Answer.GOOD), first=measured)
+            parts = [before, after]
+        looks = self.looks if self._differs(range_) else max(0, self.looks - 1)
+        return replace(self, ranges=(*self.ranges[:place], *parts, *self.ranges[place + 1 :]), looks=looks)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The ranges whose ends differ by more than the threshold, in order.
+
+        Once nothing is wanted, each is one position, or a stretch of positions that cannot be told apart.
+        """
+        return tuple(range_.step for range_ in self.ranges if self._differs(range_))
+
+    @property
+    def alone(self) -> tuple[Step, ...]:
+        """The other ranges, in order: below the threshold, or with equal ends."""
+        return tuple(range_.step for range_ in self.ranges if not self._differs(range_))
+
+    @property
+    def unseen(self) -> tuple[Step, ...]:
+        """Those of :attr:`alone` that hold positions which may yet be tested."""
+        return tuple(range_.step for range_ in self.ranges if not self._differs(range_) and range_.search.open)
+
+    def _differs(self, range_: Range) -> bool:
+        return self.threshold.is_exceeded_by(range_.delta)
+
+
+def run(search: StepSearch, oracle: ByteOracle) -> StepSearch:
+    """Answer every question of ``search`` with ``oracle``, one after the other, and return its last state."""
+    while (position := search.wanted) is not None:
+        search = search.told(position, oracle(position))
+    return search
+
+
+def _weight(delta: Bytes) -> int:
+    return max(abs(delta.live_bytes), abs(delta.overhead_bytes))

@@ -1,0 +1,207 @@
+"""The search for steps against brute force: exact where splitting sees, honest elsewhere, within its promise."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.search import extra_probes
+from oomscope.bisect.step_search import StepSearch, run
+from oomscope.bisect.steps import Step, Threshold
+from oomscope.units import MiB
+
+NOTHING = Threshold(live_bytes=0, overhead_bytes=0)
+
+
+def sizes(live: int, overhead: int = 0) -> Bytes:
+    return Bytes(live_bytes=live, reserved_bytes=live + overhead)
+
+
+class Line:
+    """Bytes along a line, None where it cannot be tested; counts what it is asked."""
+
+    def __init__(self, values: Sequence[Bytes | None]) -> None:
+        self.values = values
+        self.asked: list[int] = []
+
+    def __call__(self, position: int) -> Bytes | None:
+        assert 0 < position < len(self.values) - 1, "the ends are known"
+        assert position not in self.asked, "nothing is asked twice"
+        self.asked.append(position)
+        return self.values[position]
+
+    def search(self, threshold: Threshold = NOTHING) -> StepSearch:
+        first, last = self.values[0], self.values[-1]
+        assert first is not None
+        assert last is not None
+        return StepSearch.over(len(self.values) - 1, first, last, threshold)
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Every change between neighbours that can be tested, by walking the line."""
+        testable = [(place, value) for place, value in enumerate(self.values) if value is not None]
+        changes = (
+            Step(after=before, at=at, delta=new - old) for (before, old), (at, new) in pairwise(testable) if new != old
+        )
+        return tuple(changes)
+
+    @property
+    def met(self) -> int:
+        return sum(self.values[place] is None for place in self.asked)
+
+
+@st.composite
+def lines(draw: st.DrawFn, largest: int = 200) -> Line:
+    last = draw(st.integers(1, largest))
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    deltas = {draw(st.integers(1, last)): draw(st.integers(-3, 3)) for _ in range(draw(st.integers(0, 6)))}
+    values: list[Bytes | None] = [sizes(100)]
+    live, overhead = 100, 0
+    for place in range(1, last + 1):
+        live += deltas.get(place, 0)
+        overhead += deltas.get(place, 0) if rng.random() < 0.3 else 0
+        values.append(sizes(live, overhead))
+    share = draw(st.sampled_from([0.0, 0.15, 0.5, 0.95]))
+    return Line([None if 0 < place < last and rng.random() < share else value for place, value in enumerate(values)])
+
+
+def covers(stretches: Sequence[Step], step: Step) -> bool:
+    return any(stretch.after <= step.after and step.at <= stretch.at for stretch in stretches)
+
+
+@given(lines())
+def test_what_is_found_is_exact_and_what_is_not_lies_between_equal_ends(line: Line) -> None:
+    found = run(line.search(), line)
+    assert set(found.steps) <= set(line.all_steps)
+    hidden = [step for step in line.all_steps if step not in found.steps]
+    assert all(covers(found.unseen, step) for step in hidden)
+    assert all(stretch.delta == Bytes() for stretch in found.unseen)
+    met = line.met
+    promised = len(found.steps) * (math.ceil(math.log2(len(line.values) - 1)) + extra_probes(met))
+    assert len(line.asked) - met <= promised
+
+
+@given(lines(largest=60))
+def test_all_looks_find_every_step(line: Line) -> None:
+    found = run(line.search().looking(len(line.values)), line)
+    assert found.steps == line.all_steps
+    assert found.unseen == ()
+
+
+@given(lines(), st.integers(0, 3), st.integers(0, 3))
+def test_rows_sum_to_the_difference_of_the_ends(line: Line, live: int, overhead: int) -> None:
+    threshold = Threshold(live_bytes=live, overhead_bytes=overhead)
+    found = run(line.search(threshold), line)
+    rows = sorted((*found.steps, *found.alone), key=lambda step: step.at)
+    assert [row.after for row in rows] == [0, *(row.at for row in rows[:-1])]
+    first, last = line.values[0], line.values[-1]
+    assert first is not None
+    assert last is not None
+    assert sum((row.delta for row in rows), start=Bytes()) == last - first
+    assert all(threshold.is_exceeded_by(step.delta) for step in found.steps)
+    assert not any(threshold.is_exceeded_by(step.delta) for step in found.alone)
+
+
+@given(lines(), st.integers(1, 3))
+def test_under_a_threshold_only_larger_changes_are_steps(line: Line, size: int) -> None:
+    threshold = Threshold.of(size)
+    found = run(line.search(threshold), line)
+    larger = {step for step in line.all_steps if threshold.is_exceeded_by(step.delta)}
+    assert set(found.steps) <= larger
+    assert all(covers(found.unseen, step) for step in larger - set(found.steps))
+
+
+@given(lines(largest=60), st.randoms(use_true_random=False))
+def test_answers_may_come_in_any_order(line: Line, rng: random.Random) -> None:
+    search, order = line.search(), list(range(1, len(line.values) - 1))
+    rng.shuffle(order)
+    for position in order:
+        search = search.told(position, line(position))
+        assert search.told(position, sizes(7)) == search, "what is known stays"
+    assert search.wanted is None
+    assert search.steps == line.all_steps
+
+
+def random_line(case: int) -> Line:
+    """A thousand commits: eight steps, up to three of them reverted later, 15 % untestable; in MiB."""
+    rng = random.Random(case)
+    deltas = {place: sizes(rng.choice([-3, 5, 9, 30]), rng.choice([0, 40])) for place in rng.sample(range(1, 1001), 8)}
+    for place in rng.sample(sorted(deltas), rng.randint(0, 3)):
+        deltas.setdefault(min(1000, place + rng.choice([1, 3, 40, 400])), Bytes() - deltas[place])
+    values = list(accumulate((deltas.get(place, Bytes()) for place in range(1, 1001)), initial=sizes(1000)))
+    untestable = set(rng.sample(range(1, 1000), 150))
+    return Line([None if place in untestable else value for place, value in enumerate(values)])
+
+
+@pytest.mark.parametrize("case", range(100))
+def test_a_thousand_commits_with_steps_reverts_and_untestable_ones(case: int) -> None:
+    line = random_line(case)
+    found = run(line.search(), line)
+    visible = [step for step in line.all_steps if not covers(found.unseen, step)]
+    assert list(found.steps) == visible
+    assert all(stretch.delta == Bytes() for stretch in found.unseen)
+    bound = 2 * len(found.steps) * math.log2(1000) + 2
+    assert len(line.asked) + 2 - line.met < bound or not found.steps
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_all_looks_find_hidden_pairs_among_a_thousand_commits(case: int) -> None:
+    line = random_line(case)
+    found = run(line.search().looking(1000), line)
+    assert found.steps == line.all_steps
+
+
+def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
+    values: list[Bytes | None] = [sizes(130 if 60 <= place < 70 else 100) for place in range(101)]
+    blind = Line(values)
+    found = run(blind.search(), blind)
+    assert (found.steps, blind.asked) == ((), [])
+    assert found.unseen == (Step(after=0, at=100, delta=Bytes()),)
+    for looks in (1, 5):
+        few = Line(values)
+        assert run(few.search().looking(looks), few).steps == ()
+        assert len(few.asked) == looks
+    many = Line(values)
+    found = run(many.search().looking(15), many)
+    assert [(step.at, step.delta.live_bytes) for step in found.steps] == [(60, 30), (70, -30)]
+    assert len(many.asked) <= 15 + 2 * 4, "a look that hits is followed by two bisections"
+
+
+def test_looks_are_spread_evenly() -> None:
+    line = Line([sizes(100)] * 65)
+    run(line.search().looking(7), line)
+    assert sorted(line.asked) == [8, 16, 24, 32, 40, 48, 56]
+
+
+def test_the_heaviest_step_is_found_first() -> None:
+    line = Line([sizes(100 + (place >= 10) + 50 * (place >= 90)) for place in range(101)])
+    search = line.search()
+    while 90 not in [step.at for step in search.steps if step.at - step.after == 1]:
+        assert search.wanted is not None
+        search = search.told(search.wanted, line(search.wanted))
+    assert min(line.asked) >= 50
+
+
+def test_overhead_counts_from_more_than_a_segment_on() -> None:
+    threshold = Threshold()
+    assert not threshold.is_exceeded_by(sizes(0, 20 * MiB))
+    assert threshold.is_exceeded_by(sizes(0, -20 * MiB - 1))
+    assert threshold.is_exceeded_by(sizes(1))
+    assert not Threshold.of(MiB).is_exceeded_by(sizes(MiB, -MiB))
+
+
+def test_untestable_neighbours_hide_a_step_in_a_set() -> None:
+    line = Line([sizes(100), None, None, sizes(120), sizes(120)])
+    assert run(line.search(), line).steps == (Step(after=0, at=3, delta=sizes(20)),)
+
+
+def test_no_candidate_is_no_search() -> None:
+    with pytest.raises(ValueError, match="candidate"):
+        StepSearch.over(0, sizes(1), sizes(1), NOTHING)
