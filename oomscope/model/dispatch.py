@@ -17,6 +17,7 @@ from oomscope.config.schema import ModelConfig
 from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.devices import computes
+from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
 from oomscope.model.routing import Routing
 from oomscope.model.token_drop import capacity
@@ -35,6 +36,8 @@ class ExpertParallel:
     tp_size: int = 1
     everybody: dist.ProcessGroup | None = None
     """Both together, expert TP fastest."""
+    buffer: MemoryBuffer | None = None
+    """Where ``allgather`` brings all tokens of the group; None brings them into fresh memory."""
     imbalance: float = 1.0
     """Rows that reach this rank's experts over an even share, where routing cannot be observed."""
 
@@ -207,16 +210,16 @@ def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torc
 
 
 class _GatherTokens(Function):
-    """The tokens of everybody [n·ranks, …]; in backward this rank's part of the sum."""
+    """The tokens of everybody [n·ranks, …]; in backward this rank's part of the sum. Both in ``buffer`` if given."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
-        ctx.ep = ep
-        return _gather_tokens(x, ep)
+    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None) -> torch.Tensor:
+        ctx.ep, ctx.buffer = ep, buffer
+        return _gather_tokens(x, ep, buffer)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _scatter_tokens(grad, ctx.ep), None
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _scatter_tokens(grad, ctx.ep, ctx.buffer), None, None
 
 
 class _ScatterTokens(Function):
@@ -232,16 +235,24 @@ class _ScatterTokens(Function):
         return _gather_tokens(grad, ctx.ep), None
 
 
-def _gather_tokens(x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
-    out = torch.empty((x.shape[0] * ep.ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
+def _gather_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    out = _room(x, x.shape[0] * ep.ranks, buffer)
     all_gather(out, x.contiguous(), ep.everybody)
     return out
 
 
-def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
-    out = torch.empty((x.shape[0] // ep.ranks, *x.shape[1:]), dtype=x.dtype, device=x.device)
+def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    out = _room(x, x.shape[0] // ep.ranks, buffer)
     reduce_scatter(out, x.contiguous(), ep.everybody)
     return out
+
+
+def _room(x: torch.Tensor, rows: int, buffer: MemoryBuffer | None) -> torch.Tensor:
+    """Return room for ``rows`` rows like those of ``x``."""
+    shape = (rows, *x.shape[1:])
+    if buffer is None:
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+    return buffer.take(shape, dtype=x.dtype, device=x.device)
 
 
 class _SortChunks(Function):
@@ -331,7 +342,8 @@ class ExchangedJourney:
 class GatheredJourney:
     """``allgather``: every rank of ``everybody`` sees all their tokens, and adds up what its own experts made of them.
 
-    Upstream moves probabilities and sums in the router's number format.
+    Upstream moves probabilities and sums in the router's number format, and gathers tokens into scratch memory that
+    stays for the whole run (``use_global_buffer``).
 
     Args:
         routing: of this rank's tokens.
@@ -347,22 +359,23 @@ class GatheredJourney:
         visits, probabilities = routing.visits, routing.probabilities
         if ep.ranks > 1:
             visits = _gather_tokens(visits.view(torch.uint8), ep).view(torch.bool)
-            probabilities = _GatherTokens.apply(probabilities, ep)
+            probabilities = _GatherTokens.apply(probabilities, ep, None)
         local = visits.shape[1] // ep.size
         mine = slice(ep.rank * local, (ep.rank + 1) * local)
-        self._local = Routing(probabilities[:, mine].contiguous(), visits[:, mine].contiguous())
+        self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
 
     def there(self, x: torch.Tensor) -> Arrival:
         """Return what this rank's experts work on, from its tokens [n, h]."""
         if self._ep.ranks > 1:
-            x = _GatherTokens.apply(x, self._ep)
-        counts = self._local.visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
-        rows, self._source = permute(x, self._local.visits, sum(counts), fused=self._model.moe_permute_fusion)
-        return Arrival(rows, select_probabilities(self._local, sum(counts)), counts)
+            x = _GatherTokens.apply(x, self._ep, self._ep.buffer)
+        counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
+        rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
+        self._probabilities = select_probabilities(Routing(self._probabilities, self._visits), sum(counts))
+        return Arrival(rows, self._probabilities, counts)
 
     def back(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
-        out = unpermute(rows, self._source, self._local.visits.shape[0])
+        out = unpermute(rows, self._source, self._visits.shape[0])
         if self._ep.ranks == 1:
             return out
         return _ScatterTokens.apply(out.to(self._dtype), self._ep).to(rows.dtype)  # type: ignore[no-any-return]

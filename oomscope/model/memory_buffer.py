@@ -1,6 +1,6 @@
 """Scratch memory that is made once, kept for the whole run, and as large as its largest user
-(Megatron-Core ``utils.py::GlobalMemoryBuffer``, name "mpu"). Megatron's local layers use it; Transformer Engine's
-allocate afresh.
+(Megatron-Core ``utils.py::GlobalMemoryBuffer``, name "mpu"). Megatron's local layers use it, and experts that gather
+all tokens; Transformer Engine's layers allocate afresh.
 """
 
 from __future__ import annotations

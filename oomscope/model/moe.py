@@ -2,8 +2,9 @@
 
 Megatron-Core ``moe/moe_layer.py::MoELayer``. Kept are the layer's input, what the router and the permutation keep
 (``router.py``, ``permutation.py``), and of the rows that visit this rank fc1's input and output, fc2's input and the
-weights (``experts.py``). Recomputing ``moe`` keeps the layer's input only and sends all tokens twice;
-``shared_experts`` spares their fc1's output and fc2's input.
+weights (``experts.py``). Probabilities, visits and the map of the rows outlive the microbatch, until the next one
+(they are attributes of Megatron-Core's dispatchers). Recomputing ``moe`` keeps the layer's input only and sends all
+tokens twice; ``shared_experts`` spares their fc1's output and fc2's input.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import ModelConfig
-from oomscope.model.dispatch import ExpertParallel, journey
+from oomscope.model.dispatch import ExpertParallel, Journey, journey
 from oomscope.model.experts import GroupedExperts, SequentialExperts
 from oomscope.model.mlp import MLP
 from oomscope.model.random_state import ModelParallelRandom
@@ -55,6 +56,8 @@ class MoE(nn.Module):
         self._recompute = "moe" in recompute_modules
         self._recompute_shared = "shared_experts" in recompute_modules
         self._random = random
+        self._trip: Journey | None = None
+        """The last microbatch's: what its dispatcher knows of the routing stays until the next one is dispatched."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [s/σ, b, h] from [s/σ, b, h]."""
@@ -65,7 +68,7 @@ class MoE(nn.Module):
     def _run(self, hidden: torch.Tensor) -> torch.Tensor:
         shared = self._run_shared(hidden)
         x = hidden.reshape(-1, hidden.shape[-1])
-        trip = journey(self.router(hidden), self._model, self._ep)
+        self._trip = trip = journey(self.router(hidden), self._model, self._ep)
         out = trip.back(self.experts(*trip.there(x))).view(hidden.shape)
         return out if shared is None else out + shared
 

@@ -53,6 +53,7 @@ class GPTStage(nn.Module):
         ConfigError: the key/value heads cannot be split over the TP ranks.
     """
 
+    _scratch: MemoryBuffer
     _tp: TensorParallel
     _random: ModelParallelRandom
 
@@ -77,7 +78,8 @@ class GPTStage(nn.Module):
         arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
         self._observer = observer
         self._config = config
-        self._tp = _tensor_parallel(config, state, observer) if beside is None else beside._tp
+        self._scratch = MemoryBuffer(observer) if beside is None else beside._scratch
+        self._tp = _tensor_parallel(config, state, self._scratch) if beside is None else beside._tp
         seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
         own_random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
         self._random = own_random if beside is None else beside._random
@@ -89,6 +91,7 @@ class GPTStage(nn.Module):
             tp_rank=state.expert_tp_rank,
             tp_size=state.expert_tp_size,
             everybody=state.expert_tp_ep_group,
+            buffer=self._scratch,
             imbalance=config.model.moe_imbalance_factor,
         )
         cp = context_parallel(config, state, observer)
@@ -172,12 +175,12 @@ class GPTStage(nn.Module):
         return ColumnParallelLinear(weight, None, self._tp)
 
 
-def _tensor_parallel(config: Config, state: ParallelState, observer: Observer) -> TensorParallel:
+def _tensor_parallel(config: Config, state: ParallelState, scratch: MemoryBuffer) -> TensorParallel:
     return TensorParallel(
         group=state.tp_group,
         rank=state.tp_rank,
         size=state.tp_size,
         sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
         fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
-        buffer=MemoryBuffer(observer) if config.model.transformer_impl == "local" else None,
+        buffer=scratch if config.model.transformer_impl == "local" else None,
     )

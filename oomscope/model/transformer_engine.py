@@ -37,12 +37,14 @@ def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:
     """Return the cuBLAS workspaces, which the first products make and nobody frees.
 
     32 MiB and 1 KiB from Hopper on, else 4 MiB; grouped experts have further ones, one for each of their streams
-    (pytorch/cpp_extensions/gemm.py, get_cublas_workspace).
+    (pytorch/cpp_extensions/gemm.py, get_cublas_workspace). Routers multiply by Transformer Engine among local layers
+    too, unless in fp64 (Megatron-Core transformer/moe/moe_utils.py, RouterGatingLinearFunction).
     """
-    card = capability(device)
-    if card is None or config.model.transformer_impl != "transformer_engine":
+    card, model = capability(device), config.model
+    experts = model.num_moe_experts is not None
+    routed = experts and model.moe_router_dtype != "fp64"
+    if card is None or not (routed or model.transformer_impl == "transformer_engine"):
         return []
     nbytes = 32 * MiB + KiB if card >= HOPPER else 4 * MiB
-    grouped = config.model.num_moe_experts is not None and config.model.moe_grouped_gemm
-    count = 1 + (GROUPED_GEMM_STREAMS if grouped else 0)
+    count = 1 + (GROUPED_GEMM_STREAMS if experts and model.moe_grouped_gemm else 0)
     return [torch.empty(nbytes, dtype=torch.uint8, device=device) for _ in range(count)]
