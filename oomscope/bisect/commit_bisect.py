@@ -10,6 +10,7 @@ from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineSearch, Track
 from oomscope.bisect.merges import MergeOpener, Walked
+from oomscope.bisect.narrow import Turn, narrow
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
@@ -148,6 +149,14 @@ class CommitBisect:
             sites=sites,
             keys=changed_keys(self.subject.config(search.commit(found.last_good)), self.subject.config(commit)),
         )
+        if self.request.hunks:
+            turn = Turn(
+                before=search.last_commit(found.last_good),
+                after=commit,
+                records=(search.records[found.last_good], search.records[found.first_bad]),
+                results=(before, after),
+            )
+            culprit = narrow(culprit, turn, self.repository, self.subject, self.prober)
         message = f"{commit.short} is the first bad commit: {search.records[found.first_bad].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 

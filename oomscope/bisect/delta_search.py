@@ -49,10 +49,14 @@ class DeltaSearch:
     Args:
         mixture: the states.
         prober: who answers.
+        role: as what the search's questions are recorded.
+        role_alone: and those about one change by itself.
     """
 
     mixture: Mixture
     prober: Prober
+    role: Role = "search"
+    role_alone: Role = "key alone"
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
 
@@ -76,7 +80,7 @@ class DeltaSearch:
         try:
             changes = next(questions)
             while True:
-                changes = questions.send(self.ask(changes, "search").answer)
+                changes = questions.send(self.ask(changes, self.role).answer)
         except StopIteration as stop:
             found: list[Changes] = stop.value
         fault = NONE.union(*found)
@@ -115,7 +119,7 @@ class DeltaSearch:
             try:
                 for changes in (before, made):
                     if changes not in self.records:
-                        self.ask(changes, "key alone")
+                        self.ask(changes, self.role_alone)
             except OutOfTimeError:
                 self.prober.note("the deadline passed before every change was measured by itself")
             measured = [bytes_of(self.results[changes]) for changes in (before, made) if changes in self.results]

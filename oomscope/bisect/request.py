@@ -35,6 +35,8 @@ class CommitRequest(SearchRequest):
     """Stop at a merge at fault instead of searching what it brought in."""
     paths: tuple[str, ...] = ()
     """Only commits that touch these (git pathspecs, from the repository's root) can be at fault."""
+    hunks: bool = False
+    """Narrow the commit at fault to the hunks (or configuration keys) at fault."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes
+from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.search import Answer
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
@@ -15,7 +16,7 @@ from oomscope.snapshot.verdict_types import Verdict
 SCHEMA_VERSION = 1
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config", "environment"]
-Role = Literal["good end", "bad end", "search", "merged branch", "key alone"]
+Role = Literal["good end", "bad end", "search", "merged branch", "key alone", "inside the commit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,13 @@ class CommitCulprit:
     """Lines whose live bytes differ; they sum to ``delta.live_bytes``."""
     keys: tuple[KeyChange, ...] = ()
     """For a configuration in the repository: what the commit changed in it."""
+    narrowed: Narrowed | None = None
+    """What inside the commit is at fault, where that was asked for and could be told."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
-        return {**asdict(self), **rows}
+        return {**asdict(self), **rows, "narrowed": self.narrowed.to_json() if self.narrowed else None}
 
 
 @dataclass(frozen=True, kw_only=True)

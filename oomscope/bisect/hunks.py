@@ -1,0 +1,161 @@
+"""Inside a commit: its hunks applied to its parent in any choice, in the disposable clone, never in the repository."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import shlex
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from oomscope.bisect.commits import Repository
+from oomscope.bisect.deltas import Changes
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.git import Git
+from oomscope.bisect.headers import Commit
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.patches import Hunk, applied, compose, parse_patch
+from oomscope.bisect.result import KeyChange
+from oomscope.bisect.subjects import Subject
+from oomscope.errors import GitError
+from oomscope.probe.job import HarnessTarget
+
+_DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
+
+
+@dataclass(frozen=True)
+class Hunks:
+    """The states between a commit and the one before it, as a harness sees them.
+
+    Args:
+        repository: where both are.
+        subject: how a commit is measured.
+        before: the last good commit.
+        after: the first bad one.
+    """
+
+    repository: Repository
+    subject: Subject
+    before: Commit
+    after: Commit
+    _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
+
+    @property
+    def good(self) -> str:
+        """The commit before."""
+        return f"{self.before.short} {self.before.subject}"
+
+    @property
+    def bad(self) -> str:
+        """The commit."""
+        return f"{self.after.short} {self.after.subject}"
+
+    @cached_property
+    def hunks(self) -> tuple[Hunk, ...]:
+        """The pieces of the change: files that came first, files that went last, since code uses what is there.
+
+        Raises:
+            GitError: a commit's files are missing.
+        """
+        git = Git(self.repository.common, (self.repository.common, self.repository.path))
+        patch = git.output("diff-tree", *_DIFF, self.before.hash, self.after.hash, "--")
+        return tuple(sorted(parse_patch(patch), key=_rank))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the hunks."""
+        return tuple(hunk.name for hunk in self.hunks)
+
+    def units(self) -> list[Changes]:
+        """Return each hunk by itself."""
+        return [frozenset({change}) for change in range(len(self.hunks))]
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether every Python file parses that does so before and after the whole commit."""
+        return all(self._parses_with(path, changes & own) for path, (_, own) in self._python.items())
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the hunk as a change: absent before, there after."""
+        return KeyChange(key=key, good=False, bad=True, delta=delta)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the commit before with ``changes`` applied is measured."""
+        if changes == frozenset(range(len(self.hunks))):
+            return self.subject.experiment(self.after)
+        base = self.subject.experiment(self.before)
+        if not changes or isinstance(base, Untestable):
+            return base
+        patch = self.patch(changes)
+        target = base.job.target
+        if not isinstance(target, HarnessTarget):
+            return Untestable("hunks can be applied to a checkout only")
+
+        def lay_out() -> tuple[str, ...]:
+            missing = base.lay_out()
+            apply_patch(Path(target.repo), patch)
+            return missing
+
+        tree = f"{base.content.tree}+{hashlib.sha256(patch).hexdigest()}"
+        return replace(base, content=replace(base.content, tree=tree), lay_out=lay_out)
+
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return the commands that probe the commit before, with the hunks to be applied named in between."""
+        *lay_out, probe = self.subject.commands(self.before)
+        if not changes:
+            return (*lay_out, probe)
+        named = ", ".join(self.hunks[change].name for change in sorted(changes))
+        return (*lay_out, f"# apply {shlex.quote(named)} of {self.after.short}", probe)
+
+    def patch(self, changes: Changes) -> bytes:
+        """Return ``changes`` as a patch that git applies to the commit before."""
+        return compose(sorted((self.hunks[change] for change in changes), key=lambda hunk: (hunk.path, hunk.old_start)))
+
+    @cached_property
+    def _python(self) -> dict[str, tuple[bytes, Changes]]:
+        """The content before and the hunks of each Python file that parses before and after the whole commit."""
+        found = {}
+        for path in {hunk.path for hunk in self.hunks if hunk.path.endswith(".py") and not hunk.is_whole}:
+            content = self.repository.read_file(self.before, path) or b""
+            own = frozenset(number for number, hunk in enumerate(self.hunks) if hunk.path == path)
+            if _parses(content) and _parses(self._made(content, own)):
+                found[path] = (content, own)
+        return found
+
+    def _parses_with(self, path: str, changes: Changes) -> bool:
+        known = self._parsed
+        if (path, changes) not in known:
+            known[path, changes] = _parses(self._made(self._python[path][0], changes))
+        return known[path, changes]
+
+    def _made(self, content: bytes, changes: Changes) -> bytes:
+        return applied(content, sorted((self.hunks[change] for change in changes), key=lambda hunk: hunk.old_start))
+
+
+def apply_patch(directory: Path, patch: bytes) -> None:
+    """Apply ``patch`` to the files in ``directory``, the root of a clone.
+
+    Raises:
+        GitError: it does not apply.
+    """
+    git = Git(directory, (directory, directory / ".git"))
+    try:
+        git.output("apply", "--whitespace=nowarn", "--binary", "-", stdin=patch)
+    except GitError as error:
+        raise GitError(f"the hunks do not apply by themselves: {error.message}", where=str(directory)) from None
+
+
+def _rank(hunk: Hunk) -> int:
+    if hunk.is_whole and b"\nnew file mode " in hunk.header:
+        return 0
+    return 2 if hunk.is_whole and b"\ndeleted file mode " in hunk.header else 1
+
+
+def _parses(source: bytes) -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""A commit narrowed to its hunks or keys, through real clones, with a probe that reads the Python files in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.narrowed import HunkChange, Narrowed
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+from tests.unit.bisect.worlds import SETTINGS, measure
+
+SPACE = "\n" * 8
+OLD = {"train.py": f"a = alloc(100)\n{SPACE}b = alloc(100)\n{SPACE}c = alloc(100)\n", "lr.py": "lr = 1\n"}
+NEW: dict[str, str | None] = {
+    "train.py": f"a = alloc(100)\nlog('x')\n{SPACE}b = alloc(1000)\n{SPACE}c = alloc(50)\n",
+    "lr.py": "lr = 2\n",
+}
+
+
+class Run:
+    """Runs a checkout: ``alloc(N)`` takes N bytes, ``wide()`` doubles all, ``use(x)`` needs ``def x`` somewhere."""
+
+    def __init__(self) -> None:
+        self.ran = 0
+        self.environments: list[Mapping[str, str | None]] = []
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        self.ran += 1
+        if isinstance(job.target, BundledTarget):
+            data = job.target.config["data"]
+            return measure(data["seq_length"] * data["micro_batch_size"])
+        assert isinstance(job.target, HarnessTarget)
+        files = {path.name: path.read_text() for path in sorted(Path(job.target.repo).glob("*.py"))}
+        text = "\n".join(files.values())
+        for used in re.findall(r"use\((\w+)\)", text):
+            if f"def {used}" not in text:
+                return error("step", f"NameError: {used}")
+        wide = 2 if "wide()" in text else 1
+        sites = tuple(
+            SiteBytes(
+                site=Site(file=name, line=number, function="f"), bytes=wide * int(size), count=1, category="activation"
+            )
+            for name, content in files.items()
+            for number, line in enumerate(content.splitlines(), start=1)
+            for size in re.findall(r"alloc\((\d+)\)", line)
+        )
+        size = sum(row.bytes for row in sites)
+        if size <= AVAILABLE:
+            return fits(size, sites=sites)
+        return oom(live=size, requested=0, demand=size, sites=sites)
+
+
+class World:
+    def __init__(self, tmp_path: Path) -> None:
+        self.repo = Repo(tmp_path / "repo")
+        self.harness = tmp_path / "harness.py"
+        self.harness.touch()
+        self.places = Places(tmp_path / "state")
+        self.run = Run()
+
+    def narrowed(self, old: Mapping[str, str], new: Mapping[str, str | None], **options: object) -> BisectResult:
+        self.repo.commit("old", old)
+        self.repo.commit("new", new)
+        before = fingerprint(self.repo.path)
+        request = CommitRequest(
+            repo=self.repo.path,
+            range=RevisionRange(good="HEAD~1", bad="HEAD"),
+            subject=options.pop("subject", HarnessFile(path=self.harness, settings=SETTINGS)),  # type: ignore[arg-type]
+            places=self.places,
+            hunks=True,
+            **options,  # type: ignore[arg-type]
+        )
+        result = bisect_commits(request, probe=self.run, environment={})
+        assert fingerprint(self.repo.path) == before, "the user's repository is only read"
+        json.dumps(result.to_json())
+        return result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def found(result: BisectResult) -> Narrowed:
+    assert isinstance(result.culprit, CommitCulprit), result.message
+    assert result.culprit.narrowed is not None, result.notes
+    return result.culprit.narrowed
+
+
+def live(hunk: HunkChange) -> int | None:
+    return None if hunk.delta is None else hunk.delta.live_bytes
+
+
+def test_one_hunk_of_four_is_at_fault(world: World) -> None:
+    narrowed = found(world.narrowed(OLD, NEW))
+    assert narrowed.candidates == 4
+    (guilty,) = narrowed.guilty
+    assert (guilty.path, live(guilty)) == ("train.py", 900)
+    assert guilty.name.startswith("train.py @@ -7,7 ")
+    assert (narrowed.delta.live_bytes, narrowed.rest.live_bytes) == (900, -50)
+    assert narrowed.interaction is not None
+    assert narrowed.interaction.live_bytes == 0
+
+
+def test_hunks_are_matched_with_the_lines_that_they_wrote(world: World) -> None:
+    narrowed = found(world.narrowed(OLD, NEW))
+    rows = [
+        (hunk.is_guilty, hunk.site_bytes, [row.site.line for row in hunk.sites if row.site]) for hunk in narrowed.hunks
+    ]
+    assert rows == [(True, 900, [11]), (False, -50, [20])]
+
+
+def test_hunks_that_only_interact(world: World) -> None:
+    new = {"train.py": OLD["train.py"].replace("c = alloc(100)", "wide()").replace("b = alloc(100)", "b = alloc(450)")}
+    narrowed = found(world.narrowed(OLD, {**new, "lr.py": "lr = 2\n"}))
+    assert [live(hunk) for hunk in narrowed.guilty] == [350, 100]
+    assert narrowed.delta.live_bytes == 1100 - 300
+    assert narrowed.interaction is not None
+    assert narrowed.interaction.live_bytes == 800 - 350 - 100
+
+
+def test_a_hunk_and_the_new_file_that_it_needs(world: World) -> None:
+    new = {"train.py": OLD["train.py"].replace("b = alloc(100)", "use(helper); alloc(1000)"), "lr.py": "lr = 2\n"}
+    result = world.narrowed(OLD, {**new, "helper.py": "def helper(): pass\n", "other.py": "x = 1\n"})
+    narrowed = found(result)
+    assert {hunk.path for hunk in narrowed.guilty} == {"train.py", "helper.py"}
+    assert narrowed.candidates == 4
+
+
+def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
+    """Two hunks open and close a bracket; neither is probed without the other."""
+    rows = "".join(f"    {number},\n" for number in range(20))
+    old = {"train.py": f"sizes = (\n{rows})\n", "lr.py": "lr = 1\n"}
+    new = {"train.py": f"sizes = alloc(2000)[\n{rows}]\n"}
+    narrowed = found(world.narrowed(old, {**new, "lr.py": "lr = 2\n"}))
+    assert [hunk.path for hunk in narrowed.guilty] == ["train.py", "train.py"]
+    assert [live(hunk) for hunk in narrowed.guilty] == [None, None]
+    assert world.run.ran <= 2 + 2
+
+
+def test_a_commit_of_one_hunk_takes_no_probe(world: World) -> None:
+    narrowed = found(world.narrowed(OLD, {"train.py": OLD["train.py"].replace("b = alloc(100)", "b = alloc(1000)")}))
+    assert [live(hunk) for hunk in narrowed.guilty] == [900]
+    assert world.run.ran == 2
+
+
+def test_a_second_search_probes_nothing(world: World) -> None:
+    first = world.narrowed(OLD, NEW)
+    ran = world.run.ran
+    world.repo.git("reset", "--quiet", "--hard", "HEAD~1")
+    again = world.narrowed({}, NEW)
+    assert world.run.ran == ran
+    assert found(again) == found(first)
+
+
+def test_keys_of_a_commit_that_changed_a_configuration(world: World) -> None:
+    config = "preset: gpt-tiny\nmodel: {{position_embedding_type: rope}}\ndata: {{seq_length: {}}}\n{}"
+    old = {"a.yaml": config.format(100, "optimizer: {lr: 0.001}\n")}
+    new = {"a.yaml": config.format(2000, "optimizer: {lr: 0.1, clip_grad: 2.0}\n")}
+    result = world.narrowed(old, new, subject=ConfigInRepo(path="a.yaml"))
+    narrowed = found(result)
+    assert (narrowed.keys, narrowed.candidates) == (("data.seq_length",), 3)
+    assert isinstance(result.culprit, CommitCulprit)
+    deltas = {row.key: row.delta.live_bytes if row.delta else None for row in result.culprit.keys}
+    assert deltas == {"data.seq_length": 2 * 1900, "optimizer.lr": None, "optimizer.clip_grad": None}
+
+
+def test_the_deadline_leaves_the_commit(world: World) -> None:
+    now = [0.0]
+    run = world.run
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        now[0] += 60
+        return run(job, progress)
+
+    world.repo.commit("old", OLD)
+    world.repo.commit("new", NEW)
+    request = CommitRequest(
+        repo=world.repo.path,
+        range=RevisionRange(good="HEAD~1", bad="HEAD"),
+        subject=HarnessFile(path=world.harness, settings=SETTINGS),
+        places=world.places,
+        hunks=True,
+        deadline_s=150,
+    )
+    result = bisect_commits(request, probe=probe, environment={}, clock=lambda: now[0])
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.narrowed is None
+    assert "the deadline passed before the commit was narrowed" in result.notes
