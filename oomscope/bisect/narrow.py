@@ -55,9 +55,7 @@ def narrow(
     try:
         before, after = subject.config(turn.before), subject.config(turn.after)
         if before is not None and after is not None:
-            keys = ConfigKeys(
-                *(_end(commit, config) for commit, config in ((turn.before, before), (turn.after, after)))
-            )
+            keys = ConfigKeys(_end(turn.before, before), _end(turn.after, after))
             return _to_keys(culprit, keys, _search(keys, turn, prober))
         hunks = Hunks(repository, subject, turn.before, turn.after)
         return _to_hunks(culprit, hunks, _search(hunks, turn, prober))

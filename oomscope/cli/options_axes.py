@@ -27,6 +27,7 @@ class AxisOptions:
     env: str | None = None
     good_env: tuple[str, ...] = ()
     bad_env: tuple[str, ...] = ()
+    hunks: bool = False
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> AxisOptions:
@@ -66,6 +67,9 @@ def axis_options(command: Command) -> Command:
         click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
         click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),
         click.option("--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."),
+        click.option(
+            "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
+        ),
     )
     for option in reversed(options):
         command = option(command)

@@ -77,6 +77,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         bad=Bad.parse(options.bad),
         first_parent=options.first_parent,
         paths=options.paths,
+        hunks=options.axes.hunks,
         deadline_s=options.deadline,
         use_cache=not options.fresh,
         places=_places(options),

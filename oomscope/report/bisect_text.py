@@ -10,8 +10,9 @@ from rich.text import Text
 
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.reporter import Plan
-from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, ProbeRecord, StepRow
+from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report import bisect_words, words
+from oomscope.report.bisect_hunks import narrowed_sections
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.units import format_size
@@ -77,8 +78,8 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
 
 
 def _sections(result: BisectResult) -> Iterator[RenderableType]:
-    if result.culprit and result.culprit.keys:
-        yield section("Configuration keys", key_table(result.culprit.keys))
+    if result.culprit:
+        yield from _culprit_sections(result.culprit)
     if result.suspects:
         yield section("One of these is at fault", suspect_table(result))
     if result.sites:
@@ -101,6 +102,13 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
             if threshold := bisect_words.threshold_text(result):
                 yield Text(f"  {threshold}", style="dim")
             yield commands(evidence)
+
+
+def _culprit_sections(culprit: CommitCulprit | KeysCulprit) -> Iterator[RenderableType]:
+    if culprit.keys:
+        yield section("Configuration keys", key_table(culprit.keys))
+    if isinstance(culprit, CommitCulprit) and culprit.narrowed:
+        yield from narrowed_sections(culprit.narrowed)
 
 
 def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:

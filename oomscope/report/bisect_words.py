@@ -39,7 +39,8 @@ def probe_name(record: ProbeRecord) -> str:
         return f"{short_hash(record.commit)} {record.subject}"
     if record.keys is None:
         return record.role
-    return keys_text(record.keys) if record.keys else "no key changed"
+    what = "changes" if record.role == "inside the commit" else "keys"
+    return keys_text(record.keys, what=what) if record.keys else "no key changed"
 
 
 def suspect_name(suspect: Suspect) -> str:
@@ -47,11 +48,11 @@ def suspect_name(suspect: Suspect) -> str:
     return suspect.key or short_hash(suspect.commit or "")
 
 
-def keys_text(keys: tuple[str, ...], shown: int = 2) -> str:
+def keys_text(keys: tuple[str, ...], shown: int = 2, what: str = "keys") -> str:
     """Return a few keys by name; of more how many, the first and the last, by which two sets are told apart."""
     if len(keys) <= shown:
         return ", ".join(keys)
-    return f"{len(keys)} keys, {keys[0]} … {keys[-1]}"
+    return f"{len(keys)} {what}, {keys[0]} … {keys[-1]}"
 
 
 def shortened(text: str, width: int) -> str:

@@ -1,0 +1,48 @@
+"""What inside the commit is at fault, for the terminal: its hunks with their bytes and the lines that they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.bisect.narrowed import HunkChange, Narrowed
+from oomscope.report import bisect_words, words
+from oomscope.report.layout import section, table
+from oomscope.units import format_size
+
+SITES_SHOWN = 3
+
+
+def narrowed_sections(narrowed: Narrowed) -> Iterator[RenderableType]:
+    """Yield the hunks at fault with their bytes, or the names of the keys, which have a table of their own."""
+    if narrowed.keys:
+        yield Text(f"\nAt fault of the {narrowed.candidates} keys: {', '.join(narrowed.keys)}", style="bold")
+    if narrowed.hunks:
+        title = f"At fault: {words.count(len(narrowed.guilty), 'hunk')} of {narrowed.candidates} in this commit"
+        yield section(title, hunk_table(narrowed))
+
+
+def hunk_table(narrowed: Narrowed) -> Table:
+    """Return the hunks with the bytes that each brings by itself; the rows with bytes sum to the commit's."""
+    rows = table("Hunk", "In", "By itself", "Lines that it wrote, and their live bytes")
+    for hunk in narrowed.hunks:
+        delta = bisect_words.delta_text(hunk.delta) if hunk.is_guilty else "not at fault"
+        rows.add_row(hunk.name, hunk.section, delta, _sites(hunk))
+    rows.add_section()
+    if len(narrowed.guilty) > 1:
+        together = narrowed.interaction
+        rows.add_row("only together", "", bisect_words.delta_text(together) if together else "not known", "")
+    if narrowed.candidates > len(narrowed.guilty):
+        rows.add_row("all other hunks", "", bisect_words.delta_text(narrowed.rest), "")
+    rows.add_row("the commit", "", bisect_words.delta_text(narrowed.delta + narrowed.rest), "")
+    return rows
+
+
+def _sites(hunk: HunkChange) -> str:
+    rows = sorted(hunk.sites, key=lambda row: -abs(row.delta_bytes))
+    lines = [f"{bisect_words.growth_text(row)} {format_size(row.delta_bytes, signed=True)}" for row in rows]
+    more = [f"and {words.count(len(lines) - SITES_SHOWN, 'further line')}"] if len(lines) > SITES_SHOWN else []
+    return "\n".join((*lines[:SITES_SHOWN], *more))
