@@ -133,8 +133,9 @@ STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
     SYNCS,
     DEVICE_ALLOCS,
     DEVICE_FREES,
-) = range(47)
-DIVISIONS = 47
+    TIES,  # how often the rule among equally large free blocks may have decided
+) = range(48)
+DIVISIONS = 48
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

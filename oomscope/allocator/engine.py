@@ -67,6 +67,7 @@ from oomscope.allocator.constants import (
     SMALL_SIZE,
     SYNCHRONIZE,
     THROW_ON_OOM,
+    TIES,
     TOTAL,
     USES,
 )
@@ -75,7 +76,7 @@ from oomscope.allocator.eventlog import log_block, log_oom
 from oomscope.allocator.expandable import allocate_expandable
 from oomscope.allocator.memory import Memory, has_room
 from oomscope.allocator.reclaim import collect_garbage, release_available, release_cached
-from oomscope.allocator.sortedset import after, at, lower_bound, remove_at
+from oomscope.allocator.sortedset import after, at, is_tied, lower_bound, remove_at
 from oomscope.allocator.stats import lower_stat, lower_total, raise_stat, raise_total
 from oomscope.allocator.streams import make_events_ready, process_events, queue_events, record_stream
 
@@ -169,6 +170,8 @@ def _find_free(m: Memory, size: int, stream: int, pool: int) -> int:
     position = lower_bound(m, of, size // SIZE_UNIT)
     if position != NONE and m[at(m, of, position) + PAGE] > 0:
         position = _prefer_inner(m, of, position) if m[EXPANDABLE] else _skip_expandable(m, of, position)
+    elif position != NONE and is_tied(m, of, position):
+        m[TIES] += 1
     if position == NONE:
         return NONE
     block = at(m, of, position)
@@ -182,15 +185,16 @@ def _find_free(m: Memory, size: int, stream: int, pool: int) -> int:
 def _prefer_inner(m: Memory, of: int, position: int) -> int:
     """Step past blocks at the growing end of a reservation while the next one, counted with its room, is smaller."""
     block = at(m, of, position)
-    while m[block + PAGE] > 0:
-        following = after(m, of, position)
-        if following == NONE:
-            break
+    following = after(m, of, position)
+    while following != NONE:
         candidate = at(m, of, following)
-        if _with_room(m, candidate) >= _with_room(m, block):
+        if m[candidate + SIZE] == m[block + SIZE]:
+            m[TIES] += 1
+        if m[block + PAGE] == 0 or _with_room(m, candidate) >= _with_room(m, block):
             break
         position = following
         block = candidate
+        following = after(m, of, position)
     return position
 
 
@@ -205,7 +209,11 @@ def _with_room(m: Memory, block: int) -> int:
 
 def _skip_expandable(m: Memory, of: int, position: int) -> int:
     """Return the first block from ``position`` on that came from cudaMalloc, or NONE."""
-    while position != NONE and m[at(m, of, position) + PAGE] > 0:
+    while position != NONE:
+        if is_tied(m, of, position):
+            m[TIES] += 1
+        if m[at(m, of, position) + PAGE] == 0:
+            break
         position = after(m, of, position)
     return position
 

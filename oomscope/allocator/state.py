@@ -19,6 +19,7 @@ from oomscope.allocator.constants import (
     REQUESTED_BYTES,
     RESERVED_BYTES,
     RETRIES,
+    TIES,
     TOTAL,
 )
 from oomscope.allocator.control import apply_fraction, apply_settings, new_memory
@@ -179,6 +180,11 @@ class AllocatorState:
     def num_alloc_retries(self) -> int:
         """How often cached blocks were released for a request."""
         return int(self._memory[RETRIES])
+
+    @property
+    def num_ties(self) -> int:
+        """How often the rule among equally large free blocks may have decided; where never, any rule does the same."""
+        return int(self._memory[TIES])
 
     @property
     def num_ooms(self) -> int:

@@ -12,6 +12,7 @@ from oomscope.errors import AllocatorConfError
 from oomscope.snapshot.replaying.replay import Device, Replay, fitting, replay
 from oomscope.snapshot.replaying.requests import Requests
 from oomscope.snapshot.verdict_types import FixTried
+from oomscope.units import format_size
 
 AS_RECORDED: Final = "as recorded"
 CANDIDATES: Final = (
@@ -39,7 +40,7 @@ class Tried:
     """Whether a row began with the blocks from before the recording packed afresh, row by row."""
     control: Replay | None = None
     """The replay under the recorded settings begun afresh, which is what such rows compare with; None where there is
-    no such row, or nothing was held before the recording."""
+    no such row, or the recorded settings began so too."""
 
     @property
     def baseline(self) -> Replay:
@@ -124,7 +125,7 @@ def try_settings(
         begun = tries[0].requests if keeps_segments else requests.begun_afresh
         tries.append(_Try(addition, conf, begun, replay(begun, settings, device)))
     afresh = tuple(each.requests is not requests and bool(requests.held.segments) for each in tries)
-    control = replay(requests.begun_afresh, recorded, device) if any(afresh) else None
+    control = replay(requests.begun_afresh, recorded, device) if any(afresh) and not afresh[0] else None
     return Tried(
         rows=tuple(
             _row(each, control if is_afresh and control else baseline, begun_afresh=is_afresh)
@@ -174,6 +175,9 @@ def pairs_of(conf: str) -> list[tuple[str, str]]:
 
 def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
     outcome = tried.outcome
+    caveats = tried.requests.caveats
+    if begun_afresh and tried.name != AS_RECORDED:
+        caveats = (*caveats, f"begun so, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}")
     return FixTried(
         name=tried.name,
         conf=tried.conf,
@@ -184,5 +188,5 @@ def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
         failed_event=outcome.failed_event,
         saved_bytes=reference.peak_reserved_bytes - outcome.peak_reserved_bytes,
         begun_afresh=begun_afresh,
-        note="; ".join(tried.requests.caveats),
+        note="; ".join(caveats),
     )

@@ -6,7 +6,7 @@ among equally large free blocks; the version whose order repeats the trace best 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings
@@ -43,6 +43,9 @@ class Recording:
     """The replay on the recorded card."""
     unheeded: tuple[str, ...] = ()
     """Recorded settings that are ill-formed or have no rules here."""
+    stands_for_all: bool = False
+    """The replay is the same by the rules of every version: nowhere did equally large blocks stand to choose from, no
+    fraction was rounded, and no setting is of a meaning that changed."""
 
     @property
     def settings_doubt(self) -> str | None:
@@ -77,7 +80,7 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
             refusal = error
             continue
         candidates.append(_under(rules, settings, snapshot, timeline, source))
-        if candidates[-1].fidelity.is_exact:
+        if candidates[-1].stands_for_all or candidates[-1].fidelity.is_exact:
             break
     if not candidates and refusal is not None:
         raise refusal
@@ -98,7 +101,17 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
         fidelity=fidelity_of(timeline, served, outcome, settings),
         baseline=result_of(outcome, served, settings, budget.device, at_recorded_addresses=True),
         unheeded=unheeded_conf(snapshot),
+        stands_for_all=not (outcome.allocator.num_ties or budget.device.fraction or _means_otherwise(rules)),
     )
+
+
+def _means_otherwise(rules: Rules) -> bool:
+    """Say whether some version reads the settings of ``rules`` in another way, or not at all."""
+    try:
+        meanings = {replace(rules, torch_version=version).settings() for version in STAND_FOR}
+    except AllocatorConfError:
+        return True
+    return len({replace(meaning, torch_version=rules.torch_version) for meaning in meanings}) > 1
 
 
 def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings, requests: Requests) -> Budget:

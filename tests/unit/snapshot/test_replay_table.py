@@ -153,6 +153,7 @@ def test_what_was_cached_before_is_not_called_saved():
     tried = try_settings(requests, Rules(), machine.device, candidates=["expandable_segments:True"])
     assert [row.peak_reserved_bytes for row in tried.rows] == [500 * MiB, 20 * MiB]
     assert [row.saved_bytes for row in tried.rows] == [0, 0]
+    assert tried.rows[1].note.endswith("begun so, the recorded settings reserve 20.00 MiB")
 
 
 def test_a_switch_during_the_recording_is_said():
@@ -178,6 +179,18 @@ def test_a_device_too_small_for_what_was_held_begins_afresh():
     tried = try_settings(requests, Rules(), Device(total_bytes=100 * MiB), candidates=())
     assert tried.baseline.peak_reserved_bytes == 20 * MiB
     assert tried.afresh == (True,)
+
+
+def test_settings_that_began_afresh_anyway_need_no_second_row():
+    machine = Machine(4 * GiB, torch_version="2.11")
+    machine.free(machine.alloc(500 * MiB))
+    start = len(machine.builder)
+    machine.alloc(20 * MiB)
+    table = replay_file(snapshot_of(machine, start), confs=["expandable_segments:True"], limit=100 * MiB)
+    assert [(row.name, row.begun_afresh) for row in table.rows] == [
+        ("as recorded", True),
+        ("expandable_segments:True", True),
+    ]
 
 
 def test_an_ill_formed_setting_is_refused_with_torchs_column():
