@@ -15,7 +15,8 @@ from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
-from oomscope.bisect.search import Found
+from oomscope.bisect.search import Found, Search
+from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.rooms import room
@@ -88,10 +89,14 @@ class CommitBisect:
         search = LineSearch(track, self.subject, self.prober)
         answer = search.run()
         walked = Walked(search, answer, search.steps())
-        if not self.request.first_parent:
-            walked = MergeOpener(self.repository, self.request.paths).walk(search, answer)
-        answered = self._with_answer(base, walked)
-        return replace(answered, steps=walked.steps, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
+        opener = None if self.request.first_parent else MergeOpener(self.repository, self.request.paths)
+        if opener is not None:
+            walked = opener.walk(search, answer)
+        answered = replace(self._with_answer(base, walked), steps=walked.steps)
+        if self.request.steps is not None and (found := StepWalk(self.request.steps, opener).walk(search)):
+            rows, waterfall = found
+            answered = replace(answered, steps=rows, waterfall=waterfall)
+        return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
 
     def _announce(self, track: Track, base: BisectResult) -> None:
         more_if = []
@@ -100,6 +105,9 @@ class CommitBisect:
             more_if.append(f"{outside} (up to {track.probes_more} more)")
         if not self.request.first_parent and any(commit.is_merge for commit in self.line.commits):
             more_if.append("a merge is at fault (what it brought in is searched as well)")
+        if self.request.steps is not None and track.last > 0:
+            each = Search.over(track.last).probes_left
+            more_if.append(f"the bytes change with more than one commit (up to {each} more for each further one)")
         self.prober.reporter.planned(
             Plan(
                 title=f"{self.repository.path}: {self.good.short}..{self.bad.short}, bad is {self.request.bad}",

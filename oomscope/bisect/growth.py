@@ -52,6 +52,12 @@ def grown_sites(before: ProbeResult, after: ProbeResult) -> tuple[SiteGrowth, ..
     return _largest_first((*sites, *_merged(extras)))
 
 
+def dominant_growth(before: ProbeResult, after: ProbeResult) -> SiteGrowth | None:
+    """Return the row that changed most in the direction in which all live bytes changed; None where they did not."""
+    change = live_bytes(after) - live_bytes(before)
+    return next((row for row in grown_sites(before, after) if row.delta_bytes * change > 0), None)
+
+
 def grew(before: Sequence[SiteBytes], after: Sequence[SiteBytes]) -> tuple[SiteGrowth, ...]:
     """Return the lines that differ, largest change first; sums to the bytes of ``after`` minus those of ``before``.
 

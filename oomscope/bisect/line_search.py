@@ -14,12 +14,13 @@ from typing import Literal
 from oomscope.bisect.commits import Line
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.ends import judge_ends
+from oomscope.bisect.growth import dominant_growth
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
 from oomscope.bisect.search import Found, Search
-from oomscope.bisect.steps import steps_between
+from oomscope.bisect.steps import Step, steps_between
 from oomscope.bisect.subjects import Subject
 from oomscope.probe.result import ProbeResult
 
@@ -110,9 +111,10 @@ class LineSearch:
     def run(self) -> LineAnswer:
         """Check the ends, search between them and return the answer."""
         try:
-            self._probe(0, "good end")
-            if self.track.last > 0:
-                self._probe(self.track.last, "bad end")
+            if 0 not in self.records:
+                self.probe(0, "good end")
+            if self.track.last not in self.records:
+                self.probe(self.track.last, "bad end")
             answered = judge_ends(self.records[0], self.records[self.track.last])
             if answered is not None:
                 return LineAnswer(kind=answered.kind, reason=answered.reason)
@@ -133,26 +135,38 @@ class LineSearch:
         """Return the last commit that measures the same as that of ``position``."""
         return self.track.positions[position][-1]
 
+    def position(self, name: str | None) -> int | None:
+        """Return the position that is named by the commit with the hash ``name``; None where there is none."""
+        return self._positions.get(name)
+
+    def measured(self, position: int) -> Bytes | None:
+        """Return the bytes at ``position``; None where nothing was measured."""
+        result = self.results.get(position)
+        return bytes_of(result) if result is not None else None
+
     def bytes_at(self, position: int) -> Bytes:
         """Return the measured bytes at ``position``, which was answered good or bad."""
-        measured = bytes_of(self.results[position])
-        return measured if measured is not None else Bytes()
+        return self.measured(position) or Bytes()
 
     def steps(self) -> tuple[StepRow, ...]:
         """Return the steps between the measured positions."""
-        measured = {
-            position: sizes for position, result in self.results.items() if (sizes := bytes_of(result)) is not None
-        }
-        return tuple(
-            StepRow(
-                commit=self.commit(step.at).hash,
-                label=self.commit(step.at).subject,
-                since=self.commit(step.after).hash,
-                commits=step.at - step.after,
-                delta=step.delta,
-            )
-            for step in steps_between(measured)
+        measured = {position: sizes for position in self.results if (sizes := self.measured(position)) is not None}
+        return tuple(map(self.row, steps_between(measured)))
+
+    def row(self, step: Step) -> StepRow:
+        """Return ``step`` in the words of a report."""
+        return StepRow(
+            commit=self.commit(step.at).hash,
+            label=self.commit(step.at).subject,
+            since=self.commit(step.after).hash,
+            commits=step.at - step.after,
+            delta=step.delta,
+            dominant=dominant_growth(self.results[step.after], self.results[step.at]),
         )
+
+    def is_end_of_branch(self, position: int) -> bool:
+        """Whether ``position`` is named by the merge whose branch this line is."""
+        return False
 
     def suspects(self, found: Found) -> tuple[Suspect, ...]:
         """Return the commits that could not be told apart, with the reasons."""
@@ -193,7 +207,7 @@ class LineSearch:
 
     def _ask(self, wanted: int) -> None:
         if self._search is not None:
-            self._search = self._search.told(wanted, self._probe(self._places[wanted], "search").answer)
+            self._search = self._search.told(wanted, self.probe(self._places[wanted], "search").answer)
 
     def _among_all(self, found: Found) -> Found:
         """Search among all that lies between the last good and the first bad position that ``found`` left.
@@ -214,16 +228,29 @@ class LineSearch:
         suspects = tuple(range(last_good + 1, first_bad + 1))
         return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
 
-    def _probe(self, position: int, role: Role) -> ProbeRecord:
+    def probe(self, position: int, role: Role) -> ProbeRecord:
+        """Ask about ``position`` and remember the answer.
+
+        Raises:
+            OutOfTimeError: the deadline passed before there was one.
+        """
         commit = self.commit(position)
         question = Question(
             role=role, name=f"{commit.short} {commit.subject}", commit=commit.hash, subject=commit.subject
         )
         record, result = self.prober.ask(question, self.subject.experiment(commit))
+        self.know(position, record, result)
+        return record
+
+    def know(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
+        """Remember what was answered of a commit at ``position``."""
         self.records[position] = record
         if result is not None:
             self.results[position] = result
-        return record
+
+    @cached_property
+    def _positions(self) -> dict[str | None, int]:
+        return {position[0].hash: place for place, position in enumerate(self.track.positions)}
 
     def _stopped(self) -> LineAnswer:
         if self._search is None:

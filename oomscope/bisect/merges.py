@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from oomscope.bisect.accused import all_suspects
-from oomscope.bisect.commits import Repository
+from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
@@ -19,6 +19,8 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
 from oomscope.errors import GitError
+
+_NOTHING = Bytes()
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,12 @@ class BranchSearch(LineSearch):
         if self.is_unchanged:
             return LineAnswer(kind="no_culprit", reason="nothing on it changes what is measured")
         try:
-            tip = self.records.get(self.tip) or self._probe(self.tip, "merged branch")
+            tip = self.records.get(self.tip) or self.probe(self.tip, "merged branch")
             if tip.answer is Answer.GOOD:
                 with contextlib.suppress(OutOfTimeError):  # only the steps need the beginning
-                    self._probe(0, "merged branch")
+                    self.probe(0, "merged branch")
                 return LineAnswer(kind="no_culprit", reason=f"its tip is good: {tip.reason}")
-            beginning = self._probe(0, "merged branch")
+            beginning = self.probe(0, "merged branch")
             if beginning.answer is Answer.BAD:
                 return LineAnswer(kind="ends_invalid", reason=f"its beginning is bad already: {beginning.reason}")
             found = self._between_ends()
@@ -80,6 +82,17 @@ class BranchSearch(LineSearch):
         if not self._is_bounded(found):
             return LineAnswer(kind="ends_invalid", reason=f"its beginning cannot be tested: {beginning.reason}")
         return LineAnswer(kind="found", found=found)
+
+    @property
+    def brought(self) -> Bytes:
+        """The bytes that the line brought to the merge, as far as they are measured: from its beginning to its tip."""
+        last = self.track.last
+        until = last if not self.is_end_of_branch(last) else max(place for place in self.results if place < last)
+        return self.bytes_at(until) - self.bytes_at(0)
+
+    def is_end_of_branch(self, position: int) -> bool:
+        """Whether ``position`` is named by the merge."""
+        return self.commit(position) == self.last_commit(self.track.last)
 
     def all_before_merge(self) -> Found:
         """Return all positions before the merge up to the first that is known to be bad."""
@@ -103,6 +116,7 @@ class MergeOpener:
 
     repository: Repository
     paths: tuple[str, ...] = ()
+    _branches: dict[tuple[str, str, int], BranchSearch | None] = field(default_factory=dict)
 
     def walk(self, search: LineSearch, answer: LineAnswer, good: tuple[Commit, ...] = ()) -> Walked:
         """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere.
@@ -126,7 +140,7 @@ class MergeOpener:
         reasons: list[str] = []
         for parent in range(len(merge.parents)):
             try:
-                branch = self._branch(search, answer.found, parent)
+                branch = self.branch(search, answer.found.first_bad, parent)
             except GitError as error:
                 tip = self.repository.parent(merge, parent)
                 unsure.append(Suspect(commit=tip.hash, subject=tip.subject, reason="stands for a branch not searched"))
@@ -154,27 +168,41 @@ class MergeOpener:
         opened = search.last_commit(search.track.last) if isinstance(search, BranchSearch) else None
         return all_suspects(self.repository, search, found, good=good, opened=opened)
 
-    def _branch(self, search: LineSearch, found: Found, parent: int) -> BranchSearch | None:
-        """Return the search of what the merge that ``found`` names brought in by one of its parents; None for nothing.
+    def branch(self, search: LineSearch, position: int, parent: int) -> BranchSearch | None:
+        """Return the search of what the merge at ``position`` brought in by one of its parents; None for nothing.
+
+        It is the same one each time, with what it has measured.
 
         Raises:
             GitError: that cannot be searched.
         """
-        merge, good = search.commit(found.first_bad), search.last_commit(found.last_good)
-        line = self.repository.merged_line(merge, parent, good, self.paths)
-        if line is None:
-            return None
-        branch = BranchSearch(Track.of(line, search.subject), search.subject, search.prober)
-        branch.records[branch.track.last] = search.records[found.first_bad]
-        branch.results[branch.track.last] = search.results[found.first_bad]
-        return branch
+        merge, good = search.commit(position), search.last_commit(position - 1)
+        name = (merge.hash, good.hash, parent)
+        if name not in self._branches:
+            line = self.repository.merged_line(merge, parent, good, self.paths)
+            self._branches[name] = branch = _branch(search, line) if line else None
+            if branch is not None:
+                branch.know(branch.track.last, search.records[position], search.results.get(position))
+        return self._branches[name]
 
 
-def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> tuple[StepRow, ...]:
+def _branch(search: LineSearch, line: Line) -> BranchSearch:
+    return BranchSearch(Track.of(line, search.subject), search.subject, search.prober)
+
+
+def opened(
+    steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow], beside: Bytes = _NOTHING
+) -> tuple[StepRow, ...]:
     """Return ``steps`` with the steps that ``merge`` brought in ahead of its own, which is what is left of it.
 
     The sum stays; a merge that adds nothing of its own has no row, and a commit that several lines share has one. What
     is left stands for as many commits as there are between the last one measured of what was brought in and the merge.
+
+    Args:
+        steps: the rows of a line.
+        merge: hash of a merge among them.
+        brought: the rows of what it brought in.
+        beside: what it brought in besides, which is in no row.
     """
     listed = {row.commit for row in steps}
     new: dict[str | None, StepRow] = {}
@@ -185,10 +213,12 @@ def opened(steps: Sequence[StepRow], merge: str, brought: Sequence[StepRow]) -> 
     unmeasured = max((part.commits for part in brought if part.commit == merge), default=1)
     rows: list[StepRow] = []
     for row in steps:
-        if row.commit != merge or not brought:
+        if row.commit != merge or not (brought or beside != _NOTHING):
             rows.append(row)
             continue
-        rest = row.delta - sum((part.delta for part in parts), start=Bytes())
+        rest = row.delta - sum((part.delta for part in parts), start=beside)
         rows += parts
-        rows += [replace(row, delta=rest, commits=max(row.commits, unmeasured))] if rest != Bytes() else []
+        rows += (
+            [replace(row, delta=rest, commits=max(row.commits, unmeasured), dominant=None)] if rest != Bytes() else []
+        )
     return tuple(rows)

@@ -10,6 +10,7 @@ from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import FileRange, RevisionRange
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.waterfall import StepsWanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class CommitRequest(SearchRequest):
     """Only commits that touch these (git pathspecs, from the repository's root) can be at fault."""
     hunks: bool = False
     """Narrow the commit at fault to the hunks (or configuration keys) at fault."""
+    steps: StepsWanted | None = None
+    """Search for every step of bytes as well; None for those alone that are seen on the way."""
 
 
 @dataclass(frozen=True, kw_only=True)

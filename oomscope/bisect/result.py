@@ -9,6 +9,7 @@ from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.search import Answer
+from oomscope.bisect.waterfall import Waterfall
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict
@@ -16,7 +17,7 @@ from oomscope.snapshot.verdict_types import Verdict
 SCHEMA_VERSION = 1
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config", "environment"]
-Role = Literal["good end", "bad end", "search", "merged branch", "key alone", "inside the commit"]
+Role = Literal["good end", "bad end", "search", "merged branch", "step", "key alone", "inside the commit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +143,13 @@ class StepRow:
     """The merge that brought the commit in, where the search went into what a merge brought."""
     keys: tuple[str, ...] = ()
     delta: Bytes
+    dominant: SiteGrowth | None = None
+    """The line whose live bytes changed most; None where they did not change, or no line is known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return asdict(self)
+        dominant = self.dominant.to_json() if self.dominant else None
+        return {**asdict(self), "delta_overhead_bytes": self.delta.overhead_bytes, "dominant": dominant}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +196,8 @@ class BisectResult:
     sites: tuple[SiteGrowth, ...] = ()
     """Lines whose live bytes differ between those two; they sum to ``change.live_bytes``."""
     steps: tuple[StepRow, ...] = ()
+    waterfall: Waterfall | None = None
+    """How the steps were found, where all of them were searched for."""
     probes: tuple[ProbeRecord, ...] = ()
     last_good: Evidence | None = None
     first_bad: Evidence | None = None
@@ -202,6 +208,22 @@ class BisectResult:
     def verdict(self) -> Verdict | None:
         """The verdict on the first bad probe, with the fixes tried on its allocations."""
         return self.first_bad.result.verdict if self.first_bad else None
+
+    @property
+    def is_about_reserved(self) -> bool:
+        """Whether reserved bytes went bad: under ``reserved>SIZE``, and where fragmentation is the verdict."""
+        quantity, is_threshold, _ = self.bad_class.partition(">")
+        if is_threshold:
+            return quantity == "reserved"
+        return self.verdict is not None and self.verdict.kind == "fragmentation"
+
+    @property
+    def heaviest(self) -> StepRow | None:
+        """The step over commits that added most reserved bytes if those went bad, else live; None if none added any."""
+        rows = [row for row in self.steps if row.commit is not None]
+        added = [row.delta.reserved_bytes if self.is_about_reserved else row.delta.live_bytes for row in rows]
+        most = max(added, default=0)
+        return rows[added.index(most)] if most > 0 else None
 
     @property
     def untestable(self) -> tuple[ProbeRecord, ...]:
@@ -232,6 +254,8 @@ class BisectResult:
             "change": self.change.to_json() if self.change else None,
             "sites": [row.to_json() for row in self.sites],
             "steps": [row.to_json() for row in self.steps],
+            "heaviest": self.heaviest.commit if self.heaviest else None,
+            "waterfall": self.waterfall.to_json() if self.waterfall else None,
             "verdict": self.verdict.to_json() if self.verdict else None,
             "probes": [probe.to_json() for probe in self.probes],
             "untestable": [

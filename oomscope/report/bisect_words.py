@@ -112,21 +112,11 @@ def heaviest_step(result: BisectResult) -> str | None:
     They are reserved bytes where those are what went bad: under ``reserved>SIZE``, and where fragmentation is the
     verdict on a failure. Elsewhere they are live bytes.
     """
-    if not isinstance(result.culprit, CommitCulprit) or not result.steps:
+    step = result.heaviest
+    if not isinstance(result.culprit, CommitCulprit) or step is None or step.commit == result.culprit.commit:
         return None
-    is_reserved = _is_about_reserved(result)
-    sizes = [step.delta.reserved_bytes if is_reserved else step.delta.live_bytes for step in result.steps]
-    size, step = max(zip(sizes, result.steps, strict=True), key=lambda pair: pair[0])
-    if step.commit == result.culprit.commit or size <= 0:
-        return None
-    return f"{delta_text(step.delta)} with {step_text(step)}, by {'reserved' if is_reserved else 'live'} bytes"
-
-
-def _is_about_reserved(result: BisectResult) -> bool:
-    quantity, is_threshold, _ = result.bad_class.partition(">")
-    if is_threshold:
-        return quantity == "reserved"
-    return result.verdict is not None and result.verdict.kind == "fragmentation"
+    by = "reserved" if result.is_about_reserved else "live"
+    return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes"
 
 
 def threshold_text(result: BisectResult) -> str | None:

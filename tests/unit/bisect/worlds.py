@@ -112,7 +112,7 @@ class Clock:
         return self.now
 
 
-def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0) -> BisectResult:
+def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0, **options: object) -> BisectResult:
     clock = Clock()
 
     def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
@@ -122,5 +122,5 @@ def with_clock(world: World, good: str, deadline_s: float, probe_s: float = 60.0
         clock.now += probe_s
         return world.probe(job, progress)
 
-    request = world.request(good, deadline_s=deadline_s)
+    request = world.request(good, deadline_s=deadline_s, **options)
     return bisect_commits(request, probe=probe, environment={}, clock=clock)

@@ -1,0 +1,157 @@
+"""Finds every step of a line that was searched for its culprit, then inside the merges that steps came with.
+
+What the search has measured on its way is told to the step search first, so that nothing is asked twice. What is left
+of a merge when the steps that it brought in are taken off stays its own, if it is more than the threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.line_search import LineSearch
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.merges import BranchSearch, MergeOpener, opened
+from oomscope.bisect.result import StepRow
+from oomscope.bisect.step_search import StepSearch
+from oomscope.bisect.steps import Step, Threshold
+from oomscope.bisect.waterfall import StepsWanted, Stretch, Waterfall
+from oomscope.errors import GitError
+from oomscope.units import format_size
+
+
+@dataclass
+class StepWalk:
+    """A search for the steps of one line.
+
+    Args:
+        wanted: which steps.
+        opener: opens the merges that steps came with; None leaves them closed.
+    """
+
+    wanted: StepsWanted
+    opener: MergeOpener | None = None
+    _unseen: list[Stretch] = field(default_factory=list)
+    _known: dict[str, tuple[LineSearch, int]] = field(default_factory=dict)
+    """Where each commit was measured, by hash."""
+    _is_complete: bool = True
+
+    def walk(self, search: LineSearch) -> tuple[tuple[StepRow, ...], Waterfall] | None:
+        """Return the rows from one end of ``search`` to the other, and how they were found.
+
+        They sum to the difference of the ends; what lies below the threshold is the last one, where there is any.
+        None where an end was not measured.
+        """
+        start, end = search.measured(0), search.measured(search.track.last)
+        if start is None or end is None:
+            return None
+        rows, looks = self._rows(search, self.wanted.looks)
+        rows = self._with_merges(search, rows, looks)
+        rest = end - start - sum((row.delta for row in rows), start=Bytes())
+        if rest != Bytes():
+            rows = (*rows, StepRow(commit=None, label=below(self.wanted.threshold), delta=rest))
+        found = Waterfall(
+            threshold=self.wanted.threshold,
+            start=start,
+            end=end,
+            unseen=tuple(self._unseen),
+            is_complete=self._is_complete,
+        )
+        return rows, found
+
+    def _rows(self, search: LineSearch, looks: int) -> tuple[tuple[StepRow, ...], int]:
+        """Return the steps between the ends of ``search``, both measured, and what is left of ``looks``."""
+        if search.track.last == 0:
+            return (), looks
+        state = self._split(search, looks)
+        self._unseen += [_stretch(search, step) for step in state.unseen]
+        for position in search.records:
+            self._known |= {commit.hash: (search, position) for commit in search.track.positions[position]}
+        return tuple(search.row(step) for step in state.steps), state.looks
+
+    def _split(self, search: LineSearch, looks: int) -> StepSearch:
+        first, last = search.measured(0) or Bytes(), search.measured(search.track.last) or Bytes()
+        state = StepSearch.over(search.track.last, first, last, self.wanted.threshold)
+        for position in search.records:
+            state = state.told(position, search.measured(position))
+        state = state.looking(looks)
+        try:
+            while (wanted := state.wanted) is not None:
+                search.probe(wanted, "step")
+                state = state.told(wanted, search.measured(wanted))
+        except OutOfTimeError:
+            self._is_complete = False
+        return state
+
+    def _with_merges(self, search: LineSearch, rows: tuple[StepRow, ...], looks: int) -> tuple[StepRow, ...]:
+        """Return ``rows`` with what each merge among them brought in ahead of what is left of it."""
+        if self.opener is None:
+            return rows
+        for row in rows:
+            position = search.position(row.commit) if row.commits == 1 else None
+            if position is None or not search.commit(position).is_merge or search.is_end_of_branch(position):
+                continue
+            brought, beside, looks = self._brought(self.opener, search, position, looks)
+            rows = self._significant(opened(rows, search.commit(position).hash, brought, beside))
+        return rows
+
+    def _brought(
+        self, opener: MergeOpener, search: LineSearch, position: int, looks: int
+    ) -> tuple[list[StepRow], Bytes, int]:
+        """Return the steps of all lines that the merge at ``position`` brought in, and what lies below the threshold.
+
+        The third value is what is left of ``looks``.
+        """
+        merge, brought, beside = search.commit(position), list[StepRow](), Bytes()
+        for parent in range(len(merge.parents)):
+            try:
+                branch = opener.branch(search, position, parent)
+            except GitError as error:
+                search.prober.note(f"what {merge.short} brought in was not looked into: {error}")
+                continue
+            if branch is None or branch.is_unchanged or not self._measure_ends(branch):
+                continue
+            rows, looks = self._rows(branch, looks)
+            inside = self._with_merges(branch, rows, looks)
+            brought += inside
+            beside += branch.brought - sum((row.delta for row in inside if row.commit != merge.hash), start=Bytes())
+        return brought, beside, looks
+
+    def _measure_ends(self, branch: BranchSearch) -> bool:
+        """Measure where ``branch`` begins and its tip, if time allows, and return whether its steps can be known."""
+        try:
+            for position in (0, branch.tip):
+                self._recall(branch, position)
+                if position not in branch.records:
+                    branch.probe(position, "merged branch")
+        except OutOfTimeError:
+            self._is_complete = False
+            return False
+        if branch.measured(0) is None:
+            merge = branch.last_commit(branch.track.last)
+            why = branch.records[0].reason
+            branch.prober.note(f"what {merge.short} brought in was not looked into: it begins untestable ({why})")
+            return False
+        return True
+
+    def _recall(self, branch: BranchSearch, position: int) -> None:
+        """Tell ``branch`` what another line has measured of the commits at ``position``."""
+        for commit in branch.track.positions[position]:
+            if (known := self._known.get(commit.hash)) and position not in branch.records:
+                search, place = known
+                branch.know(position, search.records[place], search.results.get(place))
+
+    def _significant(self, rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
+        return tuple(row for row in rows if self.wanted.threshold.is_exceeded_by(row.delta))
+
+
+def below(threshold: Threshold) -> str:
+    """Return what the row of small differences is called."""
+    live, overhead = format_size(threshold.live_bytes), format_size(threshold.overhead_bytes)
+    return f"smaller differences, of at most {live} live and {overhead} overhead each"
+
+
+def _stretch(search: LineSearch, step: Step) -> Stretch:
+    since, until = search.commit(step.after), search.commit(step.at)
+    return Stretch(since=since.hash, until=until.hash, commits=step.at - step.after)

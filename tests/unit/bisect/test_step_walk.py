@@ -1,0 +1,277 @@
+"""Every step of a real history, through merges; the rows sum to the difference of the ends whatever was found."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.bisect.steps import Threshold
+from oomscope.bisect.subjects import ConfigInRepo
+from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
+from oomscope.probe.job import BundledTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.results import fits
+from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
+
+STEPS = StepsWanted()
+CONFIG = """\
+model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 128}
+data: {seq_length: %s}
+# %d
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def rows(result: BisectResult) -> list[tuple[str, int]]:
+    return [(row.label, row.delta.live_bytes) for row in result.steps]
+
+
+def assert_sums(result: BisectResult) -> None:
+    assert result.waterfall is not None
+    total = sum((row.delta for row in result.steps), start=Bytes())
+    assert total == result.waterfall.end - result.waterfall.start
+
+
+def test_every_step_is_found_beside_the_culprit(world: World) -> None:
+    sizes = [500] * 10 + [700] * 10 + [690] * 10 + [1010] * 10 + [1020]
+    hashes = world.repo.import_line("size.txt", [f"{size} {place}" for place, size in enumerate(sizes)])
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        return fits(sizes[int((Path(job.target.repo) / "size.txt").read_text().split()[1])])  # type: ignore[union-attr]
+
+    request = world.request(hashes[0], steps=STEPS, bad=Bad.parse("live>1015"))
+    result = bisect_commits(request, probe=probe, reporter=world.listener, environment={})
+    assert rows(result) == [("change 10", 200), ("change 20", -10), ("change 30", 320), ("change 40", 10)]
+    assert {row.commits for row in result.steps} == {1}
+    assert culprit(result).commit == hashes[40]
+    assert result.heaviest is not None
+    assert result.heaviest.commit == hashes[30]
+    assert_sums(result)
+    assert len({record.commit for record in result.probes}) == len(result.probes), "nothing is asked twice"
+    assert len(result.probes) <= 2 + 4 * 6
+    assert world.listener.plan is not None
+    assert "more than one commit (up to 6 more for each further one)" in world.listener.plan.more_if[0]
+
+
+def test_steps_are_found_where_no_end_is_bad(world: World) -> None:
+    good, *_ = world.sizes([500, 501, 700, 701])
+    result = world.bisect(good, steps=STEPS)
+    assert result.outcome == "no_culprit"
+    assert rows(result) == [("commit 1", 1), ("commit 2", 199), ("commit 3", 1)]
+    dominant = result.steps[1].dominant
+    assert dominant is not None
+    assert (dominant.delta_bytes, dominant.category) == (199, "activation")
+
+
+def test_steps_are_found_where_both_ends_are_bad(world: World) -> None:
+    good, *_ = world.sizes([1200, 1300])
+    result = world.bisect(good, steps=STEPS)
+    assert result.outcome == "ends_invalid"
+    assert rows(result) == [("commit 1", 100)]
+
+
+def test_an_end_without_bytes_has_no_waterfall(world: World) -> None:
+    good, *_ = world.sizes([500, 600, "import"])
+    result = world.bisect(good, steps=STEPS)
+    assert (result.waterfall, result.outcome) == (None, "ends_invalid")
+
+
+def test_ends_that_measure_the_same_have_no_step(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.commit("nothing", {})
+    result = world.bisect(good, steps=STEPS)
+    assert result.steps == ()
+    assert result.waterfall is not None
+    assert result.waterfall.start == result.waterfall.end
+
+
+def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> None:
+    for place, size in enumerate([500, 500, 500, 900, 900, 500, 500, 500]):
+        world.repo.commit(f"change {place}", {"size.txt": str(size), "other": str(place)})
+    hashes = world.repo.git("rev-list", "--reverse", "main").split()
+    blind = world.bisect(hashes[0], steps=STEPS)
+    assert blind.steps == ()
+    assert blind.waterfall is not None
+    (stretch,) = blind.waterfall.unseen
+    assert (stretch.since, stretch.until) == (hashes[0], hashes[-1])
+    assert stretch.commits == blind.considered
+    world.listener = Listener()
+    seen = world.bisect(hashes[0], steps=replace(STEPS, looks=EVERYWHERE))
+    assert rows(seen) == [("change 3", 400), ("change 5", -400)]
+    assert seen.waterfall is not None
+    assert seen.waterfall.unseen == ()
+
+
+def test_what_lies_below_the_threshold_is_one_row(world: World) -> None:
+    good, *_ = world.sizes([500, 501, 700, 702, 701])
+    result = world.bisect(good, steps=StepsWanted(threshold=Threshold.of(5)))
+    assert rows(result) == [("commit 2", 199), ("smaller differences, of at most 5 B live and 5 B overhead each", 2)]
+    assert result.steps[-1].commit is None
+    assert_sums(result)
+
+
+def test_a_deadline_leaves_a_row_of_several_commits(world: World) -> None:
+    good, *_ = world.sizes([500 + place for place in range(8)] + [1200])
+    result = with_clock(world, good, deadline_s=60 * 7 + 30, steps=STEPS)
+    assert culprit(result).subject == "commit 8"
+    assert result.waterfall is not None
+    assert not result.waterfall.is_complete
+    assert any(row.commits > 1 for row in result.steps)
+    assert_sums(result)
+
+
+@pytest.fixture
+def merged(world: World) -> dict[str, str]:
+    """A line with a merge: 500, 510, M, last; its branch adds 0, 20, 3 and 7 in four commits, the merge 5."""
+    commits = {"good": world.repo.commit("main 0", {"size.txt": "500", "other": "0"})}
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for place, size in enumerate([500, 520, 523, 530]):
+        commits[f"side {place}"] = world.repo.commit(f"side {place}", {"size.txt": str(size), "side": str(place)})
+    world.repo.git("checkout", "--quiet", "main")
+    commits["main 1"] = world.repo.commit("main 1", {"size.txt": "510"})
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", "side")
+    commits["merge"] = world.repo.commit("merge side", {"size.txt": "545", "side": "3"})
+    commits["last"] = world.repo.commit("last", {"other": "1"})
+    return commits
+
+
+def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], steps=STEPS)
+    assert rows(result) == [("main 1", 10), ("side 1", 20), ("side 2", 3), ("side 3", 7), ("merge side", 5)]
+    assert [row.merge for row in result.steps] == [None, *[merged["merge"]] * 3, None]
+    assert_sums(result)
+    assert len({record.commit for record in result.probes}) == len(result.probes), "the fork was measured already"
+
+
+def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], steps=STEPS, first_parent=True)
+    assert rows(result) == [("main 1", 10), ("merge side", 35)]
+
+
+def test_what_is_left_of_a_merge_may_lie_below_the_threshold(world: World, merged: dict[str, str]) -> None:
+    result = world.bisect(merged["good"], steps=StepsWanted(threshold=Threshold.of(6)))
+    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [
+        (merged["main 1"], 10),
+        (merged["side 1"], 20),
+        (merged["side 3"], 7),
+        (None, 8),
+    ]
+
+
+def test_a_merge_whose_branch_cannot_be_measured_where_it_begins_stays_closed(world: World) -> None:
+    world.repo.commit("root", {"size.txt": "import"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side", {"size.txt": "700"})
+    world.repo.git("checkout", "--quiet", "main")
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", "side")
+    merge = world.repo.commit("merge", {"size.txt": "700"})
+    result = world.bisect(good, steps=STEPS)
+    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [(merge, 200)]
+    assert f"what {merge[:10]} brought in was not looked into: it begins untestable" in "".join(result.notes)
+
+
+@dataclass
+class Graph:
+    """A history in which each commit adds bytes of its own to those of all that it contains."""
+
+    parents: list[tuple[int, ...]] = field(default_factory=list)
+    own: list[int] = field(default_factory=list)
+    live: list[int] = field(default_factory=list)
+    untestable: set[int] = field(default_factory=set)
+    _contained: list[int] = field(default_factory=list)
+    """A bit for each ancestor."""
+
+    def add(self, *parents: int, own: int = 0) -> int:
+        contained = reduce(int.__or__, (self._contained[parent] for parent in parents), 0)
+        number = len(self.parents)
+        self.parents.append(parents)
+        self.own.append(own)
+        self._contained.append(contained | 1 << number)
+        self.live.append(1000 + sum(own for place, own in enumerate(self.own) if self._contained[number] >> place & 1))
+        return number
+
+    def between(self, since: int, until: int) -> list[int]:
+        """The commits after ``since`` up to ``until`` along first parents, and all that merges among them brought."""
+        before = self._contained[since]
+        return [place for place in range(len(self.own)) if self._contained[until] & ~before & 1 << place]
+
+    def files(self, number: int) -> dict[str, str]:
+        length = "[1]" if number in self.untestable else str(self.live[number])
+        return {"train.yaml": CONFIG % (length, number)}
+
+
+def random_graph(case: int, size: int) -> Graph:
+    """A main line with branches that are merged, a dozen steps and a hidden pair; 15 % untestable."""
+    rng, graph = random.Random(case), Graph()
+    steps = {place: rng.choice([16, 32, 64, -8]) for place in rng.sample(range(1, size - 1), 12)}
+    line, edges = [graph.add()], {0}
+    while len(graph.own) < size - 2:
+        if rng.random() > 0.05 or len(graph.own) > size - 30:
+            line.append(graph.add(line[-1], own=steps.get(len(graph.own), 0)))
+            continue
+        fork = tip = line[max(0, len(line) - rng.randint(1, 8))]
+        for _ in range(rng.randint(1, 12)):
+            tip = graph.add(tip, own=steps.get(len(graph.own), 0))
+        line.append(graph.add(line[-1], own=0))
+        line.append(graph.add(line[-1], tip, own=0))
+        edges |= {fork, tip, line[-1], line[-2]}
+    line.append(graph.add(line[-1]))
+    graph.untestable = set(rng.sample(sorted(set(range(len(graph.own) - 1)) - edges), size * 15 // 100))
+    return graph
+
+
+def graph_probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    assert isinstance(job.target, BundledTarget)
+    return fits(job.target.config["data"]["seq_length"])
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_a_thousand_commits_with_merges(world: World, case: int) -> None:
+    graph = random_graph(case, 1000)
+    hashes = world.repo.import_graph([(graph.parents[place], graph.files(place)) for place in range(len(graph.own))])
+    request = replace(world.request(hashes[0]), subject=ConfigInRepo(path="train.yaml"), steps=STEPS)
+    request = replace(
+        request, range=replace(request.range, bad=hashes[-1]), bad=Bad.parse(f"live>{graph.live[-1] - 1}")
+    )
+    result = bisect_commits(request, probe=graph_probe, environment={})
+    assert isinstance(result.culprit, CommitCulprit) or result.outcome == "suspects"
+    assert_sums(result)
+    assert_exact(graph, hashes, result)
+    merges = {row.merge for row in result.steps} - {None}
+    answered = len(result.probes) - len(result.untestable)
+    assert answered <= 2 * len(result.steps) * math.log2(1000) + 2 + 2 * len(merges)
+
+
+def assert_exact(graph: Graph, hashes: Sequence[str], result: BisectResult) -> None:
+    """Each row of one commit is what that commit adds; what no row has lies where the report says it did not look."""
+    number = {name: place for place, name in enumerate(hashes)}
+    assert result.waterfall is not None
+    accounted: set[int] = set()
+    for row in result.steps:
+        assert row.commit is not None
+        assert row.since is not None
+        if row.commits == 1:
+            assert row.delta.live_bytes == graph.own[number[row.commit]]
+            accounted.add(number[row.commit])
+        else:
+            accounted |= set(graph.between(number[row.since], number[row.commit]))
+    for stretch in result.waterfall.unseen:
+        since, until = number[stretch.since], number[stretch.until]
+        assert graph.live[since] == graph.live[until]
+        accounted |= set(graph.between(since, until))
+    assert {place for place, own in enumerate(graph.own) if own} <= accounted
