@@ -155,6 +155,18 @@ MODEL_RULES: tuple[Rule, ...] = (
         remedy="set mtp_num_layers to null",
         source=_TRANSFORMER,
     ),
+    Rule(
+        id="M13",
+        severity="warning",
+        keys=("model.cross_entropy_fusion_impl", "model.cross_entropy_loss_fusion"),
+        applies=lambda config: (
+            config.model.cross_entropy_loss_fusion and config.model.cross_entropy_fusion_impl == "te"
+        ),
+        summary="Megatron-LM's launcher refuses Transformer Engine's cross entropy, which Megatron-Core takes.",
+        message="Megatron-LM's launcher refuses Transformer Engine's cross entropy, which is known to be unstable",
+        remedy="set cross_entropy_fusion_impl to native where Megatron-LM is the launcher",
+        source=_ARGS,
+    ),
 )
 
 BATCH_RULES: tuple[Rule, ...] = (

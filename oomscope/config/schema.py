@@ -114,6 +114,8 @@ class ModelConfig(Section):
         "qk_head_dim": _MLA,
         "qk_pos_emb_head_dim": _MLA,
         "v_head_dim": _MLA,
+        "cross_entropy_loss_fusion": "Megatron-Core model_parallel_config.py",
+        "cross_entropy_fusion_impl": "Megatron-Core model_parallel_config.py",
         "transformer_engine_version": "Transformer Engine pytorch/__init__.py",
         "moe_imbalance_factor": "oomscope",
     }
@@ -162,6 +164,11 @@ class ModelConfig(Section):
     """Dropout on the attention probabilities."""
     attention_backend: Literal["auto", "flash", "unfused"] = "auto"
     """Core attention; auto means unfused in fp32 and in the local layers, which know no other, and else flash."""
+    cross_entropy_loss_fusion: bool = False
+    """Take the loss's fused kernels: cross_entropy_fusion_impl says whose."""
+    cross_entropy_fusion_impl: Literal["native", "te"] = "native"
+    """native: compiled by torch, with one fp32 copy of the logits more in backward. te: Transformer Engine's, which
+    writes the gradient in forward, in fp32 or, before version 2.18, over the logits."""
     transformer_impl: Literal["local", "transformer_engine"] = "transformer_engine"
     """Which layer specification: transformer_engine fuses the norms into the following linear layer (so that
     recompute of layernorm has nothing to act on in a dense model); local keeps a scratch buffer for the whole run, for

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from oomscope.config.schema import Config
 from oomscope.model.dispatch import ExpertParallel, Plan, is_padded, nominal_plan
+from oomscope.model.loss import loss_form
 from oomscope.model.mesh import expert_tensor_parallel_size
 from oomscope.model.recompute import layer_groups
 
@@ -363,14 +364,23 @@ def embedding_ledger(config: Config) -> Ledger:
 
 
 def head_ledger(config: Config) -> Ledger:
-    """Return what the final norm, the output layer and the loss keep; the logits themselves are not kept."""
-    size = _sizes(config)
+    """Return what the final norm, the output layer and the loss keep.
+
+    Of the logits that is their softmax, or with Transformer Engine's loss their gradient.
+    """
+    size, form = _sizes(config), loss_form(config)
     hidden = hidden_bytes(config)
-    return {
+    rows = {
         "final_norm_input": hidden,
         "final_norm_stats": size.stats * size.n // size.sigma,
         "output_input": hidden,
-        "vocabulary_softmax": 4 * size.n * config.padded_vocab_size // size.t,
+    }
+    logits = size.n * config.padded_vocab_size // size.t
+    if form.kernels == "te":
+        return {**rows, "logits_gradient": (size.element if form.overwrites_logits else 4) * logits}
+    return {
+        **rows,
+        "vocabulary_softmax": 4 * logits,
         "label_indices": _INDEX * size.n,
         "labels_elsewhere": size.n,
     }

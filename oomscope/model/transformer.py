@@ -19,7 +19,7 @@ from oomscope.model.balancing import balance_of
 from oomscope.model.context_parallel import context_parallel
 from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.fine_grained_offload import ModuleOffload
-from oomscope.model.loss import vocab_parallel_cross_entropy
+from oomscope.model.loss import loss_form, vocab_parallel_cross_entropy
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
@@ -117,6 +117,7 @@ class GPTStage(nn.Module):
         self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
         self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
         self.output_layer = self._make_output_layer(assembly) if post_process else None
+        self._loss_form = loss_form(config)
 
     def forward(
         self, inputs: torch.Tensor, labels: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
@@ -140,7 +141,9 @@ class GPTStage(nn.Module):
             return hidden
         with self._observer.phase("loss"):
             logits = self.output_layer(self.final_norm(hidden))
-            return logits if labels is None else vocab_parallel_cross_entropy(logits, labels.t(), self._tp).mean()
+            if labels is None:
+                return logits
+            return vocab_parallel_cross_entropy(logits, labels.t(), self._tp, self._loss_form).mean()
 
     def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()

@@ -473,6 +473,14 @@ MODEL = (
         given=(_SHORT,),
     ),
     Option(
+        _keys("model", "cross_entropy_loss_fusion cross_entropy_fusion_impl"),
+        "native holds 4nV/t bytes more in backward, a copy of the softmax; te writes the gradient in forward, in 4nV/t "
+        "bytes of fp32 or, before version 2.18, over the logits.",
+        "Fused kernels are faster.",
+        _LLAMA,
+        ("model.cross_entropy_loss_fusion=true",),
+    ),
+    Option(
         _keys("model", "transformer_impl transformer_engine_version"),
         "local has norms of their own (which layernorm recomputation can drop), a scratch buffer for gathers and "
         "scores over the whole run, and the mask it multiplies by.",

@@ -83,7 +83,8 @@ TABLE: dict[str, Row] = {
     "comm_overlap.overlap_moe_expert_parallel_comm": To("parallel.overlap_moe_expert_parallel_comm", is_on),
     "peft": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
     "peft.dim": Unmodelled("adapters are measured with a harness (docs/harness.md)"),
-    "model.cross_entropy_loss_fusion": Kept(is_on),
+    "model.cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
+    "model.cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "data_parallel_size": To("parallel.data_parallel_size", whole),
     "world_size": Kept(whole),
 }
@@ -122,7 +123,6 @@ def finish(draft: Draft) -> None:
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron.take_old_names(draft, "model.")
-    megatron.note_fused_loss(draft, "model.")
     if given.get("ddp.grad_reduce_in_fp32") is not None:
         draft.default(
             "precision.grad_reduce_in_fp32", given["ddp.grad_reduce_in_fp32"], because="ddp.grad_reduce_in_fp32"

@@ -114,8 +114,8 @@ TABLE: dict[str, Row] = {
     "output_logit_dtype": Unmodelled("logits of another type are not there"),
     "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not there"),
     "defer_embedding_wgrad_compute": Unmodelled("logits' gradients of several microbatches are kept"),
-    "cross_entropy_loss_fusion": Kept(is_on),
-    "cross_entropy_fusion_impl": Unmodelled("Transformer Engine's cross entropy keeps other tensors", ("native",)),
+    "cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
+    "cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
     "gtp_weight_remat_size": Unmodelled("weights gathered on demand are not there", (1,)),
     "nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
@@ -187,7 +187,6 @@ def finish(draft: Draft) -> None:
     _attention(draft)
     _sequence_parallel(draft)
     take_old_names(draft)
-    note_fused_loss(draft)
     if draft.given.get("empty_unused_memory_level"):
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading(draft)
@@ -250,12 +249,6 @@ def take_old_names(draft: Draft, prefix: str = "") -> None:
         draft.default("recompute.recompute_granularity", "selective", because=because)
         draft.set("recompute.recompute_modules", list(dict.fromkeys([*modules, "moe"])), because=because)
     _rename_graph_scope(draft, prefix + "cuda_graph_scope")
-
-
-def note_fused_loss(draft: Draft, prefix: str = "") -> None:
-    """Tell that the loss is taken for the plain one, whose compiled twin holds more while it runs."""
-    if draft.given.get(prefix + "cross_entropy_loss_fusion"):
-        draft.assume("cross_entropy_loss_fusion is taken for the plain loss, which holds 4 to 9 bytes a logit less")
 
 
 def _rename_graph_scope(draft: Draft, name: str) -> None:

@@ -78,6 +78,9 @@ NO_OVERLAP = {
 }
 FSDP2 = {"parallel.use_torch_fsdp2": True, "model.share_embeddings_and_output_weights": False}
 
+FUSED_LOSS = {"model.cross_entropy_loss_fusion": True}
+IMPL = "model.cross_entropy_fusion_impl"
+
 Settings = dict[str, Any]
 
 CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
@@ -424,6 +427,7 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
     ),
     "M10": ([{"precision.fp8_param": True}], [{"precision.fp8_param": True, **FP8}, FP8]),
     "M11": ([{"precision.fp4": "e2m1", **FP8}], [{"precision.fp4": "e2m1"}, FP8]),
+    "M13": ([{**FUSED_LOSS, IMPL: "te"}], [FUSED_LOSS, {IMPL: "te"}]),
     "M12": ([{**MHC, "model.mtp_num_layers": 1}], [MHC, {"model.mtp_num_layers": 1}]),
     "O14": (
         [{"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}],

@@ -179,6 +179,27 @@ def test_embedding_and_loss_keep_their_ledger(config_of, meta_stage, meter_of, s
     assert whole.bytes == embedding.bytes + layers_bytes(config, 2) + sum(head_ledger(config).values())
 
 
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize(
+    ("kernels", "version", "bytes_a_logit"),
+    [("native", None, 4), ("te", None, 4), ("te", "2.18", 4), ("te", "2.17.1", 0)],
+)
+def test_a_fused_loss_keeps_its_ledger(config_of, meta_stage, meter_of, kernels, version, bytes_a_logit, half):
+    """Transformer Engine's keeps the gradient alone; before 2.18 in the place and in the format of the logits."""
+    loss = {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": kernels}
+    config = config_of(
+        model={**loss, "transformer_engine_version": version, "attention_backend": "unfused"}, precision={"bf16": half}
+    )
+    stage = meta_stage(config)
+    tokens = torch.empty((2, 16), dtype=torch.int64, device="meta")
+    meter = meter_of(stage)
+    meter(lambda: stage(tokens, tokens)).backward()
+    assert meter.bytes == stage_bytes(config, 2, pre_process=True, post_process=True)
+    kept = head_ledger(config)
+    of_logits = kept.get("logits_gradient", 0) + kept.get("vocabulary_softmax", 0)
+    assert of_logits == (bytes_a_logit or (2 if half else 4)) * 32 * config.padded_vocab_size
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("split", SPLITS)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from oomscope.config.schema import Config
-from oomscope.model.loss import vocab_parallel_cross_entropy
+from oomscope.model.loss import LossForm, vocab_parallel_cross_entropy
 from oomscope.model.mesh import ParallelState
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.residual import dropout
@@ -112,6 +112,14 @@ def check_cases(rank: int, group: dist.ProcessGroup) -> None:
             torch.testing.assert_close(gradient, whole, rtol=1e-5, atol=1e-6, msg=f"{case}: {name}")
 
 
+LOSSES = (
+    LossForm(),
+    LossForm(kernels="native"),
+    LossForm(kernels="te"),
+    LossForm(kernels="te", overwrites_logits=True),
+)
+
+
 def check_loss(rank: int, group: dist.ProcessGroup) -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(5, 3, 8, generator=generator, dtype=torch.float32)
@@ -120,12 +128,15 @@ def check_loss(rank: int, group: dist.ProcessGroup) -> None:
         whole = logits.to(dtype, copy=True).requires_grad_()
         expected = torch.nn.functional.cross_entropy(whole.float().flatten(0, 1), labels.flatten(), reduction="none")
         (expected * torch.arange(15)).sum().backward()
-        mine = logits.to(dtype).chunk(2, -1)[rank].clone().requires_grad_()
         tp = TensorParallel(group=group, rank=rank, size=2)
-        loss = vocab_parallel_cross_entropy(mine * 1, labels, tp)
-        (loss.flatten() * torch.arange(15)).sum().backward()
-        torch.testing.assert_close(loss.flatten(), expected, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(mine.grad, whole.grad.chunk(2, -1)[rank], rtol=1e-5, atol=1e-6)
+        for form in LOSSES:
+            mine = logits.to(dtype).chunk(2, -1)[rank].clone().requires_grad_()
+            loss = vocab_parallel_cross_entropy(mine * 1, labels, tp, form)
+            (loss.flatten() * torch.arange(15)).sum().backward()
+            torch.testing.assert_close(loss.flatten(), expected, rtol=1e-5, atol=1e-6)
+            rounded_twice = 2e-2 if form.overwrites_logits and dtype == torch.bfloat16 else 1e-5
+            gradient = whole.grad.chunk(2, -1)[rank]
+            torch.testing.assert_close(mine.grad, gradient, rtol=rounded_twice, atol=1e-6, msg=f"{form} {dtype}")
 
 
 def check_dropout(rank: int, group: dist.ProcessGroup) -> None:

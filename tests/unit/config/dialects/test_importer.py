@@ -96,18 +96,14 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             "CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True train.py",
             {"device.cublas_workspace_config": ":4096:8", "allocator.conf": "expandable_segments:True"},
         ),
+        (
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+            {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"},
+        ),
     ],
 )
 def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
-
-
-def test_a_fused_loss_is_taken_for_the_plain_one() -> None:
-    assert any(
-        "fusion is taken for the plain loss" in text
-        for text in imported(f"{SHAPE} --cross-entropy-loss-fusion").assumed
-    )
-    assert not any("plain loss" in text for text in imported(SHAPE).assumed)
 
 
 def test_deferred_gradients_of_the_embedding_are_not_modelled() -> None:
