@@ -217,12 +217,10 @@ class _Estimate:
         if config.parallel.use_torch_fsdp2:
             return self._fully_sharded(passes)
         gradient = _FP32 if config.precision.grad_reduce_in_fp32 else element_bytes(config)
-        experts = sum(expert_parameters(config) for layer in self._layers if config.is_moe_layer(layer.number))
         reduce_s = gather_s = 0.0
         sent = 0
-        for parameters, axis in ((self._parameters() - experts, "dp_cp"), (experts, "expert_dp")):
-            ranks = len(group_of(config, self._rank, axis))  # type: ignore[arg-type]
-            link = self._link(axis)  # type: ignore[arg-type]
+        for parameters, axis in self._replicated():
+            ranks, link = len(group_of(config, self._rank, axis)), self._link(axis)
             share = parameters * (ranks - 1) // ranks
             again = element_bytes(config) if config.optimizer.use_distributed_optimizer else gradient
             reduce_s += share * gradient / link
@@ -253,14 +251,24 @@ class _Estimate:
             first=self._layers[0].number if self._layers else 0,
         )
 
+    def _replicated(self) -> tuple[tuple[int, Axis], tuple[int, Axis]]:
+        """Return the parameters of this rank that all replicas hold, and its experts', which fewer do."""
+        experts = sum(
+            expert_parameters(self._config) for layer in self._layers if self._config.is_moe_layer(layer.number)
+        )
+        return (self._parameters() - experts, "dp_cp"), (experts, "expert_dp")
+
     def _host_parameters(self) -> int:
         """Return how many parameters of this rank the host updates."""
         optimizer = self._config.optimizer
         if not optimizer.optimizer_cpu_offload:
             return 0
         is_sharded = optimizer.use_distributed_optimizer or self._config.parallel.use_torch_fsdp2
-        shards = len(group_of(self._config, self._rank, "dp_cp")) if is_sharded else 1
-        return round(optimizer.optimizer_offload_fraction * self._parameters() / shards)
+        updated = sum(
+            parameters / (len(group_of(self._config, self._rank, axis)) if is_sharded else 1)
+            for parameters, axis in self._replicated()
+        )
+        return round(optimizer.optimizer_offload_fraction * updated)
 
     def _optimizer_offload(self, parameters: int) -> float:
         """Return the seconds of the host's part of the step: one after the other, or the longest of them."""

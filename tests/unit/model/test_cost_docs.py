@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.model.test_cost import FULL, SELECTIVE, korthikanti_22b, llama
+from tests.unit.model.test_cost import FULL, SELECTIVE, korthikanti_22b, llama, qwen_on_the_host
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
 ROWS = {
@@ -41,6 +41,10 @@ SHARES: dict[str, Callable[[], float]] = {
     "tensor parallelism doubled, Llama 3 70B": lambda: resplit("parallel.tensor_model_parallel_size=8"),
     "pipeline parallelism doubled and replicas halved": lambda: resplit("parallel.pipeline_model_parallel_size=8"),
 }
+HOSTED = {
+    "the optimizer of Qwen3-30B-A3B on the host, 16 H100 (Megatron-Bridge)": 1.0,
+    "half of it": 0.5,
+}
 
 
 @pytest.mark.parametrize("claim", SHARES)
@@ -54,10 +58,14 @@ def test_the_layer_on_the_page_is_the_estimate() -> None:
     assert ROWS[claim][1] == f"{1000 * korthikanti_22b().seconds / 48:.1f} ms"
 
 
+@pytest.mark.parametrize("claim", HOSTED)
+def test_the_seconds_of_the_host_on_the_page_are_the_estimate(claim: str) -> None:
+    assert ROWS[claim][1] == f"{qwen_on_the_host(HOSTED[claim]).optimizer_offload_s:.2f} s"
+
+
 def test_every_estimate_on_the_page_is_held() -> None:
     others = {"claim", "a layer of the 22B model on A100, TP 8 (Korthikanti et al. 2022, Table 4)"}
-    by_the_other_file = {"the optimizer of Qwen3-30B-A3B on the host, 16 H100 (Megatron-Bridge)"}
-    assert set(ROWS) - set(SHARES) - others - by_the_other_file - {"---"} == set()
+    assert set(ROWS) - set(SHARES) - others - set(HOSTED) - {"---"} == set()
 
 
 def test_recomputing_more_costs_more_as_measured() -> None:
