@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.errors import UsageError
 from oomscope.snapshot.provenance import Card
 from oomscope.snapshot.replaying.gaps import request_as_seen
 from oomscope.snapshot.replaying.replay import Device
@@ -54,8 +55,13 @@ def budget_of(
         settings: the allocator's; they tell what a failed request took from the driver.
         limit: bytes of a card in all, which the user gives; it counts before the recording.
         non_torch: bytes of that card that the process held outside PyTorch.
+
+    Raises:
+        UsageError: a card without memory.
     """
     if limit is not None:
+        if limit <= 0:
+            raise UsageError("a card of 0 bytes serves nothing", where="--limit", remedy="give more than 0 bytes")
         outside = f"{format_size(non_torch)} of it outside PyTorch" if non_torch else "nothing of it outside PyTorch"
         device = Device(total_bytes=limit, non_torch_bytes=non_torch)
         return Budget(device=device, source=f"a card of {format_size(limit)} as given, {outside}")

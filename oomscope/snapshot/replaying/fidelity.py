@@ -113,7 +113,8 @@ def fidelity_of(
         settings: the recorded ones, with the torch version whose rules count.
     """
     recorded, emulated = _recorded_steps(timeline), _emulated_steps(requests, outcome)
-    asked = np.flatnonzero((requests.kind == Kind.MALLOC) & (requests.event > BEFORE))
+    is_recorded = (requests.event > BEFORE) & (requests.block < len(timeline.lifetimes))
+    asked = np.flatnonzero((requests.kind == Kind.MALLOC) & is_recorded)
     strays = _strays(timeline, requests, outcome, asked)
     first_divergence = int(requests.event[strays[0]]) if len(strays) else None
     reasons = _Reasons(timeline, requests, settings, first_divergence)

@@ -17,8 +17,8 @@ from oomscope.snapshot.replaying.fixes import Rules
 from oomscope.snapshot.replaying.initial_state import recover
 from oomscope.snapshot.replaying.recorded_conf import recorded_conf, unheeded_conf
 from oomscope.snapshot.replaying.releases import capacity_of, releases_of
-from oomscope.snapshot.replaying.replay import Device, Replay, fitting, result_of, serve
-from oomscope.snapshot.replaying.requests import Requests, requests_of
+from oomscope.snapshot.replaying.replay import Device, Replay, fitting, replay, result_of, serve
+from oomscope.snapshot.replaying.requests import Requests, fatal_event, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 
@@ -88,18 +88,27 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
 
 
 def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeline: Timeline, source: str) -> Recording:
-    requests = requests_of(timeline, initial=recover(timeline, settings))
+    initial = recover(timeline, settings)
+    requests = requests_of(timeline, initial=initial)
     budget = _budget(snapshot, timeline, settings, requests)
     served = fitting(requests, budget.device)
     outcome = serve(served, settings, budget.device, at_recorded_addresses=True)
+    baseline = result_of(outcome, served, settings, budget.device, at_recorded_addresses=True)
+    fidelity = fidelity_of(timeline, served, outcome, settings)
+    fatal = fatal_event(timeline.trace)
+    if fatal is not None and baseline.survives:
+        pending = requests_of(timeline, pending_at_last=True, initial=initial)
+        failing = replay(pending, settings, budget.device, at_recorded_addresses=True)
+        if failing.failed_event == fatal:
+            requests, baseline = pending, failing
     return Recording(
         timeline=timeline,
         rules=rules,
         version_source=source,
         requests=requests,
         budget=budget,
-        fidelity=fidelity_of(timeline, served, outcome, settings),
-        baseline=result_of(outcome, served, settings, budget.device, at_recorded_addresses=True),
+        fidelity=fidelity,
+        baseline=baseline,
         unheeded=unheeded_conf(snapshot),
         stands_for_all=not (outcome.allocator.num_ties or budget.device.fraction or _means_otherwise(rules)),
     )
@@ -120,5 +129,8 @@ def _budget(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings,
     capacity = capacity_of(timeline, releases_of(timeline))
     if budget.source or capacity is None:
         return budget
-    device = Device(total_bytes=max(capacity, requests.held_bytes))
-    return Budget(device=device, source="the requests that the driver refused until cached memory was released")
+    if budget.is_upper_bound:
+        ceiling = min(capacity, budget.device.total_bytes)
+        return replace(budget, device=Device(total_bytes=max(ceiling, requests.held_bytes)))
+    source = "the requests that the driver refused until cached memory was released, which show no more than a bound"
+    return Budget(device=Device(total_bytes=max(capacity, requests.held_bytes)), source=source)

@@ -159,9 +159,10 @@ def serve(
             large blocks up to torch 2.11, and mean something only under the recorded settings.
 
     Raises:
-        UsageError: the device is too small for what was held before the first request.
+        UsageError: the device is too small for what was held before the first request, or too large to model.
     """
-    driver = Driver(device.total_bytes, min(device.total_bytes, device.taken_bytes))
+    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
+    driver = Driver(total, min(total, device.taken_bytes))
     if at_recorded_addresses:
         driver = replace(driver, policy="recorded", addresses=_addresses(requests, settings, device))
     return run(

@@ -21,8 +21,10 @@ from oomscope.snapshot.replaying.fixes import Rules, Tried, try_settings
 from oomscope.snapshot.replaying.plan import planned_bytes
 from oomscope.snapshot.replaying.recording import Recording, recording_of
 from oomscope.snapshot.replaying.replay import Replay
+from oomscope.snapshot.replaying.requests import fatal_event
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 1
 AFRESH: Final = "begun afresh"
@@ -115,7 +117,8 @@ def replay_file(
 
     Args:
         snapshot: what a file held.
-        device: index of the device; None: the one that recorded most allocations.
+        device: index of the device; None: the one that recorded most allocations, of equals one whose last request
+            failed.
         confs: settings to add to the recorded ones, each a PYTORCH_ALLOC_CONF; None: those worth trying.
         limit: bytes of a card in all, to replay on instead of the recorded one.
         non_torch: bytes of that card that the process held outside PyTorch.
@@ -176,12 +179,18 @@ def _trace_of(snapshot: Snapshot, device: int | None) -> Trace:
             remedy="record with torch.cuda.memory._record_memory_history before dumping the snapshot",
         )
     if device is None:
-        return max(recorded, key=lambda trace: int((trace.action == Action.ALLOC).sum()))
+        return max(
+            recorded, key=lambda trace: (int((trace.action == Action.ALLOC).sum()), fatal_event(trace) is not None)
+        )
     for trace in recorded:
         if trace.device == device:
             return trace
     known = ", ".join(str(trace.device) for trace in recorded)
     raise UsageError(f"the file holds no trace of device {device}", where="--device", remedy=f"it has those of {known}")
+
+
+def _worth_replaying(trace: Trace) -> tuple[int, bool]:
+    return int((trace.action == Action.ALLOC).sum()), fatal_event(trace) is not None
 
 
 def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Iterator[SettingReplayed]:
@@ -212,7 +221,7 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
 def _caveats(recording: Recording, budget: Budget) -> Iterator[Caveat]:
     """Yield what the file cannot tell."""
     if not budget.source:
-        yield Caveat(code="no_card", text="the file does not tell the card, so no request can fail")
+        yield Caveat(code="no_card", text=_without_card(budget))
     yield from _start_caveats(recording)
     if switches_expandable(recording.timeline):
         text = "expandable segments were switched during the recording; the replay has one setting throughout"
@@ -230,6 +239,14 @@ def _caveats(recording: Recording, budget: Budget) -> Iterator[Caveat]:
             "segments are aligned to 16 KiB, which is followed in size only"
         )
         yield Caveat(code="ascend", text=text)
+
+
+def _without_card(budget: Budget) -> str:
+    """Return what counts as the card where the file does not tell it."""
+    if not budget.is_upper_bound:
+        return "the file does not tell the card, so no request can fail"
+    bound = format_size(budget.device.available_bytes)
+    return f"the file does not tell the card; it counts as the largest on which the failed request fails, {bound}"
 
 
 def _start_caveats(recording: Recording) -> Iterator[Caveat]:

@@ -22,7 +22,7 @@ from oomscope.snapshot.replaying.ascend import sizes_asked
 from oomscope.snapshot.replaying.initial_state import InitialState
 from oomscope.snapshot.replaying.releases import releases_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action
+from oomscope.snapshot.trace import Action, Trace
 
 
 class Kind(IntEnum):
@@ -35,7 +35,7 @@ class Kind(IntEnum):
     FREE = 2
     MALLOC = 3
     TRY = 4
-    """A request that failed when recorded, and that the program survived: it may fail again."""
+    """A request that failed when recorded, and after which the program asked for more: it may fail again."""
     GIVE_BACK = 5
     """Frees what a ``TRY`` got, if it got anything."""
     EMPTY_CACHE = 6
@@ -150,10 +150,11 @@ def requests_of(
 
     Args:
         timeline: the trace, paired.
-        last: the allocation that failed, with which the requests end; None: they end with the trace.
-        pending_at_last: blocks freed since the allocation before ``last`` were still in use by a stream when it was
-            asked for. The events cannot tell: a completion right before the failure comes either from the look at the
-            streams with which an allocation begins, or from the wait for them when all else has failed.
+        last: the allocation that failed, with which the requests end; None: they end with the trace, and its last
+            failure counts as one where nothing was asked for after it.
+        pending_at_last: blocks freed since the allocation before that failure were still in use by a stream when it
+            was asked for. The events cannot tell: a completion right before the failure comes either from the look at
+            the streams with which an allocation begins, or from the wait for them when all else has failed.
         initial: what the allocator held before the first event, as
             :func:`~oomscope.snapshot.replaying.initial_state.recover` found; None, or where that is unknown: the blocks
             of then are requested first.
@@ -163,11 +164,12 @@ def requests_of(
     """
     trace, table = timeline.trace, timeline.lifetimes
     end = len(trace) if last is None else last.event
+    fatal = fatal_event(trace) if last is None else last.event
     is_held = initial is not None and initial.held is not None
     columns = [
         *_mallocs(timeline, end, packs_older=not is_held),
-        *_frees(table, _serial(trace.action), end, pending_at_last=pending_at_last),
-        *_failed_tries(timeline, end),
+        *_frees(table, _serial(trace.action), end, pending_at=fatal if pending_at_last else None),
+        *_failed_tries(timeline, end, fatal),
         *_releases(timeline, end),
     ]
     if last is not None:
@@ -186,6 +188,12 @@ def requests_of(
         addresses=_driver_addresses(timeline),
         private_pools=_has_private_pools(timeline),
     )
+
+
+def fatal_event(trace: Trace) -> int | None:
+    """Return the ``oom`` event that is the last request of a trace; None where the program went on, or none failed."""
+    asked = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+    return int(asked[-1]) if len(asked) and trace.action[asked[-1]] == Action.OOM else None
 
 
 def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
@@ -226,15 +234,16 @@ def _mallocs(timeline: Timeline, end: int, *, packs_older: bool) -> list[Columns
     return [_column(Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows])]
 
 
-def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at_last: bool) -> list[Columns]:
+def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at: int | None) -> list[Columns]:
     """Return the frees; those that an allocation overtook wait for a stream of their own.
 
-    What was freed before the trace, and still pending then, is freed at its first event.
+    What was freed before the trace, and still pending then, is freed at its first event. What was freed since the
+    allocation before ``pending_at`` counts as overtaken by the one of that event.
     """
     rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
     freed = np.maximum(table.freed[rows], 0)
     completed = table.completed[rows]
-    waited_for = (serial[freed] == serial[end]) if pending_at_last else np.zeros(len(rows), dtype=bool)
+    waited_for = np.zeros(len(rows), dtype=bool) if pending_at is None else serial[freed] == serial[pending_at]
     deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
     at_once, later = rows[~deferred], rows[deferred]
     waited = _waiting_streams(table, serial, later)
@@ -292,13 +301,14 @@ def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
     return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
 
 
-def _failed_tries(timeline: Timeline, end: int) -> list[Columns]:
-    """Return the allocations that failed before the end of the requests."""
-    trace = timeline.trace
+def _failed_tries(timeline: Timeline, end: int, fatal: int | None) -> list[Columns]:
+    """Return the allocations that failed before the end of the requests; the last of them to stay, if it was fatal."""
+    trace, block = timeline.trace, len(timeline.lifetimes)
     events = np.flatnonzero(trace.action[:end] == Action.OOM)
-    nobody = np.full(len(events), len(timeline.lifetimes))
+    survived, ended_by = events[events != fatal], events[events == fatal]
     return [
-        _column(kind, nobody, trace.size[events], trace.stream[events], events) for kind in (Kind.TRY, Kind.GIVE_BACK)
+        _column(kind, [block] * len(at), trace.size[at], trace.stream[at], at)
+        for kind, at in ((Kind.TRY, survived), (Kind.GIVE_BACK, survived), (Kind.MALLOC, ended_by))
     ]
 
 

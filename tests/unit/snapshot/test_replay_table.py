@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.judging.verdict import judge
 from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, try_settings
 from oomscope.snapshot.replaying.initial_state import recover
+from oomscope.snapshot.replaying.recording import recording_of
 from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.replaying.replay_table import AFRESH, replay_file
 from oomscope.snapshot.replaying.requests import Last, requests_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Snapshot
+from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.units import GiB, MiB
 
+from .cases import freed_by_the_last_wait
 from .cuts import STEPS, cut, tail
 from .machine import Machine
 
@@ -89,6 +93,82 @@ def test_a_failure_shows_the_card():
     table = replay_file(snapshot_of(fragmented(295 * MiB)), confs=[])
     assert table.fidelity.share == 1
     assert table.available_bytes == 295 * MiB
+
+
+def test_a_recording_that_ends_in_a_failure_fails_as_recorded():
+    machine = fragmented(295 * MiB)
+    last = len(machine.trace()) - 1
+    recorded, expandable = replay_file(snapshot_of(machine), confs=["expandable_segments:True"]).rows
+    assert recorded.failed_event == last
+    assert recorded.margin_bytes < 0
+    assert expandable.survives
+    assert expandable.peak_reserved_bytes == 260 * MiB, "what was refused is served"
+    larger = replay_file(snapshot_of(machine), confs=[], limit=GiB).rows[0]
+    assert larger.survives
+
+
+def test_a_failure_that_the_program_survives_ends_no_replay():
+    machine = fragmented(295 * MiB)
+    machine.alloc(MiB)
+    assert replay_file(snapshot_of(machine), confs=[]).rows[0].survives
+
+
+def test_a_failure_while_a_stream_was_waited_for_is_read_as_such():
+    machine = freed_by_the_last_wait()
+    assert replay_file(snapshot_of(machine), confs=[]).rows[0].failed_event == len(machine.trace()) - 1
+
+
+def test_of_devices_that_recorded_as_much_the_one_that_failed_is_replayed():
+    fine, failed = Machine(100 * MiB), Machine(100 * MiB)
+    for machine in (fine, failed):
+        machine.alloc(60 * MiB)
+    failed.alloc(60 * MiB)
+    traces = (fine.trace(), replace(failed.trace(), device=1))
+    assert replay_file(Snapshot(segments=(), traces=traces), confs=[]).device == 1
+
+
+def without_free_bytes(machine: Machine) -> Snapshot:
+    """Return the machine's recording, its failures silent on what was free."""
+    trace = machine.trace()
+    address = np.where(trace.action == Action.OOM, np.uint64(FREE_UNKNOWN), trace.address)
+    return Snapshot(segments=machine.segments(), traces=(replace(trace, address=address),))
+
+
+def test_a_card_bounded_by_a_failure_alone_is_not_said_to_serve_everything():
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB)
+    table = replay_file(without_free_bytes(machine), confs=[])
+    assert not table.rows[0].survives
+    assert table.available_bytes is None
+    [text] = [caveat.text for caveat in table.caveats if caveat.code == "no_card"]
+    assert text.endswith("it counts as the largest on which the failed request fails, 120.00 MiB")
+
+
+def test_of_several_refusals_the_lowest_bounds_the_card():
+    machine = Machine(100 * MiB)
+    machine.free(machine.alloc(60 * MiB))
+    machine.free(machine.alloc(70 * MiB))
+    machine.alloc(90 * MiB)
+    machine.alloc(20 * MiB)
+    snapshot = without_free_bytes(machine)
+    timeline = Timeline.of(snapshot.traces[0], snapshot.segments)
+    budget = recording_of(snapshot, timeline).budget
+    assert budget.available_bytes is None, "a bound is not the card"
+    assert budget.is_upper_bound
+    assert budget.device.available_bytes == 110 * MiB - 1
+
+
+def test_a_card_with_nothing_held_and_nothing_free():
+    machine = Machine(MiB)
+    machine.alloc(60 * MiB)
+    trace = machine.trace()
+    nothing_free = replace(trace, address=np.zeros(len(trace), dtype=np.uint64))
+    table = replay_file(Snapshot(segments=(), traces=(nothing_free,)), confs=[])
+    assert table.available_bytes == 0
+    assert table.rows[0].margin_bytes == -60 * MiB
+    with pytest.raises(UsageError, match="a card of 0 bytes serves nothing"):
+        replay_file(snapshot_of(fragmented()), limit=0)
 
 
 def test_a_refusal_shows_how_small_the_card_is():
