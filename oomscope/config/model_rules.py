@@ -80,9 +80,9 @@ MODEL_RULES: tuple[Rule, ...] = (
     Rule(
         id="M5",
         keys=("model.attention_backend", "precision.bf16"),
-        applies=lambda config: config.model.attention_backend == "flash" and _is_fp32(config),
-        summary="Flash attention needs bf16 or fp16.",
-        message="flash attention has no kernel for fp32",
+        applies=lambda config: config.model.attention_backend in ("flash", "fused") and _is_fp32(config),
+        summary="Flash and fused attention need bf16 or fp16.",
+        message=lambda config: f"{config.model.attention_backend} attention has no kernel for fp32",
         remedy="set precision.bf16, or attention_backend to unfused",
         source=f"{_FLASH}, check_dtypes_low_precision",
     ),

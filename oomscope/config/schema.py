@@ -47,6 +47,9 @@ Size = Annotated[
 ]
 """Bytes; text such as ``80GiB`` is accepted."""
 
+FlashKernels = Literal["auto", "flash", "fused"]
+"""Whose attention: as Transformer Engine chooses by the card, flash-attn's, cuDNN's."""
+
 RecomputeModule = Literal[
     "core_attn",
     "mlp",
@@ -162,8 +165,9 @@ class ModelConfig(Section):
     """Dropout on the residual branches and on the embedding output."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout on the attention probabilities."""
-    attention_backend: Literal["auto", "flash", "unfused"] = "auto"
-    """Core attention; auto means unfused in fp32 and in the local layers, which know no other, and else flash."""
+    attention_backend: Literal["auto", "flash", "fused", "unfused"] = "auto"
+    """Core attention: flash-attn's, cuDNN's (fused) or neither. auto means unfused in fp32 and in the local layers,
+    which know no other; else as Transformer Engine chooses, cuDNN's from Hopper on and flash-attn's below."""
     cross_entropy_loss_fusion: bool = False
     """Take the loss's fused kernels: cross_entropy_fusion_impl says whose."""
     cross_entropy_fusion_impl: Literal["native", "te"] = "native"
@@ -735,11 +739,16 @@ class Config(Section):
 
     @property
     def attention_backend(self) -> Literal["flash", "unfused"]:
-        """The core attention that ``auto`` stands for here."""
+        """Whether scores are kept (unfused) or not (flash: by flash-attn's kernels or cuDNN's)."""
         if self.model.attention_backend == "auto":
             half = self.precision.bf16 or self.precision.fp16
             return "flash" if half and self.model.transformer_impl == "transformer_engine" else "unfused"
-        return self.model.attention_backend
+        return "unfused" if self.model.attention_backend == "unfused" else "flash"
+
+    @property
+    def flash_kernels(self) -> FlashKernels:
+        """Whose kernels flash attention is made of."""
+        return "auto" if self.model.attention_backend == "unfused" else self.model.attention_backend
 
     @property
     def recompute_modules(self) -> tuple[str, ...]:

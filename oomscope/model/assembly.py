@@ -155,6 +155,7 @@ class Assembly:
         config = self._config
         return CoreAttention(
             config.attention_backend,
+            kernels=config.flash_kernels,
             dropout_p=config.model.attention_dropout,
             random=self._random,
             fork=not self._tp.sequence_parallel,

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from oomscope.config.schema import FlashKernels
 from oomscope.model.context_attention import context_attention
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.core_attention import flash_attention, unfused_attention
@@ -27,7 +28,8 @@ class CoreAttention(nn.Module):
     """Flash or unfused attention with this rank's dropout.
 
     Args:
-        backend: which kernels.
+        backend: whether scores are kept.
+        kernels: whose, where they are not.
         dropout_p: of the probabilities.
         random: the rank's random numbers.
         fork: draw from the model-parallel stream (not where the whole layer already does).
@@ -40,6 +42,7 @@ class CoreAttention(nn.Module):
         self,
         backend: Literal["flash", "unfused"],
         *,
+        kernels: FlashKernels,
         dropout_p: float,
         random: ModelParallelRandom,
         fork: bool,
@@ -49,6 +52,7 @@ class CoreAttention(nn.Module):
     ) -> None:
         super().__init__()
         self._backend = backend
+        self._kernels = kernels
         self._dropout_p = dropout_p
         self._random = random
         self._fork = fork
@@ -73,9 +77,9 @@ class CoreAttention(nn.Module):
         dropout_p = self._dropout_p if self.training else 0.0
         with self._random.fork() if self._fork and dropout_p > 0 else nullcontext():
             if self._cp.size > 1:
-                return context_attention(q, k, v, self._cp, dropout_p=dropout_p)
+                return context_attention(q, k, v, self._cp, dropout_p=dropout_p, kernels=self._kernels)
             if self._backend == "flash":
-                return flash_attention(q, k, v, dropout_p=dropout_p)
+                return flash_attention(q, k, v, dropout_p=dropout_p, kernels=self._kernels)
             return unfused_attention(q, k, v, mask, dropout_p=dropout_p, buffer=self._buffer)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from oomscope.config.schema import FlashKernels
 from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.context_parallel import ContextParallel
@@ -24,7 +25,13 @@ from oomscope.model.transformer_engine import capability, takes_flash_attn
 
 
 def context_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cp: ContextParallel, *, dropout_p: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cp: ContextParallel,
+    *,
+    dropout_p: float,
+    kernels: FlashKernels = "auto",
 ) -> torch.Tensor:
     """Return the context [s/c, b, a·d] of this rank's queries.
 
@@ -34,12 +41,13 @@ def context_attention(
         v: values [s/c, b, g, d].
         cp: the group, and how it attends.
         dropout_p: of the probabilities.
+        kernels: whose.
     """
     if cp.communication == "a2a":
         whole = (_SequenceForHeads.apply(x, cp) for x in (q, k, v))
         context = fused_attention(*whole, dropout_p=dropout_p)
         return _HeadsForSequence.apply(context.unflatten(-1, (-1, q.shape[-1])), cp).flatten(2)  # type: ignore[no-any-return]
-    copied = takes_flash_attn(capability(q.device))
+    copied = takes_flash_attn(capability(q.device), kernels)
     if copied:
         q, k, v = batch_first(q, k, v)
     if cp.communication == "all_gather":

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from oomscope.config.schema import FlashKernels
 from oomscope.errors import ConfigError
 from oomscope.model.autograd import Function
 from oomscope.model.memory_buffer import MemoryBuffer
@@ -19,7 +20,9 @@ from oomscope.model.residual import dropout
 from oomscope.model.transformer_engine import capability, takes_flash_attn
 
 
-def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float, kernels: FlashKernels = "auto"
+) -> torch.Tensor:
     """Return the context [s, b, a·d] by the fused kernel: cuDNN's where values are narrower than keys (MLA).
 
     Where that is flash-attn's, its output is kept twice: with the batch first here, and with the sequence first as the
@@ -28,7 +31,7 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropou
     Raises:
         ConfigError: dropout on the CPU, whose kernel has none.
     """
-    if q.shape[-1] == v.shape[-1] and takes_flash_attn(capability(q.device)):
+    if q.shape[-1] == v.shape[-1] and takes_flash_attn(capability(q.device), kernels):
         q, k, v = batch_first(q, k, v)
     return fused_attention(q, k, v, dropout_p=dropout_p).contiguous()
 

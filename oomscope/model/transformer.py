@@ -140,7 +140,7 @@ class GPTStage(nn.Module):
         if self.final_norm is None or self.output_layer is None:
             return hidden
         with self._observer.phase("loss"):
-            logits = self.output_layer(self.final_norm(hidden))
+            logits: torch.Tensor = self.output_layer(self.final_norm(hidden))
             if labels is None:
                 return logits
             return vocab_parallel_cross_entropy(logits, labels.t(), self._tp, self._loss_form).mean()

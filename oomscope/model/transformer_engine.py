@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from oomscope.config.schema import Config
+from oomscope.config.schema import Config, FlashKernels
 from oomscope.units import KiB, MiB
 
 HOPPER = (9, 0)
@@ -24,13 +24,17 @@ def capability(device: torch.device) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def takes_flash_attn(card: tuple[int, int] | None) -> bool:
-    """Whether fused attention is flash-attn's on ``card``, and not cuDNN's.
+def takes_flash_attn(card: tuple[int, int] | None, kernels: FlashKernels = "auto") -> bool:
+    """Whether attention that keeps no scores is flash-attn's on ``card``, and not cuDNN's.
 
-    cuDNN's is preferred from Hopper on; below, flash-attn's wherever it is installed, as in NVIDIA's containers
-    (pytorch/attention/dot_product_attention/utils.py, get_attention_backend).
+    Of the two cuDNN's is preferred from Hopper on; below, flash-attn's wherever it is installed, as in NVIDIA's
+    containers (pytorch/attention/dot_product_attention/utils.py, get_attention_backend). ``attention_backend`` rules
+    out the other by NVTE_FLASH_ATTN and NVTE_FUSED_ATTN (Megatron-Core models/common/language_module/
+    language_module.py, _set_attention_backend); flash is taken for FlashAttention 2 on every card.
     """
-    return card is not None and card < HOPPER
+    if card is None or kernels == "fused":
+        return False
+    return kernels == "flash" or card < HOPPER
 
 
 def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:

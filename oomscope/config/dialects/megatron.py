@@ -51,9 +51,8 @@ TABLE: dict[str, Row] = {
     "disable_bias_linear": To("model.add_bias_linear", negated),
     "untie_embeddings_and_output_weights": To("model.share_embeddings_and_output_weights", negated),
     "attention_backend": Choice(
-        {name: {"model.attention_backend": name} for name in ("auto", "flash", "unfused")},
+        {name: {"model.attention_backend": name} for name in ("auto", "flash", "fused", "unfused")},
         alike={
-            "fused": ("flash", "cuDNN's fused attention keeps what flash attention keeps"),
             "local": ("unfused", "the local layers know no other"),
         },
     ),
@@ -231,8 +230,13 @@ def _pattern(text: str) -> list[int] | str:
 
 def _attention(draft: Draft) -> None:
     off = {name for name in ("FLASH", "FUSED") if str(draft.given.get(f"ENV:NVTE_{name}_ATTN", "1")) == "0"}
-    if off == {"FLASH", "FUSED"} and draft.value("model.attention_backend", "auto") == "auto":
+    if not off or draft.value("model.attention_backend", "auto") != "auto":
+        return
+    if off == {"FLASH", "FUSED"}:
         draft.set("model.attention_backend", "unfused", because="both fused ones are off", name="ENV:NVTE_FLASH_ATTN")
+    elif draft.value("model.transformer_impl", "transformer_engine") == "transformer_engine":
+        left = "fused" if off == {"FLASH"} else "flash"
+        draft.set("model.attention_backend", left, because="the other is off", name=f"ENV:NVTE_{off.pop()}_ATTN")
 
 
 def _sequence_parallel(draft: Draft) -> None:

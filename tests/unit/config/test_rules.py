@@ -181,7 +181,7 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         ],
     ),
     "M5": (
-        [{"model.attention_backend": "flash", "precision.bf16": False}],
+        [{"model.attention_backend": kernels, "precision.bf16": False} for kernels in ("flash", "fused")],
         [{"model.attention_backend": "flash"}, {"precision.bf16": False}],
     ),
     "M6": (

@@ -62,6 +62,14 @@ def test_auto_attention(implementation: str, bf16: bool, backend: str) -> None:
     assert config(model=model, precision=PrecisionConfig(bf16=bf16)).attention_backend == backend
 
 
+@pytest.mark.parametrize(("named", "kernels"), [("auto", "auto"), ("flash", "flash"), ("fused", "fused")])
+def test_attention_without_scores_is_somebodys(named: str, kernels: str) -> None:
+    model = ModelConfig.model_validate(
+        {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "attention_backend": named}
+    )
+    assert (config(model=model).attention_backend, config(model=model).flash_kernels) == ("flash", kernels)
+
+
 @pytest.mark.parametrize(
     ("recompute", "modules"),
     [

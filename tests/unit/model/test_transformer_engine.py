@@ -58,6 +58,11 @@ def test_flash_attn_is_taken_below_hopper():
     assert not any(takes_flash_attn(card) for card in (None, (9, 0), (10, 0)))
 
 
+def test_a_backend_that_is_named_is_taken_on_every_card():
+    assert [takes_flash_attn(card, "flash") for card in (None, (8, 0), (9, 0))] == [False, True, True]
+    assert not any(takes_flash_attn(card, "fused") for card in (None, (8, 0), (9, 0)))
+
+
 def test_the_device_says_its_capability(monkeypatch):
     played = SimpleNamespace(get_device_capability=lambda device: (8, 6))
     monkeypatch.setattr(torch, "get_device_module", lambda device: played)

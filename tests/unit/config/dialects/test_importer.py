@@ -67,7 +67,7 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ("--untie-embeddings-and-output-weights", {"model.share_embeddings_and_output_weights": False}),
         ("--use-rotary-position-embeddings", {"model.position_embedding_type": "rope"}),
         ("--position-embedding-type yarn", {"model.position_embedding_type": "rope"}),
-        ("--attention-backend fused", {"model.attention_backend": "flash"}),
+        ("--attention-backend fused", {"model.attention_backend": "fused"}),
         ("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0 train.py", {"model.attention_backend": "unfused"}),
         ("--tokenizer-type NullTokenizer --vocab-size 131073", {"model.vocab_size": 131074}),
         ("--tokenizer-type GPT2BPETokenizer", {"model.vocab_size": 50257}),
@@ -96,6 +96,8 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
             "CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True train.py",
             {"device.cublas_workspace_config": ":4096:8", "allocator.conf": "expandable_segments:True"},
         ),
+        ("NVTE_FLASH_ATTN=0 train.py --bf16", {"model.attention_backend": "fused"}),
+        ("NVTE_FUSED_ATTN=0 train.py --bf16", {"model.attention_backend": "flash"}),
         (
             "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
             {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"},
