@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.snapshot.comparing.alignment import Use
 from oomscope.snapshot.comparing.matching import Lines, Pair, Place, Text, no_text, pair_lines
-from oomscope.snapshot.comparing.unedited import Unedited, never
+from oomscope.snapshot.comparing.unmoved import Unmoved, nothing_unmoved
 from oomscope.snapshot.sites import Site, SiteBytes
 
 Presence: TypeAlias = Literal["both", "new", "gone"]
@@ -99,7 +99,7 @@ def line_changes(
     before_text: Text = no_text,
     after_text: Text = no_text,
     *,
-    unedited: Unedited = never,
+    unmoved: Unmoved = nothing_unmoved,
     by_module: bool = False,
 ) -> tuple[LineChange, ...]:
     """Return a row for each line and category of either side, the largest change first.
@@ -109,14 +109,14 @@ def line_changes(
         after: those of the other side.
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.
-        unedited: tells which files have the same text on both sides.
+        unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
         by_module: give each module of a line a row of its own, unless one side alone does not know them.
     """
     old, new = _uses(before), _uses(after)
     nothing: Uses = {}
     return largest_first(
         row
-        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text, unedited)
+        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text, unmoved)
         for row in _line_rows(
             pair,
             old[pair[0]] if pair[0] else nothing,

@@ -15,7 +15,7 @@ from oomscope.snapshot.comparing.changes import LineChange, NamedChange, line_ch
 from oomscope.snapshot.comparing.matching import Text, no_text
 from oomscope.snapshot.comparing.overlay import Overlay, overlay
 from oomscope.snapshot.comparing.side import Facts, Side
-from oomscope.snapshot.comparing.unedited import unedited
+from oomscope.snapshot.comparing.unmoved import unmoved
 from oomscope.snapshot.reading.rank_files import Unread
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.timeline import Timeline
@@ -193,7 +193,7 @@ def _compare(before: Side, after: Side, before_text: Text, after_text: Text) -> 
             after.sites,
             before_text,
             after_text,
-            unedited=unedited(before.recorded.trace, after.recorded.trace),
+            unmoved=unmoved(before.recorded.trace, after.recorded.trace),
         ),
         categories=named_changes(before.by(_category), after.by(_category)),
         modules=named_changes(before.by(_module), after.by(_module)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.snapshot.comparing.alignment import Line, Profile, align, blocks, same_lines
-from oomscope.snapshot.comparing.unedited import Unedited, never
+from oomscope.snapshot.comparing.unmoved import Numbered, Unmoved, nothing_unmoved
 
 
 class Place(NamedTuple):
@@ -47,7 +47,7 @@ def pair_lines(
     after: Lines,
     before_text: Text = no_text,
     after_text: Text = no_text,
-    unedited: Unedited = never,
+    unmoved: Unmoved = nothing_unmoved,
 ) -> list[Pair]:
     """Return every line of both sides once, with the line of the other side that it is, or None.
 
@@ -58,12 +58,12 @@ def pair_lines(
         after: what the lines of the other hold.
         before_text: the files of the first program, where they are at hand.
         after_text: those of the second.
-        unedited: tells which files have the same text, though it is not at hand.
+        unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
     """
     if sorted(after.items()) < sorted(before.items()):
-        turned = _pairs(_Side.of(after, after_text), _Side.of(before, before_text), lambda new, old: unedited(old, new))
+        turned = _pairs(_Side.of(after, after_text), _Side.of(before, before_text), lambda new, old: unmoved(old, new))
         return [(old, new) for new, old in turned]
-    return _pairs(_Side.of(before, before_text), _Side.of(after, after_text), unedited)
+    return _pairs(_Side.of(before, before_text), _Side.of(after, after_text), unmoved)
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,17 @@ class _Side:
         return (place for places in self.files[file].values() for place in places)
 
 
-def _pairs(old: _Side, new: _Side, unedited: Unedited) -> list[Pair]:
+def _pairs(old: _Side, new: _Side, unmoved: Unmoved) -> list[Pair]:
     pairs: list[Pair] = []
     for before, after in _files(old, new):
-        if unedited(before, after):
-            pairs += _by_number(old, before, new, after)
-            continue
         same_line = same_lines(old.text(before), new.text(after))
+        known = unmoved(before, after) if same_line is None else set()
+        pairs += _by_number(old, before, new, after, known)
         for function, other in _functions(old, before, new, after):
-            left, right = old.files[before][function], new.files[after][other]
+            left, right = (
+                [place for place in places if Numbered(place.line, place.function) not in known]
+                for places in (old.files[before][function], new.files[after][other])
+            )
             aligned = align(
                 [Line(place.line, old.lines[place]) for place in left],
                 [Line(place.line, new.lines[place]) for place in right],
@@ -123,12 +125,12 @@ def _pairs(old: _Side, new: _Side, unedited: Unedited) -> list[Pair]:
     return pairs
 
 
-def _by_number(old: _Side, before: str, new: _Side, after: str) -> Iterator[Pair]:
-    """Yield the lines of two files of the same text; one that is on one side only has no counterpart anywhere."""
-    here = {(place.function, place.line): place for places in old.files[before].values() for place in places}
-    there = {(place.function, place.line): place for places in new.files[after].values() for place in places}
-    for key in dict.fromkeys((*here, *there)):
-        yield here.get(key), there.get(key)
+def _by_number(old: _Side, before: str, new: _Side, after: str, known: Iterable[Numbered]) -> Iterator[Pair]:
+    """Yield the lines that are known by their numbers; one that is on one side only has no counterpart anywhere."""
+    for line, function in sorted(known):
+        here, there = Place(before, function, line), Place(after, function, line)
+        if here in old.lines or there in new.lines:
+            yield here if here in old.lines else None, there if there in new.lines else None
 
 
 def _files(old: _Side, new: _Side) -> list[tuple[str, str]]:

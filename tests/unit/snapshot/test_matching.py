@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.comparing.alignment import Line, Use, align, same_lines
 from oomscope.snapshot.comparing.matching import Place, pair_lines
-from oomscope.snapshot.comparing.unedited import unedited
-from oomscope.snapshot.trace import Action, Frame, Trace
+from oomscope.snapshot.comparing.unmoved import Numbered
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(
@@ -177,33 +175,29 @@ def test_a_function_of_thousands_of_lines_is_paired_by_number():
     ]
 
 
-def test_lines_of_a_file_that_was_not_edited_are_known_by_their_numbers():
+def test_lines_that_stand_where_they_stood_are_known_by_their_numbers():
     place = Place("/a/model.py", "forward", 39)
     before = {place: act(20)}
     after = {place: act(2000, 300), place._replace(line=54): act(20)}
     assert moves(before, after) == {(39, 54), (None, 39)}
-    assert moves(before, after, unedited=lambda *_: True) == {(39, 39), (None, 54)}
+    assert moves(before, after, unmoved=lambda *_: {Numbered(39, "forward")}) == {(39, 39), (None, 54)}
     gone = {place._replace(line=60): act(20)}
-    assert moves(before, gone, unedited=lambda *_: True) == {(39, None), (None, 60)}
+    assert moves(before, gone, unmoved=lambda *_: {Numbered(39, "forward")}) == {(39, None), (None, 60)}
 
 
-def recorded(*lines: int, file: str = "/a/model.py") -> Trace:
-    builder = TraceBuilder()
-    for line in lines:
-        builder.event(Action.ALLOC, line, 1, stack=(Frame(file, line, "forward"),))
-    return builder.build()
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "same"),
-    [
-        ((10, 20, 30), (10, 20, 30, 40), True),
-        ((10, 20, 30), (10, 20, 31), False),
-        ((10, 20, 30), (11, 21, 31), False),
-        ((10, 20), (10, 20), False),
-    ],
-)
-def test_stacks_tell_whether_a_file_was_edited(before, after, same):
-    assert unedited(recorded(*before), recorded(*after))("/a/model.py", "/a/model.py") == same
-    assert unedited(recorded(*after), recorded(*before))("/a/model.py", "/a/model.py") == same
-    assert not unedited(recorded(*before), recorded(*after))("/a/model.py", "/a/other.py")
+@pytest.mark.parametrize("turned", [False, True])
+def test_texts_are_heard_before_numbers(turned):
+    """All lines have numbers of the other side's, and each is its neighbour there."""
+    sides = (
+        [(Place("/r/m.py", "forward", line), size) for line, size in ((10, 300), (11, 200), (12, 100))],
+        [(Place("/r/m.py", "forward", line), size) for line, size in ((10, 77), (11, 300), (12, 200), (13, 100))],
+    )
+    before, after = ({place: act(size) for place, size in side} for side in sides)
+    old = [*(["import os"] * 9), "q = query(x)", "k = key(x)", "v = value(x)"]
+    new = [*old[:9], "x = norm(x)", *old[9:]]
+    found = {(10, 11), (11, 12), (12, 13), (None, 10)}
+    if turned:
+        before, after, old, new, found = after, before, new, old, {(there, here) for here, there in found}
+    texts = {"before_text": lambda file: old, "after_text": lambda file: new}
+    known = {Numbered(line, "forward") for line in (10, 11, 12)}
+    assert moves(before, after, **texts, unmoved=lambda *_: known) == found
