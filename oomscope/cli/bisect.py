@@ -10,6 +10,7 @@ import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
+from oomscope.cli.options_steps import StepOptions, step_options, with_values
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import SearchOptions, run_search
 from oomscope.cli.source import dialect_option
@@ -26,7 +27,7 @@ class PathsAfterDashes(click.Command):
         """Put the paths into ``ctx.meta`` and parse the rest."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[PATHS] = tuple(args[cut + 1 :])
-        return super().parse_args(ctx, args[:cut])
+        return super().parse_args(ctx, with_values(args[:cut]))
 
 
 def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
@@ -56,6 +57,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
     metavar="SECONDS",
     help="End the search after this long, with its suspects.",
 )
+@step_options
 @axis_options
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
@@ -100,6 +102,7 @@ def bisect(
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
+    given["steps"] = StepOptions.of(given)
     options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
     remarks = None if quiet else progress_console()
     answers = remarks if as_json else result_console()

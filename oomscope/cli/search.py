@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.cli.options_axes import AxisOptions
+from oomscope.cli.options_steps import StepOptions
 from oomscope.cli.plan import harness_settings
 from oomscope.errors import UsageError
 
@@ -25,6 +26,7 @@ class SearchOptions:
 
     ends: str
     axes: AxisOptions = field(default_factory=AxisOptions)
+    steps: StepOptions = field(default_factory=StepOptions)
     overrides: tuple[str, ...]
     paths: tuple[str, ...]
     repo: Path | None
@@ -64,6 +66,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
     from oomscope.bisect.commit_bisect import bisect_commits
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.request import CommitRequest
+    from oomscope.bisect.square_bisect import bisect_square
 
     if options.axes.layers():
         raise UsageError(
@@ -78,19 +81,34 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         first_parent=options.first_parent,
         paths=options.paths,
         hunks=options.axes.hunks,
+        steps=options.steps.wanted(),
         deadline_s=options.deadline,
         use_cache=not options.fresh,
         places=_places(options),
     )
+    if options.axes.axis == "both":
+        return bisect_square(request, _config_of_square(options), reporter=reporter)
     return bisect_commits(request, reporter=reporter)
+
+
+def _config_of_square(options: SearchOptions) -> str:
+    if options.harness is None:
+        raise UsageError(
+            "--axis both without a harness",
+            remedy="give --harness FILE; the bundled transformer is the same code at every commit, so that only the "
+            "configuration can be at fault: --axis config",
+        )
+    if options.config is None:
+        raise UsageError("--axis both without a configuration", remedy="give --config PATH-IN-REPO")
+    return options.config
 
 
 def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> BisectResult:
     from oomscope.bisect.config_bisect import bisect_configs
     from oomscope.bisect.ranges import FileAt
 
-    if options.axes.axis == "commits":
-        raise UsageError("--axis commits with two configuration files", remedy="name two revisions")
+    if options.axes.axis in {"commits", "both"}:
+        raise UsageError(f"--axis {options.axes.axis} with two configuration files", remedy="name two revisions")
     in_commits = isinstance(ends.good, FileAt) or isinstance(ends.bad, FileAt)
     meaningless = {
         "--repo": None if in_commits else options.repo,
@@ -98,6 +116,7 @@ def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) ->
         "--harness": options.harness,
         "--first-parent": options.first_parent,
         "paths": options.paths,
+        "--steps": options.steps.wanted(),
     }
     for name, value in meaningless.items():
         if value:
@@ -121,6 +140,8 @@ def _search_environment(options: SearchOptions, ends: RevisionRange, reporter: R
 
     if ends.good != ends.bad:
         raise UsageError(f"--axis environment with two commits, {ends}", remedy="name the one that is measured")
+    if options.steps.wanted():
+        raise UsageError("--steps with --axis environment", remedy="it is about commits: leave it out")
     layers = options.axes.layers()
     if not layers:
         raise UsageError("nothing says what changes", remedy="give --env FILE..FILE, --good-env or --bad-env")
@@ -157,11 +178,11 @@ def _config_request(options: SearchOptions, ends: FileRange) -> ConfigRequest:
 def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:
     from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 
-    if options.config and options.harness:
+    if options.config and options.harness and options.axes.axis != "both":
         raise UsageError("both --config and --harness", remedy="name one: a harness brings its own model")
     if options.harness and options.dialect:
         raise UsageError("both --from and --harness", remedy="name one: a harness brings its own model")
-    if options.config:
+    if options.config and not options.harness:
         return ConfigInRepo(path=options.config, dialect=options.dialect, overrides=options.overrides)
     if options.harness:
         settings = harness_settings(options.overrides)

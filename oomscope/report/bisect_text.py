@@ -13,6 +13,8 @@ from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report import bisect_words, words
 from oomscope.report.bisect_hunks import narrowed_sections
+from oomscope.report.bisect_square import square_sections
+from oomscope.report.bisect_steps import waterfall_parts
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.units import format_size
@@ -78,6 +80,7 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
 
 
 def _sections(result: BisectResult) -> Iterator[RenderableType]:
+    yield from square_sections(result)
     if result.culprit:
         yield from _culprit_sections(result.culprit)
     if result.suspects:
@@ -85,8 +88,7 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
     if result.sites:
         table_ = growth_table(result.sites, unchanged=bisect_words.unchanged_bytes(result))
         yield section("Lines whose live bytes differ; they sum to the change", table_)
-    if result.steps:
-        yield section("Steps seen on the way; they sum to the difference of the ends", step_table(result.steps))
+    yield from _step_sections(result)
     if result.untestable:
         untestable = table("Untestable", "Why")
         for probe in result.untestable:
@@ -111,9 +113,16 @@ def _culprit_sections(culprit: CommitCulprit | KeysCulprit) -> Iterator[Renderab
         yield from narrowed_sections(culprit.narrowed)
 
 
+def _step_sections(result: BisectResult) -> Iterator[RenderableType]:
+    if result.waterfall:
+        yield from waterfall_parts(result, result.waterfall)
+    elif result.steps:
+        yield section("Steps seen on the way; they sum to the difference of the ends", step_table(result.steps))
+
+
 def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:
     """Return the commits or keys that could not be told apart; of many the first and how many more."""
-    names = ("Commit", "Subject") if result.axis == "commits" else ("Key", "Good → bad")
+    names = ("Commit", "Subject") if result.suspects[0].commit is not None else ("Key", "Good → bad")
     suspects = table(*names, "Why it could not be told apart")
     for suspect in result.suspects[:shown]:
         suspects.add_row(bisect_words.suspect_name(suspect), suspect.subject, suspect.reason)

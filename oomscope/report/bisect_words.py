@@ -109,12 +109,16 @@ def step_text(step: StepRow) -> str:
 def heaviest_step(result: BisectResult) -> str | None:
     """Return the step that added most bytes, where that is another than the culprit: the last straw is seldom.
 
+    Where all steps were searched for, it is named in any case.
+
     They are reserved bytes where those are what went bad: under ``reserved>SIZE``, and where fragmentation is the
     verdict on a failure. Elsewhere they are live bytes.
     """
     step = result.heaviest
-    if not isinstance(result.culprit, CommitCulprit) or step is None or step.commit == result.culprit.commit:
+    if step is None or not (result.waterfall or isinstance(result.culprit, CommitCulprit)):
         return None
+    if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
+        return "the commit that tipped it over" if result.waterfall else None
     by = "reserved" if result.is_about_reserved else "live"
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes"
 
@@ -147,7 +151,7 @@ def search_text(result: BisectResult) -> str:
     """Return what was searched, in one line."""
     probes = count(len(result.probes), "probe")
     skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
-    what = ("commit", "commits") if result.axis == "commits" else ("key", "keys")
+    what = ("commit", "commits") if result.axis in {"commits", "both"} else ("key", "keys")
     among = count(result.candidates, *what)
     if parts := _parts_searched(result):
         among += f" ({', '.join(parts)})"
@@ -162,6 +166,6 @@ def _parts_searched(result: BisectResult) -> list[str]:
     if result.considered != result.on_line:
         which = "of those" if parts else "of them"
         chosen = "touch the chosen paths and " if result.paths else ""
-        what = "change what is measured" if result.axis == "commits" else "can be changed apart from others"
+        what = "change what is measured" if result.axis in {"commits", "both"} else "can be changed apart from others"
         parts.append(f"{result.considered} {which} {chosen}{what}")
     return parts

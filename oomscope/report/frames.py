@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
+from oomscope.bisect.waterfall import levels
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.comparing.changes import LineChange
@@ -50,6 +52,13 @@ STEPS: Final = {
     "keys": "string",
     "delta_live_bytes": "int64",
     "delta_reserved_bytes": "int64",
+    "delta_overhead_bytes": "int64",
+    "since_good_live_bytes": "int64",
+    "since_good_reserved_bytes": "int64",
+    "dominant_category": "string",
+    "dominant_file": "string",
+    "dominant_line": "Int64",
+    "dominant_bytes": "Int64",
 }
 PROBES: Final = {
     "number": "int64",
@@ -163,9 +172,11 @@ def steps(result: BisectResult) -> pd.DataFrame:
     """Return the steps of a search.
 
     ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``merge`` is the one that
-    brought a commit in, where that was looked into; ``keys`` are separated by commas.
+    brought a commit in, where that was looked into; ``keys`` are separated by commas. ``since_good_…`` is what this row
+    and those before it sum to; ``dominant_…`` is the line whose live bytes changed most, missing where there is none.
     """
-    return table(STEPS, (_step(row) for row in result.steps))
+    reached = levels(Bytes(), (row.delta for row in result.steps))
+    return table(STEPS, map(_step, result.steps, reached))
 
 
 def probes(result: BisectResult) -> pd.DataFrame:
@@ -223,9 +234,19 @@ def changed_totals(difference: Difference) -> pd.DataFrame:
     )
 
 
-def _step(row: StepRow) -> dict[str, Any]:
-    sizes = {"delta_live_bytes": row.delta.live_bytes, "delta_reserved_bytes": row.delta.reserved_bytes}
-    return {**vars(row), **sizes, "keys": _listed(row.keys)}
+def _step(row: StepRow, level: Bytes) -> dict[str, Any]:
+    site = row.dominant and row.dominant.site
+    return {
+        **vars(row),
+        **{f"delta_{name}": size for name, size in vars(row.delta).items()},
+        **{f"since_good_{name}": size for name, size in vars(level).items()},
+        "delta_overhead_bytes": row.delta.overhead_bytes,
+        "keys": _listed(row.keys),
+        "dominant_category": row.dominant and row.dominant.category,
+        "dominant_file": site and site.file,
+        "dominant_line": site and site.line,
+        "dominant_bytes": row.dominant and row.dominant.delta_bytes,
+    }
 
 
 def _probe(row: ProbeRecord) -> dict[str, Any]:

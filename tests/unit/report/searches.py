@@ -17,6 +17,8 @@ from oomscope.bisect.result import (
     Suspect,
 )
 from oomscope.bisect.search import Answer
+from oomscope.bisect.steps import Threshold
+from oomscope.bisect.waterfall import Stretch, Waterfall
 from oomscope.units import GiB, MiB
 from tests.unit.report import results
 
@@ -142,5 +144,19 @@ KEYS = replace(
     ),
     steps=(StepRow(commit=None, label="keys", keys=("data.seq_length",), delta=CHANGE),),
     probes=(replace(PROBES[0], commit=None, keys=()), replace(PROBES[1], commit=None, keys=("data.seq_length",))),
+)
+STEPS = replace(
+    COMMITS,
+    steps=(
+        replace(COMMITS.steps[0], commits=1, dominant=SITES[0]),
+        COMMITS.steps[1],
+        StepRow(commit=None, label="smaller differences", delta=Bytes(live_bytes=0, reserved_bytes=-4 * MiB)),
+    ),
+    waterfall=Waterfall(
+        threshold=Threshold(),
+        start=Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        end=Bytes(live_bytes=8 * GiB, reserved_bytes=8 * GiB - 4 * MiB),
+        unseen=(Stretch(since=GOOD, until=BROKEN, commits=5), Stretch(since=BROKEN, until=MIDDLE, commits=1)),
+    ),
 )
 EVERY = (COMMITS, SUSPECTS, NO_CULPRIT, NO_ANSWER, UNTESTABLE_END, KEYS)

@@ -1,0 +1,92 @@
+"""The waterfall of a search for steps: each step's bytes from good to bad, and where the search did not look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.result import BisectResult, StepRow
+from oomscope.bisect.waterfall import Stretch, Waterfall, levels
+from oomscope.report import bisect_words
+from oomscope.report.layout import section, table
+from oomscope.report.words import count
+from oomscope.units import format_size
+
+STRETCHES_SHOWN = 8
+_WIDTH = 16
+_SHORTENED = 44
+
+
+def waterfall_parts(result: BisectResult, found: Waterfall) -> Iterator[RenderableType]:
+    """Return the table of steps and, where commits were left out, that of the stretches not looked into."""
+    yield section("Steps; they sum to the difference of the ends", waterfall_table(result.steps, found))
+    if not found.is_complete:
+        yield Text("The deadline passed before every range whose ends differ was split.", style="yellow")
+    if hiding := [stretch for stretch in found.unseen if stretch.commits > 1]:
+        yield section(
+            "Not looked into, for the ends are equal or differ too little: a step and its revert would not be seen",
+            stretch_table(hiding),
+        )
+        yield Text(f"  --exhaustive probes the {count(_between(hiding), 'commit')} there", style="dim")
+
+
+def waterfall_table(steps: Sequence[StepRow], found: Waterfall) -> Table:
+    """Return a row for the good end, one for each step, and one for the bad end with the sums."""
+    rows = table(">Live", ">Overhead", ">Reserved", "?", "Came with", "Mostly")
+    reached = [found.start, *levels(found.start, (step.delta for step in steps))]
+    held = [level.reserved_bytes for level in reached]
+    rows.add_row("", "", format_size(held[0]), "", "good end", "")
+    for step, (before, after) in zip(steps, pairwise(held), strict=True):
+        sizes = (format_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
+        piece = floating_bar(before, after, min(held), max(held))
+        name = bisect_words.shortened(bisect_words.step_text(step), _SHORTENED) if step.commit else step.label
+        rows.add_row(*sizes, format_size(after), piece, name, dominant_text(step.dominant))
+    rows.add_section()
+    change = found.end - found.start
+    sums = (format_size(size, signed=True) for size in (change.live_bytes, change.overhead_bytes))
+    rows.add_row(*sums, format_size(held[-1]), "", "bad end, and the sum", "")
+    return rows
+
+
+def stretch_table(stretches: Sequence[Stretch], shown: int = STRETCHES_SHOWN) -> Table:
+    """Return the longest of the stretches, and how many more there are."""
+    rows = table(">Commits", "After", "Up to")
+    ordered = sorted(stretches, key=lambda stretch: -stretch.commits)
+    for stretch in ordered[:shown]:
+        names = (bisect_words.short_hash(name) for name in (stretch.since, stretch.until))
+        rows.add_row(f"{stretch.commits - 1:,}", *names)
+    if rest := ordered[shown:]:
+        rows.add_row(f"{_between(rest):,}", f"in {count(len(rest), 'further stretch', 'further stretches')}", "")
+    return rows
+
+
+def floating_bar(before: int, after: int, lowest: int, highest: int, width: int = _WIDTH) -> str:
+    """Return a step between two levels as a bar of ``width`` cells that ``lowest`` to ``highest`` fill.
+
+    A step up is solid, one down is light; one that is too small for a cell has one all the same.
+    """
+    if before == after:
+        return ""
+    low, high = (round(width * (level - lowest) / (highest - lowest)) for level in sorted((before, after)))
+    low = min(low, width - 1)
+    return " " * low + ("█" if after > before else "░") * max(1, high - low)
+
+
+def dominant_text(growth: SiteGrowth | None) -> str:
+    """Return the line that changed most, with its bytes and category; empty where there is none."""
+    if growth is None:
+        return ""
+    size = format_size(growth.delta_bytes, signed=True)
+    if growth.site is None:
+        return f"{size} {growth.category}"
+    place = f"{growth.site.file.rsplit('/', 1)[-1]}:{growth.site.line}" if growth.site.file else growth.site.function
+    return f"{size} {growth.category.replace('_', ' ')}, {place}"
+
+
+def _between(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.commits - 1 for stretch in stretches)

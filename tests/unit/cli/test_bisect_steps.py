@@ -1,0 +1,80 @@
+"""``--steps`` and its kin, from the words of the command line to the request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult
+from oomscope.bisect.steps import Threshold
+from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
+from oomscope.cli.main import run
+from oomscope.units import MiB
+from tests.unit.report import searches
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[CommitRequest]:
+    """The requests that a search was given; it probes nothing."""
+    given: list[CommitRequest] = []
+
+    def search(request: CommitRequest, **means: object) -> BisectResult:
+        given.append(request)
+        return searches.STEPS
+
+    monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], None),
+        (["--steps"], StepsWanted()),
+        (["--min-step", "1MiB"], StepsWanted(threshold=Threshold(live_bytes=MiB, overhead_bytes=MiB))),
+        (["--steps", "--min-step", "0"], StepsWanted(threshold=Threshold.of(0))),
+        (["--exhaustive"], StepsWanted(looks=EVERYWHERE)),
+        (["--exhaustive=20", "--steps"], StepsWanted(looks=20)),
+    ],
+)
+def test_what_is_asked_for(requests: list[CommitRequest], options: list[str], wanted: StepsWanted | None) -> None:
+    assert run(["bisect", *options, "v1..v2", "--config", "a.yaml", "device.limit=1GiB"]) == 0
+    assert requests[0].steps == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--exhaustive=0"], "0 is not in the range"),
+        (["--exhaustive=some"], "is not a valid integer"),
+        (["--min-step", "much"], "much"),
+        (["--steps", "--axis", "environment"], "--axis environment"),
+        (["--steps", "--axis", "config"], "--steps with two configuration files"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    requests: list[CommitRequest], options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bisect", "v1..v1", "--config", "a.yaml", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert requests == []
+
+
+def test_the_document_has_the_waterfall(requests: list[CommitRequest], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bisect", "v1..v2", "--config", "a.yaml", "--steps", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["waterfall"]["threshold"] == {"live_bytes": 0, "overhead_bytes": 20 * MiB}
+    assert document["waterfall"]["unseen"][0]["commits"] == 5
+    assert document["heaviest"] == searches.MIDDLE
+    assert document["steps"][0]["delta_overhead_bytes"] == -(1 << 30)
+    assert document["steps"][0]["dominant"]["category"] == "temporary"
+
+
+def test_the_steps_are_a_csv_file(requests: list[CommitRequest], tmp_path: Path) -> None:
+    assert run(["bisect", "v1..v2", "--config", "a.yaml", "--steps", "--csv", str(tmp_path / "tables")]) == 0
+    header, first, *_ = (tmp_path / "tables" / "steps.csv").read_text().splitlines()
+    assert {"delta_overhead_bytes", "since_good_reserved_bytes", "dominant_file"} <= set(header.split(","))
+    assert first.startswith(searches.MIDDLE)
