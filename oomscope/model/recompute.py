@@ -119,6 +119,16 @@ class _Rerun:
         self.outputs = [get_gradient_edge(out) for out in outputs]
         return outputs
 
+    def let_go(self) -> list[torch.Tensor | None]:
+        """Return the gradients of the inputs and hold neither them nor the graph any longer.
+
+        The node that holds this lives on with the output of its microbatch, after its backward (Megatron-Core
+        ``random.py::CheckpointWithoutOutputFunction.backward`` drops the same).
+        """
+        gradients = [x.grad for x in self.inputs]
+        self.inputs, self.outputs = [], []
+        return gradients
+
 
 def _as_list(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
@@ -139,7 +149,7 @@ class _Discarding(Function):
         if not rerun.outputs:
             raise RuntimeError("the output of a region was needed before the gradient that refills it came")
         torch.autograd.backward(rerun.outputs, grads)
-        return None, None, *(x.grad for x in rerun.inputs)
+        return None, None, *rerun.let_go()
 
 
 class DiscardedOutput:
@@ -180,6 +190,7 @@ class DiscardedOutput:
             for husk, size in husks:
                 husk.untyped_storage().resize_(size)
                 husk.data.copy_(outputs.pop(0).detach())
+            husks.clear()  # the hook lives as long as the graph
 
         for husk, _ in husks:
             husk.untyped_storage().resize_(0)

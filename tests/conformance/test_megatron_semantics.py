@@ -316,6 +316,19 @@ class TestK7:
         assert peaks == sorted(peaks, reverse=True)
         assert peaks[0] > peaks[1] > peaks[2] > peaks[3]
 
+    @pytest.mark.parametrize("modules", [["layernorm"], ["moe_act"], ["layernorm", "moe_act"], ["mla_up_proj"]])
+    def test_discarded_outputs_are_gone_with_their_microbatch(self, modules: list[str]) -> None:
+        """With several microbatches too, the peak falls and the state between steps stays."""
+        experts = {"num_moe_experts": 4, "moe_ffn_hidden_size": 256, "moe_grouped_gemm": True, "add_bias_linear": False}
+        latent = {"multi_latent_attention": True, "kv_lora_rank": 32, "position_embedding_type": "rope"}
+        model = {"hidden_size": 128, "vocab_size": 64, **(latent if modules == ["mla_up_proj"] else experts)}
+        data = {"seq_length": 256, "micro_batch_size": 4, "num_microbatches": 3}
+        recompute = {"recompute_granularity": "selective", "recompute_modules": modules}
+        held, peak = trained(config_of(model=model, data=data))
+        held_after, peak_after = trained(config_of(model=model, data=data, recompute=recompute))
+        assert held_after == held
+        assert peak_after < peak
+
 
 class TestK8:
     """Fine-grained offloading: what leaves the device is what the host pins; the last group of each name stays."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.autograd.graph import get_gradient_edge
 
 from oomscope.config.schema import RecomputeConfig
 from oomscope.model.mesh import ParallelState
@@ -96,6 +99,26 @@ def test_a_discarded_output_is_empty_between_forward_and_backward():
     out = (inner @ weight).tanh()
     (out.sum() + (inner[1:] * inner[1:]).sum() * out.detach().sum()).backward()
     assert all(torch.equal(one, two) for one, two in zip(gradients, (x.grad, weight.grad), strict=True))
+
+
+def test_nothing_is_held_after_backward_by_a_graph_that_lives_on():
+    seen = []
+
+    def region(x):
+        seen.append(weakref.ref(x))
+        return x.sin()
+
+    discarded = DiscardedOutput(region)
+    inner = discarded.run(torch.randn(3, 4, requires_grad=True))
+    storage = weakref.ref(inner.untyped_storage())
+    loss = inner.cos().sum()
+    discarded.discard(refill_before=loss)
+    graph = get_gradient_edge(loss)
+    loss.backward()
+    del inner, loss, discarded
+    assert graph.node is not None
+    assert [ref() for ref in seen[1:]] == [None]
+    assert storage() is None
 
 
 def test_nothing_is_discarded_where_no_gradient_will_refill_it():
