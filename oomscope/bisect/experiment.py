@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from oomscope.bisect.identity import Content
-from oomscope.probe.job import ProbeJob
+from oomscope.probe.job import HarnessTarget, ProbeJob
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,21 @@ class Experiment:
     Raises:
         GitError: they cannot be laid out.
     """
+
+    def edited(self, name: str, edit: Callable[[Path], None]) -> Experiment | Untestable:
+        """Return the same experiment with its files changed once they are laid out.
+
+        Args:
+            name: tells this edit from all others: part of what a result is kept under.
+            edit: changes the files in the directory that it is given; may raise GitError.
+        """
+        target = self.job.target
+        if not isinstance(target, HarnessTarget):
+            return Untestable("there is no checkout whose files could be changed")
+
+        def lay_out() -> tuple[str, ...]:
+            missing = self.lay_out()
+            edit(Path(target.repo))
+            return missing
+
+        return replace(self, content=replace(self.content, tree=f"{self.content.tree}+{name}"), lay_out=lay_out)

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import shlex
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from oomscope.bisect.patches import Hunk, applied, compose, parse_patch
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError
-from oomscope.probe.job import HarnessTarget
 
 _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
 
@@ -34,12 +33,14 @@ class Hunks:
         subject: how a commit is measured.
         before: the last good commit.
         after: the first bad one.
+        held: a path that is the same in all states, whatever the commit did there.
     """
 
     repository: Repository
     subject: Subject
     before: Commit
     after: Commit
+    held: str | None = None
     _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
 
     @property
@@ -61,7 +62,7 @@ class Hunks:
         """
         git = Git(self.repository.common, (self.repository.common, self.repository.path))
         patch = git.output("diff-tree", *_DIFF, self.before.hash, self.after.hash, "--")
-        return tuple(sorted(parse_patch(patch), key=_rank))
+        return tuple(sorted((hunk for hunk in parse_patch(patch) if hunk.path != self.held), key=_rank))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -88,17 +89,7 @@ class Hunks:
         if not changes or isinstance(base, Untestable):
             return base
         patch = self.patch(changes)
-        target = base.job.target
-        if not isinstance(target, HarnessTarget):
-            return Untestable("hunks can be applied to a checkout only")
-
-        def lay_out() -> tuple[str, ...]:
-            missing = base.lay_out()
-            apply_patch(Path(target.repo), patch)
-            return missing
-
-        tree = f"{base.content.tree}+{hashlib.sha256(patch).hexdigest()}"
-        return replace(base, content=replace(base.content, tree=tree), lay_out=lay_out)
+        return base.edited(hashlib.sha256(patch).hexdigest(), lambda directory: apply_patch(directory, patch))
 
     def commands(self, changes: Changes) -> tuple[str, ...]:
         """Return the commands that probe the commit before, with the hunks to be applied named in between."""

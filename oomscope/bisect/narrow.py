@@ -17,6 +17,7 @@ from oomscope.bisect.hunks import Hunks
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.mixture import Mixture, everything, names
 from oomscope.bisect.narrowed import HunkChange, Narrowed
+from oomscope.bisect.other_config import WithConfigOf
 from oomscope.bisect.patches import Hunk
 from oomscope.bisect.prober import Prober
 from oomscope.bisect.result import CommitCulprit, ProbeRecord
@@ -57,7 +58,8 @@ def narrow(
         if before is not None and after is not None:
             keys = ConfigKeys(_end(turn.before, before), _end(turn.after, after))
             return _to_keys(culprit, keys, _search(keys, turn, prober))
-        hunks = Hunks(repository, subject, turn.before, turn.after)
+        held = subject.path if isinstance(subject, WithConfigOf) else None
+        hunks = Hunks(repository, subject, turn.before, turn.after, held)
         return _to_hunks(culprit, hunks, _search(hunks, turn, prober))
     except GitError as error:
         prober.note(f"the commit is not narrowed: {error.message}")

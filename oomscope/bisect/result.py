@@ -9,6 +9,7 @@ from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.search import Answer
+from oomscope.bisect.square import Square
 from oomscope.bisect.waterfall import Waterfall
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
@@ -16,8 +17,8 @@ from oomscope.snapshot.verdict_types import Verdict
 
 SCHEMA_VERSION = 1
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
-Axis = Literal["commits", "config", "environment"]
-Role = Literal["good end", "bad end", "search", "merged branch", "step", "key alone", "inside the commit"]
+Axis = Literal["commits", "config", "environment", "both"]
+Role = Literal["good end", "good end sought", "bad end", "search", "merged branch", "step", "key alone", "inside the commit", "corner"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +191,10 @@ class BisectResult:
     paths: tuple[str, ...] = ()
     """Paths that limited the search over commits at first."""
     culprit: CommitCulprit | KeysCulprit | None = None
+    square: Square | None = None
+    """Old and new code with old and new configuration, where both were walked."""
+    also: KeysCulprit | None = None
+    """The part of the configuration, where code and configuration both have one; the culprit is then the commit."""
     suspects: tuple[Suspect, ...] = ()
     change: Bytes | None = None
     """From the last good probe to the first bad one, culprit or suspects; None without them."""
@@ -250,6 +255,8 @@ class BisectResult:
             "considered": self.considered,
             "paths": list(self.paths),
             "culprit": self.culprit.to_json() if self.culprit else None,
+            "square": self.square.to_json() if self.square else None,
+            "also": self.also.to_json() if self.also else None,
             "suspects": [suspect.to_json() for suspect in self.suspects],
             "change": self.change.to_json() if self.change else None,
             "sites": [row.to_json() for row in self.sites],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-AXES = ("commits", "config", "environment")
+AXES = ("commits", "config", "environment", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def axis_options(command: Command) -> Command:
             "--axis",
             type=click.Choice(AXES),
             metavar="AXIS",
-            help="commits, config (the default between files) or environment.",
+            help="commits, config (the default between files), environment, or both (code and config).",
         ),
         click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
         click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),

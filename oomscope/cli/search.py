@@ -47,11 +47,15 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
         UsageError: the options contradict each other.
         OomscopeError: see :func:`oomscope.bisect.commit_bisect.bisect_commits`.
     """
-    from oomscope.bisect.ranges import FileRange, parse_ends, parse_range
+    from oomscope.bisect.ranges import FileRange, parse_ends, parse_open, parse_range
 
     for word in options.overrides:
         if "=" not in word:
             raise UsageError(f"{word!r} is no KEY=VALUE", remedy="write paths after --")
+    if options.steps.find_good:
+        if options.axes.axis not in {None, "commits"}:
+            raise UsageError(f"--find-good with --axis {options.axes.axis}", remedy="name the good end")
+        return _search_commits(options, parse_open(options.ends), reporter)
     ends = parse_ends(options.ends) if options.axes.axis == "environment" else parse_range(options.ends)
     if isinstance(ends, FileRange):
         return _search_keys(options, ends, reporter)
@@ -66,6 +70,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
     from oomscope.bisect.commit_bisect import bisect_commits
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.request import CommitRequest
+    from oomscope.bisect.square_bisect import bisect_square
 
     if options.axes.layers():
         raise UsageError(
@@ -85,15 +90,29 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         use_cache=not options.fresh,
         places=_places(options),
     )
+    if options.axes.axis == "both":
+        return bisect_square(request, _config_of_square(options), reporter=reporter)
     return bisect_commits(request, reporter=reporter)
+
+
+def _config_of_square(options: SearchOptions) -> str:
+    if options.harness is None:
+        raise UsageError(
+            "--axis both without a harness",
+            remedy="give --harness FILE; the bundled transformer is the same code at every commit, so that only the "
+            "configuration can be at fault: --axis config",
+        )
+    if options.config is None:
+        raise UsageError("--axis both without a configuration", remedy="give --config PATH-IN-REPO")
+    return options.config
 
 
 def _search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> BisectResult:
     from oomscope.bisect.config_bisect import bisect_configs
     from oomscope.bisect.ranges import FileAt
 
-    if options.axes.axis == "commits":
-        raise UsageError("--axis commits with two configuration files", remedy="name two revisions")
+    if options.axes.axis in {"commits", "both"}:
+        raise UsageError(f"--axis {options.axes.axis} with two configuration files", remedy="name two revisions")
     in_commits = isinstance(ends.good, FileAt) or isinstance(ends.bad, FileAt)
     meaningless = {
         "--repo": None if in_commits else options.repo,
@@ -163,11 +182,11 @@ def _config_request(options: SearchOptions, ends: FileRange) -> ConfigRequest:
 def _subject(options: SearchOptions) -> ConfigInRepo | HarnessFile:
     from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 
-    if options.config and options.harness:
+    if options.config and options.harness and options.axes.axis != "both":
         raise UsageError("both --config and --harness", remedy="name one: a harness brings its own model")
     if options.harness and options.dialect:
         raise UsageError("both --from and --harness", remedy="name one: a harness brings its own model")
-    if options.config:
+    if options.config and not options.harness:
         return ConfigInRepo(path=options.config, dialect=options.dialect, overrides=options.overrides)
     if options.harness:
         settings = harness_settings(options.overrides)

@@ -13,6 +13,7 @@ from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report import bisect_words, words
 from oomscope.report.bisect_hunks import narrowed_sections
+from oomscope.report.bisect_square import square_sections
 from oomscope.report.bisect_steps import waterfall_parts
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
@@ -79,6 +80,7 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
 
 
 def _sections(result: BisectResult) -> Iterator[RenderableType]:
+    yield from square_sections(result)
     if result.culprit:
         yield from _culprit_sections(result.culprit)
     if result.suspects:
@@ -120,7 +122,7 @@ def _step_sections(result: BisectResult) -> Iterator[RenderableType]:
 
 def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:
     """Return the commits or keys that could not be told apart; of many the first and how many more."""
-    names = ("Commit", "Subject") if result.axis == "commits" else ("Key", "Good → bad")
+    names = ("Commit", "Subject") if result.suspects[0].commit is not None else ("Key", "Good → bad")
     suspects = table(*names, "Why it could not be told apart")
     for suspect in result.suspects[:shown]:
         suspects.add_row(bisect_words.suspect_name(suspect), suspect.subject, suspect.reason)

@@ -38,7 +38,7 @@ def probe_name(record: ProbeRecord) -> str:
     if record.commit is not None:
         return f"{short_hash(record.commit)} {record.subject}"
     if record.keys is None:
-        return record.role
+        return record.subject or record.role
     what = "changes" if record.role == "inside the commit" else "keys"
     return keys_text(record.keys, what=what) if record.keys else "no key changed"
 

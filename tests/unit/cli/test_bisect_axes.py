@@ -8,8 +8,9 @@ import pytest
 
 from oomscope.bisect.environment_deltas import EnvironmentDeltas
 from oomscope.bisect.ranges import FileAt, FileRange
-from oomscope.bisect.request import ConfigRequest, SurroundingsRequest
+from oomscope.bisect.request import CommitRequest, ConfigRequest, SurroundingsRequest
 from oomscope.bisect.result import BisectResult
+from oomscope.bisect.subjects import HarnessFile
 from oomscope.cli.main import run
 from tests.unit.report import searches
 
@@ -74,10 +75,33 @@ def test_one_file_under_two_environments(requests: list[object], files: dict[str
     assert request.range.good == request.range.bad == Path(files["good.yaml"])
 
 
+def test_the_square_of_code_and_configuration(
+    requests: list[object], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths: list[str] = []
+
+    def search(request: object, config: str, **means: object) -> BisectResult:
+        requests.append(request)
+        paths.append(config)
+        return searches.COMMITS
+
+    monkeypatch.setattr("oomscope.bisect.square_bisect.bisect_square", search)
+    options = ["--axis", "both", "--harness", files["harness.py"], "--config", "conf/a.yaml", "--hunks"]
+    assert run(["bisect", "v1..v2", *options]) == 0
+    (request,) = requests
+    assert isinstance(request, CommitRequest)
+    assert isinstance(request.subject, HarnessFile)
+    assert request.hunks
+    assert paths == ["conf/a.yaml"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["v1..v2", "--harness", "h.py", "--bad-env", "A=1"], "a good and a bad side, over commits"),
+        (["v1..v2", "--axis", "both", "--config", "a.yaml"], "same code at every commit"),
+        (["v1..v2", "--axis", "both", "--harness", "h.py"], "--axis both without a configuration"),
+        (["v1:a.yaml..v2:a.yaml", "--axis", "both"], "--axis both with two configuration files"),
         (["v1..v2", "--axis", "config"], "--axis config without a configuration"),
         (["v1..v2", "--axis", "environment", "--harness", "h.py", "--bad-env", "A=1"], "with two commits"),
         (["v1", "--axis", "environment", "--harness", "h.py"], "nothing says what changes"),

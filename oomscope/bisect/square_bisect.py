@@ -1,0 +1,166 @@
+"""``oomscope bisect good..bad --axis both``: whether the code is at fault, the configuration, or only both.
+
+The two corners that no commit holds (old code with the new configuration, new code with the old one) are probed first.
+What is guilty is then searched with the other held fast, so that what is found is at fault by itself; where only both
+together are, each is searched with the other as in the bad commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Unpack
+
+from oomscope.bisect.commit_bisect import CommitBisect
+from oomscope.bisect.commits import Line, Repository
+from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.delta_bisect import DeltaBisect
+from oomscope.bisect.ends import judge_ends
+from oomscope.bisect.headers import Commit
+from oomscope.bisect.other_config import ConfigLeaves, WithConfigOf
+from oomscope.bisect.prober import Means, Prober, Question
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, KeysCulprit, Role
+from oomscope.bisect.search import Search
+from oomscope.bisect.square import Corner, Square
+from oomscope.bisect.subjects import Subject, path_in_repo, subject_of
+from oomscope.probe.rooms import room
+
+_CLONE = "clone"
+MESSAGES = {
+    "code": "the code is at fault, also with the old configuration",
+    "config": "the configuration is at fault, also with the old code",
+    "combination": "neither is at fault alone: only the new code with the new configuration is bad",
+    "either": "the new code alone is bad, and so is the new configuration alone",
+    "unknown": "which is at fault cannot be told: a corner of the square cannot be tested",
+}
+
+
+def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -> BisectResult:
+    """Find whether the code or the configuration of ``request.range`` is at fault, and what in it.
+
+    Args:
+        request: what to search; its subject reads the configuration out of the checkout.
+        config: the configuration's path from the root of the repository.
+        means: see :class:`~oomscope.bisect.prober.Means`.
+
+    Raises:
+        OomscopeError: as for :func:`~oomscope.bisect.commit_bisect.bisect_commits`.
+    """
+    repository = Repository.open(request.repo)
+    request.places.refuse_inside(repository.common)
+    request.places.make()
+    good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
+    line = repository.line(good, bad, request.paths)
+    with room(request.places.checkouts.absolute(), "bisect") as place:
+        subject = subject_of(request.subject, repository, place / _CLONE)
+        prober = Prober.of(request, **means)
+        return SquareBisect(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()
+
+
+@dataclass(frozen=True)
+class SquareBisect:
+    """A search over code and configuration, with everything that it needs at hand."""
+
+    request: CommitRequest
+    repository: Repository
+    subject: Subject
+    prober: Prober
+    good: Commit
+    bad: Commit
+    line: Line
+    path: str
+
+    def run(self) -> BisectResult:
+        """Probe the corners, search what is guilty, and return the answer."""
+        self._announce()
+        base = BisectResult(
+            axis="both",
+            outcome="inconclusive",
+            message="the deadline passed before the corners were known",
+            good=self.good.hash,
+            bad=self.bad.hash,
+            bad_class=str(self.request.bad),
+            candidates=self.repository.count(self.good, self.bad, first_parent=self.request.first_parent),
+            on_line=len(self.line.commits),
+            considered=len(self.line.commits),
+        )
+        try:
+            answered = self._answered(base)
+        except OutOfTimeError:
+            answered = base
+        return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
+
+    def _announce(self) -> None:
+        commits = len(self.line.commits)
+        self.prober.reporter.planned(
+            Plan(
+                title=f"{self.repository.path}: code and {self.path} of {self.good.short}..{self.bad.short}",
+                good=f"{self.good.short} {self.good.subject}",
+                bad=f"{self.bad.short} {self.bad.subject}",
+                candidates=commits,
+                considered=commits,
+                probes_at_most=4 + Search.over(commits).probes_left,
+                more_if=("the configuration has a part in it (its keys are searched too)",),
+            )
+        )
+
+    def _answered(self, base: BisectResult) -> BisectResult:
+        good = self._corner(self.good, self.good, "good end")
+        bad = self._corner(self.bad, self.bad, "bad end")
+        answered = judge_ends(self.prober.records[0], self.prober.records[1])
+        if answered is not None:
+            return replace(base, outcome=answered.kind, message=answered.reason)
+        square = Square(
+            path=self.path,
+            old_old=good,
+            new_old=self._corner(self.bad, self.good, "corner"),
+            old_new=self._corner(self.good, self.bad, "corner"),
+            new_new=bad,
+        )
+        return self._searched(replace(base, square=square), square)
+
+    def _corner(self, code: Commit, config: Commit, role: Role) -> Corner:
+        name = f"code of {code.short} with {self.path} of {config.short}"
+        question = Question(role=role, name=name, subject=name)
+        subject = WithConfigOf(self.subject, self.repository, self.path, config)
+        record, _ = self.prober.ask(question, subject.experiment(code))
+        return Corner(
+            code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes
+        )
+
+    def _searched(self, base: BisectResult, square: Square) -> BisectResult:
+        """Search what is guilty; where both have a part the code is the culprit and the keys stand beside it."""
+        message = MESSAGES[square.guilty]
+        if square.guilty == "unknown":
+            return replace(base, message=message)
+        together = square.guilty == "combination"
+        keys = self._keys(code=self.bad if together else self.good) if square.guilty != "code" else None
+        if keys is not None and square.guilty == "config":
+            answered = keys
+        else:
+            answered = self._commits(config=self.bad if together else self.good)
+            if keys is not None and isinstance(keys.culprit, KeysCulprit):
+                answered = replace(answered, also=keys.culprit)
+        return replace(
+            answered,
+            axis="both",
+            square=square,
+            message=f"{message}: {answered.message}",
+            good=base.good,
+            bad=base.bad,
+            candidates=base.candidates,
+            on_line=base.on_line,
+            considered=base.considered,
+        )
+
+    def _commits(self, *, config: Commit) -> BisectResult:
+        """Search the commits, each with the configuration of ``config``."""
+        subject = WithConfigOf(self.subject, self.repository, self.path, config)
+        request, line = self.request, self.line
+        return CommitBisect(request, self.repository, subject, self.prober, self.good, self.bad, line).run()
+
+    def _keys(self, *, code: Commit) -> BisectResult:
+        """Search the leaves of the configuration with the code of ``code``."""
+        leaves = ConfigLeaves(self.subject, self.repository, self.path, code, self.good, self.bad)
+        return DeltaBisect(leaves, self.prober, axis="both").run()

@@ -1,0 +1,181 @@
+"""Code and configuration, each old or new, through real clones with a probe that reads both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
+from oomscope.bisect.search import Answer
+from oomscope.bisect.square import guilty_axis
+from oomscope.bisect.square_bisect import bisect_square
+from oomscope.bisect.subjects import HarnessFile
+from oomscope.errors import UsageError
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.results import error
+from tests.unit.bisect.worlds import SETTINGS, measure
+
+PATH = "conf/train.yaml"
+
+
+def run(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    """Bytes: the number in ``scale.txt`` times width and batch of the configuration."""
+    assert isinstance(job.target, HarnessTarget)
+    folder = Path(job.target.repo)
+    content = (folder / PATH).read_text()
+    scale = (folder / "scale.txt").read_text().strip()
+    if content.startswith("not yaml"):
+        return measure(int(scale) * int(content.split()[-1]))
+    config = yaml.safe_load(content)
+    if int(scale) < config.get("needs", 0):
+        return error("step", "the configuration asks for what is not there")
+    return measure(int(scale) * config["model"]["width"] * config["batch"])
+
+
+class World:
+    def __init__(self, tmp_path: Path) -> None:
+        self.repo = Repo(tmp_path / "repo")
+        self.harness = tmp_path / "harness.py"
+        self.harness.touch()
+        self.places = Places(tmp_path / "state")
+
+    def commit(self, scale: object, config: str) -> str:
+        return self.repo.commit(f"{scale} {config}", {"scale.txt": f"{scale}\n", PATH: config})
+
+    def search(self, good: str, path: str = PATH) -> BisectResult:
+        request = CommitRequest(
+            repo=self.repo.path,
+            range=RevisionRange(good=good, bad="HEAD"),
+            subject=HarnessFile(path=self.harness, settings=SETTINGS),
+            places=self.places,
+        )
+        before = fingerprint(self.repo.path)
+        result = bisect_square(request, path, probe=run, environment={})
+        assert fingerprint(self.repo.path) == before
+        assert not list(self.places.checkouts.iterdir())
+        json.dumps(result.to_json())
+        return result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def config(width: int, batch: int, more: str = "") -> str:
+    return f"model: {{width: {width}}}\nbatch: {batch}\nlr: {width + batch}\n{more}"
+
+
+def guilty(result: BisectResult) -> str:
+    assert result.square is not None, result.message
+    return result.square.guilty
+
+
+def keys(culprit: object) -> list[str]:
+    assert isinstance(culprit, KeysCulprit)
+    return [change.key for change in culprit.keys]
+
+
+def test_the_code_alone(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    world.commit(2, config(10, 10))
+    culprit = world.commit(12, config(10, 10))
+    world.commit(12, config(10, 9))
+    result = world.search(good)
+    assert guilty(result) == "code"
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.commit == culprit
+    assert result.message.startswith("the code is at fault")
+    assert result.axis == "both"
+
+
+def test_the_configuration_alone(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    world.commit(2, config(10, 10))
+    world.commit(2, config(101, 11))
+    result = world.search(good)
+    assert guilty(result) == "config"
+    assert keys(result.culprit) == ["model.width"]
+    assert isinstance(result.culprit, KeysCulprit)
+    assert result.culprit.delta.live_bytes == 1010 - 100, "with the old code"
+    assert result.square is not None
+    assert result.square.interaction is not None
+    assert result.square.interaction.live_bytes == 2 * 1111 - 200 - 1111 + 100
+
+
+def test_only_both_together(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    world.commit(2, config(10, 10))
+    culprit = world.commit(4, config(10, 10))
+    world.commit(4, config(30, 10))
+    result = world.search(good)
+    assert guilty(result) == "combination"
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.commit == culprit
+    assert keys(result.also) == ["model.width"]
+
+
+def test_each_by_itself(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    culprit = world.commit(20, config(10, 10))
+    world.commit(20, config(10, 200))
+    result = world.search(good)
+    assert guilty(result) == "either"
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.commit == culprit
+    assert keys(result.also) == ["batch"]
+
+
+def test_a_file_without_leaves_is_one_change(world: World) -> None:
+    good = world.commit(1, "not yaml: [ 10")
+    world.commit(1, "not yaml: [ 5000")
+    assert keys(world.search(good).culprit) == [PATH]
+
+
+def test_a_corner_that_cannot_be_tested_leaves_it_open(world: World) -> None:
+    """The new configuration means nothing to the old code."""
+    good = world.commit(1, config(10, 10))
+    world.commit(2, f"{config(100, 10)}needs: 2\n")
+    result = world.search(good)
+    assert guilty(result) == "unknown"
+    assert (result.outcome, result.culprit) == ("inconclusive", None)
+    assert "cannot be told" in result.message
+
+
+def test_ends_that_answer_by_themselves(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    world.commit(2, config(10, 20))
+    result = world.search(good)
+    assert result.outcome == "no_culprit"
+    assert len(result.probes) == 2
+
+
+def test_a_path_that_leads_out_is_refused(world: World) -> None:
+    good = world.commit(1, config(10, 10))
+    world.commit(2, config(10, 20))
+    with pytest.raises(UsageError, match="no path inside"):
+        world.search(good, "../x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("code", "configuration", "answer"),
+    [
+        (Answer.BAD, Answer.GOOD, "code"),
+        (Answer.GOOD, Answer.BAD, "config"),
+        (Answer.GOOD, Answer.GOOD, "combination"),
+        (Answer.BAD, Answer.BAD, "either"),
+        (Answer.UNTESTABLE, Answer.BAD, "unknown"),
+        (Answer.GOOD, Answer.UNTESTABLE, "unknown"),
+    ],
+)
+def test_what_two_corners_say(code: Answer, configuration: Answer, answer: str) -> None:
+    assert guilty_axis(code, configuration) == answer
