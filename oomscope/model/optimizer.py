@@ -11,13 +11,15 @@ Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimiz
                                                                  g bytes a main gradient, and moments of 2 bytes: 6/d
 
 Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
-optimizer the lower half of the master too.
+optimizer their master too: then the parameters left on the device have an fp32 master, two fp32 moments and, where main
+gradients have 16 bits, an fp32 gradient from one step to the next, 12 or 16 bytes whatever dtypes of states are asked
+for (Megatron-Core ``optimizer/__init__.py``: of the hybrid optimizer's parts none is precision-aware).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -45,7 +47,7 @@ class MasterWeight:
     """Of the parameter in ``store``."""
     value: torch.Tensor
     master: torch.Tensor
-    """``value`` itself where that is fp32 already, and where the inner optimizer keeps masters of its own."""
+    """``value`` itself where that is fp32 already, and where the inner optimizer or the host keeps it."""
     expert: bool
     """Whether it belongs to a routed expert, and so is spread over other ranks."""
     counted: bool
@@ -80,12 +82,19 @@ class MixedPrecisionOptimizer:
         self._has_experts = config.model.num_moe_experts is not None
         self._told = False
         self.scaler = build_grad_scaler(config, self._device)
-        own_masters = not config.optimizer.use_precision_aware_optimizer
-        self.weights = [weight for store in stores for weight in _master_weights(store, state, own_masters)]
+        values = [weight for store in stores for weight in _weights(store, state)]
         fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
-        self._on_host, on_device = split_by_fraction(self.weights, fraction)
+        on_host, on_device = split_by_fraction(values, fraction)
+        precision_aware = config.optimizer.use_precision_aware_optimizer
+        is_hybrid = precision_aware and config.optimizer.optimizer_cpu_offload
+        self._reads_main_grads = precision_aware
+        """Whether gradients are measured and clipped where they are (``decoupled_grad`` upstream)."""
+        self._on_host = on_host if precision_aware else [_with_master(weight) for weight in on_host]
+        own_masters = is_hybrid or not precision_aware
+        self._on_device = [_with_master(weight) for weight in on_device] if own_masters else on_device
+        self.weights = [*self._on_host, *self._on_device]
         self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
-        self.inner = _inner_optimizer(config.optimizer, on_device)
+        self.inner = _inner_optimizer(config.optimizer, self._on_device)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
         if self.scaler is not None:
             self._observer.role("optimizer_state", self.scaler.tensors)
@@ -94,8 +103,9 @@ class MixedPrecisionOptimizer:
         """Forget all gradients; the first thing of a step."""
         for store in self._stores:
             store.zero()
-        for weight in self.weights:
-            weight.master.grad = None
+        if not self._reads_main_grads:  # else an fp32 copy stays until the next one takes its place
+            for weight in self.weights:
+                weight.master.grad = None
 
     @torch.no_grad()
     def step(self) -> torch.Tensor | None:
@@ -104,10 +114,13 @@ class MixedPrecisionOptimizer:
         The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``, and where the step is left out
         because scaled gradients overflowed.
         """
-        self._hand_over_grads()
+        if not self._reads_main_grads:
+            self._hand_over_grads()
         if not self._unscale():
             return None
         norm = self._clip() if self._config.clip_grad else None
+        if self._reads_main_grads:
+            self._hand_over_grads()
         if self._host is not None:
             self._host.step(self._grads(self._on_host))
         self.inner.step()
@@ -122,16 +135,16 @@ class MixedPrecisionOptimizer:
     def _hand_over_grads(self) -> None:
         """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
         if isinstance(self.inner, PrecisionAwareAdam):
-            self.inner.grads = {weight.master: weight.take_grad() for weight in self.weights}
+            self.inner.grads = {weight.master: weight.take_grad() for weight in self._on_device}
             return
-        for weight in self.weights:
+        for weight in self._on_device if self._reads_main_grads else self.weights:
             grad = weight.take_grad()
             weight.master.grad = grad.float()
             if grad.dtype != torch.float32:
                 self._observer.role("gradient", [weight.master.grad])
 
     def _grads(self, weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
-        if isinstance(self.inner, PrecisionAwareAdam):
+        if self._reads_main_grads:
             return [weight.take_grad() for weight in weights]
         return [weight.master.grad for weight in weights if weight.master.grad is not None]
 
@@ -175,7 +188,8 @@ class MixedPrecisionOptimizer:
         self._told = True
 
 
-def _master_weights(store: ParameterStore, state: ParallelState, own_masters: bool) -> Iterator[MasterWeight]:
+def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeight]:
+    """Yield what this rank updates of ``store``, without masters of their own."""
     for index, param in enumerate(store.params):
         value = store.value(index)
         if not value.numel():
@@ -184,11 +198,15 @@ def _master_weights(store: ParameterStore, state: ParallelState, own_masters: bo
             store=store,
             index=index,
             value=value,
-            master=value.float() if own_masters and value.dtype != torch.float32 else value,
+            master=value,
             expert=is_expert(param),
             counted=_is_counted(param, state),
             decayed=param.ndim > 1,
         )
+
+
+def _with_master(weight: MasterWeight) -> MasterWeight:
+    return weight if weight.value.dtype == torch.float32 else replace(weight, master=weight.value.float())
 
 
 def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
@@ -205,7 +223,7 @@ def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight]) -
     ]
     if config.optimizer == "sgd":
         return FusedSGD(groups, lr=config.lr, momentum=config.sgd_momentum)
-    if config.use_precision_aware_optimizer:
+    if config.use_precision_aware_optimizer and not config.optimizer_cpu_offload:
         return PrecisionAwareAdam(groups, config)
     return FusedAdam(
         groups,
