@@ -75,7 +75,11 @@ def explain(
 
     explained = explain_path(file, device=device, torch_version=torch_version, limits=limits, **card._asdict())
     found = explained.found
-    drawings = explained.drawings() if html is not None or png is not None else ()
+    drawings: tuple[Drawing, ...] = ()
+    if html is not None or png is not None:
+        from oomscope.snapshot.explaining.drawing import draw
+
+        drawings = tuple(map(draw, explained.analyses))
     if redact is not None:
         from oomscope.report.redact import redacted
 

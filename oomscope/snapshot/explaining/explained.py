@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oomscope.snapshot.explaining.analysis import Analysis, analyse
-from oomscope.snapshot.explaining.drawing import Drawing, draw
 from oomscope.snapshot.explaining.explain import explanation_of
 from oomscope.snapshot.explaining.explanation import Explanation
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
@@ -21,10 +20,6 @@ class Explained(NamedTuple):
     found: Explanation | RankSet
     analyses: tuple[Analysis, ...]
     """Of the devices of the explanation, or of the worst rank's."""
-
-    def drawings(self) -> tuple[Drawing, ...]:
-        """Return the pictures, one for each device that is explained."""
-        return tuple(map(draw, self.analyses))
 
 
 def explain_path(

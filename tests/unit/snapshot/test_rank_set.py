@@ -13,6 +13,7 @@ from oomscope.errors import InputError, SnapshotError
 from oomscope.report.diff_words import not_compared
 from oomscope.snapshot.comparing.diff_ranks import diff_ranks
 from oomscope.snapshot.explaining import rank_folder
+from oomscope.snapshot.explaining.drawing import draw
 from oomscope.snapshot.explaining.explained import explain_path
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
 from oomscope.snapshot.explaining.rank_set import RankRow, stragglers_of
@@ -101,7 +102,7 @@ def test_each_file_is_read_once_also_for_pictures(folder, monkeypatch):
         return load_snapshot(file, **limits)
 
     monkeypatch.setattr(rank_folder, "load_snapshot", loaded)
-    [drawing] = explain_path(folder).drawings()
+    [drawing] = map(draw, explain_path(folder).analyses)
     assert read == ["snap-0.pickle", "snap-1.pickle", "snap-2.pickle"]
     assert drawing.plan.reserved_bytes == 40 * MiB
 
