@@ -154,6 +154,7 @@ class TraceBuilder:
             moments=self._moments.items(),
             modules=self._modules.items(),
             pools=self._pools.items(),
+            names_pools=len(self._pools.items()) > 1,
             missing=self.missing,
         )
 

@@ -111,6 +111,8 @@ class Trace:
     moments: tuple[Moment, ...] = (Moment("", -1, -1),)
     modules: tuple[str, ...] = ("",)
     pools: tuple[tuple[int, int], ...] = ((0, 0),)
+    names_pools: bool = False
+    """Whether the events name their pools, as from torch of 2026 on; else ``pool_id`` is 0 and says nothing."""
     unknown_actions: tuple[str, ...] = ()
     """Action names that this version does not know, kept as ``UNKNOWN`` events and reported."""
     missing: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from oomscope.snapshot.explaining.evidence import Evidence, categorise
 from oomscope.snapshot.explaining.inferred import with_moments
 from oomscope.snapshot.explaining.iterations import Iterations, iterations_of
 from oomscope.snapshot.judging.headline import headroom_headline
-from oomscope.snapshot.judging.headroom import headroom_without_card, on_another_card
+from oomscope.snapshot.judging.headroom import Refused, headroom_without_card, on_another_card
 from oomscope.snapshot.judging.smaller_card import CutShort, cut_short_on
 from oomscope.snapshot.judging.verdict import FailedRequest, failure_of, judge
 from oomscope.snapshot.replaying.budget import Budget, budget_of
@@ -118,10 +118,11 @@ class Analysis:
             self.budget.device,
             rules=self.recording.rules,
             segments=short.segments if short else timeline.segments,
-            failure=short.failure if short else self._recorded_failure(),
+            failure=short.failure if short else self._recorded_failure() if self.limit is None else None,
             demand_after=int(timeline.live.max(initial=0)) if short else None,
             whole=self.recording.requests if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
+            is_repeated=self._is_repeated,
         )
         categories = composition_at(timeline, self.last_event(verdict), self.evidence).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
@@ -136,13 +137,25 @@ class Analysis:
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
         highest = self.timeline.reserved_peak()
-        if not self.records_allocations or not self.recording.fidelity.is_trusted:
+        if not self.records_allocations or not self._is_repeated:
             verdict = replace(verdict, fixes=())
             verdict = replace(verdict, headline=headroom_headline(verdict, highest))
         if self.budget.available_bytes is None:
             when = "at the peak" if self.records_allocations else "at the end"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
-        return verdict if self.limit is None else on_another_card(verdict, highest)
+        return verdict if self.limit is None else on_another_card(verdict, highest, self._refused())
+
+    def _refused(self) -> Refused | None:
+        """Return what the recorded card refused last."""
+        failure = failure_of(self.recorded)
+        if failure is None or failure.event is None:
+            return None
+        return Refused(failure.requested_bytes, self.timeline.live_bytes_at(failure.event))
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether a replay can be asked what would have been otherwise."""
+        return self.recording.fidelity.is_trusted
 
     def last_event(self, verdict: Verdict) -> int:
         """Return the event that a verdict is of: the peak, or the last one before the failure."""
@@ -157,8 +170,11 @@ class Analysis:
 
     @cached_property
     def cut_short(self) -> CutShort | None:
-        """The recording up to where the card that the user names refuses an allocation; None where nothing fails."""
-        if self.limit is None or failure_of(self.recorded) is not None:
+        """The recording up to where the card that the user names refuses an allocation.
+
+        None where nothing fails, and where replays do not repeat the recording, so that nobody can tell.
+        """
+        if self.limit is None or not self._is_repeated:
             return None
         return cut_short_on(self.budget.device, self.timeline, self.recording)
 

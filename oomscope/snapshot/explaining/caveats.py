@@ -21,12 +21,8 @@ def caveats_of(analysis: Analysis) -> Iterator[str]:
     elif "start" in trace.missing:
         yield "the recording began after memory had been allocated: what was alive then has no allocation event"
     if analysis.records_allocations and not recording.fidelity.is_trusted:
-        doubted = (
-            "no other settings are compared"
-            if analysis.verdict.kind == "headroom"
-            else "what is said of settings and of another card may be off by as much"
-        )
-        yield f"the replay does not repeat this recording ({recording.fidelity.share:.1%}): {doubted}"
+        share = f"{recording.fidelity.share:.1%}"
+        yield f"the replay does not repeat this recording ({share}): no other settings are compared"
     if analysis.records_allocations and "frames" in trace.missing:
         yield "the events have no stacks: their lines are unknown, and categories rest on lifetimes alone"
     yield from _of_failures(trace)

@@ -180,21 +180,21 @@ class Activity(NamedTuple):
 def activity_of(timeline: Timeline, annotations: Sequence[Annotation] = ()) -> Activity:
     """Return what the program was doing during a trace.
 
-    Metadata of the events counts before annotated spans, these before stacks. The stack of a free is left alone:
-    depending on how it was recorded it is the allocation's.
+    Metadata of the events counts before annotated spans, these before stacks: of allocations, served or not. The stack
+    of a free is left alone: depending on how it was recorded it is the allocation's.
     """
     trace = timeline.trace
     read = StackReader()
     told = [read(stack) for stack in trace.stacks]
     doing_of_stack = np.array([doing for doing, _ in told], dtype=np.int8)
     mark_of_stack = np.array([mark for _, mark in told], dtype=np.int32)
-    is_alloc = trace.action == Action.ALLOC
+    asks = (trace.action == Action.ALLOC) | (trace.action == Action.OOM)
     event = _of_moments(trace)
     event = np.where(event > 0, event, _of_annotations(trace, annotations))
-    event = np.where(event > 0, event, np.where(is_alloc, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
+    event = np.where(event > 0, event, np.where(asks, doing_of_stack[trace.stack_id], 0)).astype(np.int8)
     if len(trace.stacks) > 1:
         before = _carried_on(event)
-        in_engine = is_alloc & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
+        in_engine = asks & (trace.stack_id == 0) & np.isin(before, (Doing.FORWARD, Doing.BACKWARD))
         event[in_engine & (event == 0)] = Doing.BACKWARD
         mark_of_stack[0] = Mark.NO_FRAMES
     at = _carried_on(event)

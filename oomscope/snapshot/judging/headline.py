@@ -112,7 +112,8 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
         return [*clauses, "they fail under every setting tried"]
     if "undecided" in verdict.tags:
         return [*clauses, "it passes once the blocks from before the recording lie otherwise, whatever the setting"]
-    return [*clauses, "the replay does not reproduce the failure, so no cure can be shown"]
+    unlike = "does not reproduce the failure" if verdict.fixes else "does not repeat the recording"
+    return [*clauses, f"the replay {unlike}, so no cure can be shown"]
 
 
 def _where_the_rest_is(verdict: Verdict) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from oomscope.snapshot.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import format_size
+
+
+class Refused(NamedTuple):
+    """The request that the recorded card refused, and another one may serve."""
+
+    requested_bytes: int
+    live_bytes: int
+    """Live requested bytes then."""
 
 
 def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:
@@ -36,21 +45,25 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
     return "; ".join(clauses)
 
 
-def on_another_card(verdict: Verdict, highest: ReservedPeak) -> Verdict:
+def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None) -> Verdict:
     """Return a verdict of headroom as it is on a card that the user names, where it says something else there.
 
     More live bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than the
-    card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
+    card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved. Where
+    the recorded card refused one, it is said that this one serves it, and that nobody knows what would have come next.
 
     Args:
         verdict: the verdict, at the peak of live bytes; its fixes were replayed on that card.
         highest: where the allocator held most, on the recorded card.
+        refused: what the recorded card refused last, if anything.
     """
     live, available = verdict.live_requested_bytes, verdict.available_bytes
+    if refused is not None:
+        live = max(live, sum(refused))
     if live > available:
         text = f"{format_size(live)} live at most, of {format_size(available)} available; no packing could serve that"
         return replace(verdict, kind="capacity", event=None, headline=text)
-    if highest.reserved_bytes <= available:
+    if highest.reserved_bytes <= available and refused is None:
         return verdict
     if not verdict.fixes:
         text = (
@@ -59,6 +72,13 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak) -> Verdict:
         )
         return replace(verdict, headline=text)
     replayed = verdict.fixes[0]
+    if refused is not None:
+        text = (
+            f"The {format_size(refused.requested_bytes)} that failed would be served: at most "
+            f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available; what would "
+            "have come after it is not known"
+        )
+        return replace(verdict, headline=text)
     text = (
         f"No allocation would fail: {format_size(live)} live at most, and at most "
         f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available, instead of "

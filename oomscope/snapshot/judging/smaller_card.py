@@ -1,6 +1,7 @@
-"""Would the recorded job have run out of memory on a smaller card? Its own allocations are replayed there to see.
+"""Would the recorded job have run out of memory on another card? Its own allocations are replayed there to see.
 
-Where one fails, the job is judged as if its recording had ended at that allocation.
+Where one fails, the job is judged as if its recording had ended at that allocation. One that failed when recorded is
+asked for again: on a larger card it may be served.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oomscope.snapshot.device_free import FREE_UNKNOWN
-from oomscope.snapshot.judging.verdict import FailedRequest
+from oomscope.snapshot.judging.verdict import FailedRequest, failure_of
 from oomscope.snapshot.replaying.recording import Recording
-from oomscope.snapshot.replaying.replay import Device, replay
+from oomscope.snapshot.replaying.replay import Device, Replay, replay
+from oomscope.snapshot.replaying.requests import Last, requests_of
 from oomscope.snapshot.replaying.segment_map import part_of, segments_after
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Segment, Trace
@@ -20,14 +22,14 @@ from oomscope.snapshot.trace import Action, Segment, Trace
 
 @dataclass(frozen=True, kw_only=True)
 class CutShort:
-    """A recording that ends at the allocation that a smaller card refuses."""
+    """A recording that ends at the allocation that another card refuses."""
 
     trace: Trace
     """The events up to the failure, which is an ``oom`` event in place of the allocation."""
     segments: tuple[Segment, ...]
     """The recorded segments right before it."""
     failure: FailedRequest
-    """With the segments as they are on the smaller card."""
+    """With the segments as they are on that card."""
 
 
 def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> CutShort | None:
@@ -37,7 +39,7 @@ def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> Cu
     that moment cannot be recovered.
     """
     settings = recording.rules.settings()
-    outcome = replay(recording.requests, settings, device, at_recorded_addresses=True)
+    outcome = _replayed(device, timeline, recording)
     event = outcome.failed_event
     if event is None or event < 0:
         return None
@@ -57,3 +59,15 @@ def cut_short_on(device: Device, timeline: Timeline, recording: Recording) -> Cu
             segments=outcome.segments,
         ),
     )
+
+
+def _replayed(device: Device, timeline: Timeline, recording: Recording) -> Replay:
+    """Return how the recorded requests go; where all pass, how they do up to the failure that the program survived."""
+    settings = recording.rules.settings()
+    outcome = replay(recording.requests, settings, device, at_recorded_addresses=True)
+    failure = failure_of(timeline.trace)
+    if not outcome.survives or failure is None or failure.event is None:
+        return outcome
+    last = Last(failure.event, failure.requested_bytes, int(timeline.trace.stream[failure.event]))
+    until = requests_of(timeline, last, initial=recording.requests.initial)
+    return replay(until, settings, device, at_recorded_addresses=True)

@@ -71,6 +71,7 @@ def judge(
     whole: Requests | None = None,
     choose: SiteOf = site_of,
     baseline: Replay | None = None,
+    is_repeated: bool = True,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -87,11 +88,12 @@ def judge(
             serves to the end.
         choose: which line stands for a stack, where the verdict names one.
         baseline: the replay of the whole trace under ``rules`` on ``device``, where it was made already.
+        is_repeated: whether replays repeat the trace well enough to ask what would have been under other settings.
 
     Raises:
         AllocatorConfError: the settings have no rules here.
     """
-    case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose)
+    case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose, is_repeated)
     if failure is None:
         return case.headroom(baseline)
     if isinstance(failure, FailedElsewhere):
@@ -125,6 +127,7 @@ class _Case:
     device: Device
     rules: Rules
     choose: SiteOf
+    is_repeated: bool
 
     def headroom(self, baseline: Replay | None) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
@@ -183,8 +186,11 @@ class _Case:
         """Return the verdict where the caching allocator refused a request."""
         event = self._event(failure)
         requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
-        reproduced = baseline.failed_event == event
-        tried = try_settings((reproduced and whole) or requests, self.rules, self.device, baseline=baseline)
+        reproduced = self.is_repeated and baseline.failed_event == event
+        candidates = None if self.is_repeated else ()
+        tried = try_settings(
+            (reproduced and whole) or requests, self.rules, self.device, candidates=candidates, baseline=baseline
+        )
         verdict = self._facts(failure, self._segments_at(failure, tried))
         lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
         leak = leak_in(self.timeline, self.choose, until=event) or leak_after
@@ -209,7 +215,7 @@ class _Case:
             uncured=lacking <= 0 and certain and reproduced and not cured_by and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
-            fixes=tried.rows,
+            fixes=tried.rows if self.is_repeated else (),
         )
         headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
         return replace(verdict, headline=headline)
@@ -291,7 +297,7 @@ class _Case:
         trace = self.timeline.trace
         if all(segment.pool_id == DEFAULT_POOL for segment in segments):
             return DEFAULT_POOL
-        if failure.event is None or not trace.pool_id.any():
+        if failure.event is None or not trace.names_pools:
             return None
         return trace.pools[trace.pool_id[failure.event]]
 

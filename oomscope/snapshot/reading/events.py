@@ -37,6 +37,8 @@ ABSENT: Final[dict[str, Any]] = {
 def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[str, Column], list[tuple[int, int]]]:
     """Return the columns of :data:`~oomscope.snapshot.reading.tables.EVENTS`, and the pools that ``pool`` numbers.
 
+    No pools where the events name none; then ``pool`` is 0 throughout. The first event tells it, or any private pool.
+
     Args:
         reader: checks values and names what is wrong.
         events: the event dicts, oldest first, of any schema version. ``oom`` events have ``device_free`` for an
@@ -55,7 +57,8 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
             columns[name].extend(column)
     if sum(columns["size"]) > MAX_TOTAL:
         raise reader.error(place, "trace: its sizes add up to more than 8 EiB")
-    return columns, list(pools)
+    are_named = len(pools) > 1 or (len(events) > 0 and events[0].get("pool_id") is not None)
+    return columns, list(pools) if are_named else []
 
 
 def _batch(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.builder import DEFAULT_POOL, UNKNOWN_MOMENT, Interned
 from oomscope.snapshot.lifetimes import BEFORE, pair
 from oomscope.snapshot.metadata import from_text
 from oomscope.snapshot.provenance import KEY, provenance_of
@@ -99,7 +99,7 @@ class _File:
             of_device[segment.device].append(segment)
         for device in sorted(rows.keys() | of_device.keys()):
             own = of_device[device]
-            pools = rows[device][1]["pools"] if device in rows else [(0, 0)]
+            pools = rows[device][1]["pools"] if device in rows else []
             yield self._trace(device, f"{key}[{device}]" if device in rows else None, pools, own)
 
     def segments(self, key: str) -> Iterator[Segment]:
@@ -160,7 +160,8 @@ class _File:
             "stack_id": stack_ids[stack_id],
             "pool_id": column("pool", np.int32),
             "stacks": stacks.items(),
-            "pools": tuple((first, second) for first, second in pools),
+            "pools": tuple((first, second) for first, second in pools) or (DEFAULT_POOL,),
+            "names_pools": len(pools) > 0,
             "unknown_actions": tuple(name for name in names if name not in ACTIONS),
             **said._asdict(),
         }

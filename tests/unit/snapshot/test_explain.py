@@ -20,10 +20,10 @@ from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Snapshot, Trace
+from oomscope.snapshot.trace import Category, Snapshot, Trace
 from oomscope.units import GiB, MiB, format_size
 
-from .foreign import Training
+from .foreign import BACKWARD, ENGINE, FORWARD, Training
 from .machine import Machine
 from .strategies import recordings
 from .test_replay import CONFS, STEPS, run
@@ -94,6 +94,64 @@ def test_the_limit_that_the_user_gives_counts_before_the_file():
     device = explained(fragmented(), limit=2 * GiB, non_torch=GiB // 2)
     assert device.available_bytes == 2 * GiB - GiB // 2
     assert "512.00 MiB of it outside PyTorch" in device.available_source
+
+
+def test_a_failure_is_not_judged_against_a_card_that_serves_it():
+    machine = fragmented()
+    device = explained(machine, limit=80 * GiB)
+    assert device.verdict.kind == "headroom"
+    assert device.failure is None
+    assert device.verdict.headline.startswith("The 300.00 MiB that failed would be served: at most 1.07 GiB reserved")
+    assert "what would have come after it is not known" in device.verdict.headline
+    assert {fix.survives for fix in device.verdict.fixes} == {True}
+
+
+def test_a_failed_recording_fails_on_a_smaller_card_where_that_is_full():
+    machine = fragmented()
+    device = explained(machine, limit=700 * MiB)
+    assert device.is_predicted
+    assert device.verdict.event == replay_file(snapshot_of(machine), limit=700 * MiB).rows[0].failed_event
+    assert device.verdict.event < machine.failure.event
+    same = explained(machine, limit=GiB).verdict
+    assert (same.kind, same.event) == ("fragmentation", machine.failure.event)
+
+
+def test_a_failure_that_the_program_survived_is_judged_on_the_same_card_too():
+    machine = fragmented()
+    machine.alloc(MiB)
+    assert explained(machine, limit=GiB).verdict.event == machine.failure.event
+    assert explained(machine, limit=2 * GiB).verdict.kind == "headroom"
+
+
+def test_a_card_that_cannot_hold_the_failed_request_is_too_small_where_nothing_can_be_replayed():
+    machine = fragmented()
+    unlike = snapshot_of(machine, allocator_settings={"expandable_segments": True})
+    [device] = explain(unlike, file="snap.pickle", limit=310 * MiB).devices
+    assert device.fidelity < 0.95
+    assert device.verdict.kind == "capacity"
+    assert "live at most, of 310.00 MiB available; no packing could serve that" in device.verdict.headline
+
+
+def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
+    unlike = snapshot_of(fragmented(), allocator_settings={"expandable_segments": True})
+    [device] = explain(unlike, file="snap.pickle").devices
+    assert device.fidelity < 0.95
+    assert device.verdict.kind == "fragmentation"
+    assert device.verdict.cured_by == device.verdict.fixes == ()
+    assert not device.verdict.uncured
+    assert device.verdict.headline.endswith("the replay does not repeat the recording, so no cure can be shown")
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase", "iteration"), [(FORWARD, "forward", 3), (BACKWARD, "backward", 3), (ENGINE, "backward", 3)]
+)
+def test_the_failed_request_is_of_its_own_phase_and_iteration(stack, phase, iteration):
+    job = trained()
+    if stack is not FORWARD:
+        job.make(MiB, FORWARD, Category.ACTIVATION)
+    job.alloc(8 * GiB, stack=stack)
+    device = explained(job)
+    assert (device.failed_at.phase, device.failed_at.iteration) == (phase, iteration)
 
 
 def trained(**how) -> Training:

@@ -54,9 +54,15 @@ def test_a_request_is_served_from_its_own_pool_only(held, asked, mib, reason):
 
 
 @pytest.mark.parametrize(
-    ("pools", "reason"), [((DEFAULT,), "unknown_pool"), ((DEFAULT, PRIVATE), "outside_pool")], ids=["untold", "told"]
+    ("pools", "told", "reason"),
+    [
+        ((DEFAULT,), False, "unknown_pool"),
+        ((DEFAULT,), True, "cached_usable"),
+        ((DEFAULT, PRIVATE), True, "outside_pool"),
+    ],
+    ids=["untold", "default", "private"],
 )
-def test_the_event_tells_the_pool(pools, reason):
+def test_the_event_tells_the_pool(pools, told, reason):
     machine = Machine(60 * MiB)
     machine.alloc(40 * MiB)
     machine.alloc(2 * MiB)
@@ -64,7 +70,7 @@ def test_the_event_tells_the_pool(pools, reason):
     private, default = machine.segments()
     trace = machine.trace()
     pool_id = np.where(trace.size > 2 * MiB, len(pools) - 1, 0).astype(np.int32)
-    trace = replace(trace, pools=pools, pool_id=pool_id)
+    trace = replace(trace, pools=pools, pool_id=pool_id, names_pools=told)
     failure = failure_of(replace(trace, size=np.minimum(trace.size, 18 * MiB)))
     verdict = judge(trace, machine.device, segments=(replace(private, pool_id=PRIVATE), default), failure=failure)
     assert {gap.reason: gap.bytes for gap in verdict.gaps} == {reason: 18 * MiB}

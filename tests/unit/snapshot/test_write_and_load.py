@@ -314,6 +314,14 @@ def test_spans_of_spring_2024_become_annotations():
     assert snapshot.annotations == (Annotation(name="## step ##", stage="START", device=0, time_us=5),)
 
 
+@pytest.mark.parametrize("told", [{}, {"pool_id": (0, 0)}], ids=["before 2026", "of 2026"])
+def test_the_default_pool_is_told_or_not(told):
+    event = {"action": "alloc", "addr": 1, "size": 2, "stream": 0} | told
+    [trace] = snapshot_of({"segments": [], "device_traces": [[event]]}, where="x").traces
+    assert trace.pools == ((0, 0),)
+    assert trace.names_pools == bool(told)
+
+
 def test_unknown_actions_and_foreign_keys_are_kept_and_reported():
     events = [{"action": "teleport", "addr": 1, "size": 2, "stream": 0, "colour": "red", "user_metadata": {"a": 1}}]
     trace = snapshot_of({"segments": [], "device_traces": [[], events]}, where="x").traces[0]
