@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
 from oomscope.bisect.commits import Line, Repository
+from oomscope.bisect.good_end import GoodEndSearch
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import LineSearch, Track
+from oomscope.bisect.line_search import Known, LineSearch, Track
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.narrow import Turn, narrow
 from oomscope.bisect.prober import Means, Prober
@@ -28,7 +29,7 @@ _CLONE = "clone"
 
 
 def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResult:
-    """Find the commit of ``request.range`` at fault.
+    """Find the commit of ``request.range`` at fault; where it has no good end, one is looked for first.
 
     Args:
         request: what to search.
@@ -46,13 +47,42 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     repository = Repository.open(request.repo)
     request.places.refuse_inside(repository.common)
     request.places.make()
-    good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
+    bad = repository.resolve(request.range.bad)
+    if request.range.is_open:
+        return _bisect_from(request, repository, bad, means)
+    good = repository.resolve(request.range.good)
     line = repository.line(good, bad, request.paths)
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
         for end in (good, bad):
             subject.check(end)
         return CommitBisect(request, repository, subject, Prober.of(request, **means), good, bad, line).run()
+
+
+def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, means: Means) -> BisectResult:
+    """Look for a good end before ``bad``, and search from there."""
+    with room(request.places.checkouts.absolute(), "bisect") as place:
+        subject = subject_of(request.subject, repository, place / _CLONE)
+        subject.check(bad)
+        prober = Prober.of(request, **means)
+        sought = GoodEndSearch(repository, bad, subject, prober).run()
+        if sought.good is not None:
+            line = repository.line(sought.good, bad, request.paths)
+            return CommitBisect(request, repository, subject, prober, sought.good, bad, line, sought.known).run()
+        candidates = repository.count(sought.oldest, bad, first_parent=request.first_parent)
+        return BisectResult(
+            axis="commits",
+            outcome=sought.outcome,
+            message=sought.reason,
+            good=sought.oldest.hash,
+            bad=bad.hash,
+            bad_class=str(request.bad),
+            candidates=candidates,
+            on_line=candidates,
+            considered=candidates,
+            probes=tuple(prober.records),
+            notes=tuple(prober.notes),
+        )
 
 
 @dataclass
@@ -66,6 +96,8 @@ class CommitBisect:
     good: Commit
     bad: Commit
     line: Line
+    known: Known = field(default_factory=dict)
+    """What was answered of commits before, by hash."""
 
     def run(self) -> BisectResult:
         """Search the line, then what the merge at fault brought in, and return the answer."""
@@ -87,6 +119,7 @@ class CommitBisect:
         )
         self._announce(track, base)
         search = LineSearch(track, self.subject, self.prober)
+        search.recall(self.known)
         answer = search.run()
         walked = Walked(search, answer, search.steps())
         opener = None if self.request.first_parent else MergeOpener(self.repository, self.request.paths)

@@ -27,6 +27,7 @@ from oomscope.errors import GitError
 if TYPE_CHECKING:
     import git
 
+_DAY_S = 86_400
 _ABSOLUTE = ("rev-parse", "--path-format=absolute")
 
 
@@ -180,6 +181,17 @@ class Repository:
     def parent(self, commit: Commit, number: int) -> Commit:
         """Return the header of the parent ``number`` (from 0) of ``commit``."""
         return self.read_headers([commit.parents[number]])[0]
+
+    def days_before(self, commit: Commit, days: int) -> Commit:
+        """Return the youngest first parent of ``commit`` that was committed ``days`` days earlier, or before that.
+
+        Where there is none, the oldest one; ``commit`` itself where it has no parent.
+        """
+        with reading(self.common) as repo:
+            until = _commit(repo, commit.hash).committed_date - days * _DAY_S
+            names = repo.git.rev_list(commit.hash, first_parent=True, max_count=1, min_age=until).split()
+            oldest = names or repo.git.rev_list(commit.hash, first_parent=True).split()[-1:]
+        return self.read_headers(oldest)[0]
 
     def count(self, good: Commit, bad: Commit, *, first_parent: bool = False) -> int:
         """Return ``git rev-list --count good..bad``: with ``first_parent`` the commits of the line alone."""

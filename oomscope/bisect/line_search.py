@@ -25,6 +25,8 @@ from oomscope.bisect.subjects import Subject
 from oomscope.probe.result import ProbeResult
 
 OUTSIDE = "touches none of the chosen paths"
+Known = dict[str, tuple[ProbeRecord, ProbeResult | None]]
+"""What was answered of commits, by hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +249,22 @@ class LineSearch:
         self.records[position] = record
         if result is not None:
             self.results[position] = result
+
+    @property
+    def known(self) -> Known:
+        """What is known of the commits of this line."""
+        return {
+            commit.hash: (record, self.results.get(position))
+            for position, record in self.records.items()
+            for commit in self.track.positions[position]
+        }
+
+    def recall(self, known: Known) -> None:
+        """Remember what is ``known`` of commits of this line, where nothing is as yet."""
+        for position, commits in enumerate(self.track.positions):
+            for commit in commits:
+                if commit.hash in known and position not in self.records:
+                    self.know(position, *known[commit.hash])
 
     @cached_property
     def _positions(self) -> dict[str | None, int]:

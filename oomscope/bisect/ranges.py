@@ -18,7 +18,13 @@ class RevisionRange:
     """Two revisions as the user wrote them."""
 
     good: str
+    """Empty where it is to be looked for."""
     bad: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the good end is to be looked for."""
+        return not self.good
 
     def __str__(self) -> str:
         return f"{self.good}{_SEPARATOR}{self.bad}"
@@ -70,7 +76,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
         if missing:
             raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
     if not good_rev:
-        raise UsageError(f"{text!r} names no good end", remedy=_REMEDY)
+        raise UsageError(f"{text!r} names no good end", remedy=f"{_REMEDY}, or add --find-good")
     try:
         return RevisionRange(good=checked_revision(good_rev), bad=checked_revision(bad_rev or "HEAD"))
     except GitError as error:
@@ -86,6 +92,21 @@ def parse_ends(text: str) -> RevisionRange | FileRange:
     if Path(text).is_file() or (text and _SEPARATOR not in text):
         return parse_range(f"{text}{_SEPARATOR}{text}")
     return parse_range(text)
+
+
+def parse_open(text: str) -> RevisionRange:
+    """Return the range that ends with ``text``, whose good end is to be looked for: ``..BAD`` or ``BAD``.
+
+    Raises:
+        UsageError: it names a good end, or no revision.
+    """
+    good, separator, bad = text.partition(_SEPARATOR) if _SEPARATOR in text else ("", "", text)
+    if good:
+        raise UsageError(f"{text!r} names a good end", where="--find-good", remedy=f"write ..{bad or 'HEAD'}")
+    try:
+        return RevisionRange(good="", bad=checked_revision(bad or ("HEAD" if separator else "")))
+    except GitError as error:
+        raise UsageError(error.message, where=error.where, remedy=error.remedy) from None
 
 
 def checked_revision(revision: str) -> str:

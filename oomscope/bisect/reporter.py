@@ -30,7 +30,7 @@ class Reporter(Protocol):
     """Receives the search as it goes."""
 
     def planned(self, plan: Plan) -> None:
-        """Take notice of the plan; comes first."""
+        """Take notice of the plan; comes first, and once more where a good end had to be looked for."""
         ...
 
     def probing(self, name: str, number: int) -> None:

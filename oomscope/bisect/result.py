@@ -18,7 +18,17 @@ from oomscope.snapshot.verdict_types import Verdict
 SCHEMA_VERSION = 1
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config", "environment", "both"]
-Role = Literal["good end", "good end sought", "bad end", "search", "merged branch", "step", "key alone", "inside the commit", "corner"]
+Role = Literal[
+    "good end",
+    "good end sought",
+    "bad end",
+    "search",
+    "merged branch",
+    "step",
+    "key alone",
+    "inside the commit",
+    "corner",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

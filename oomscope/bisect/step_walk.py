@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.line_search import LineSearch
+from oomscope.bisect.line_search import Known, LineSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.merges import BranchSearch, MergeOpener, opened
 from oomscope.bisect.result import StepRow
@@ -33,8 +33,7 @@ class StepWalk:
     wanted: StepsWanted
     opener: MergeOpener | None = None
     _unseen: list[Stretch] = field(default_factory=list)
-    _known: dict[str, tuple[LineSearch, int]] = field(default_factory=dict)
-    """Where each commit was measured, by hash."""
+    _known: Known = field(default_factory=dict)
     _is_complete: bool = True
 
     def walk(self, search: LineSearch) -> tuple[tuple[StepRow, ...], Waterfall] | None:
@@ -66,8 +65,7 @@ class StepWalk:
             return (), looks
         state = self._split(search, looks)
         self._unseen += [_stretch(search, step) for step in state.unseen]
-        for position in search.records:
-            self._known |= {commit.hash: (search, position) for commit in search.track.positions[position]}
+        self._known |= search.known
         return tuple(search.row(step) for step in state.steps), state.looks
 
     def _split(self, search: LineSearch, looks: int) -> StepSearch:
@@ -120,9 +118,9 @@ class StepWalk:
 
     def _measure_ends(self, branch: BranchSearch) -> bool:
         """Measure where ``branch`` begins and its tip, if time allows, and return whether its steps can be known."""
+        branch.recall(self._known)
         try:
             for position in (0, branch.tip):
-                self._recall(branch, position)
                 if position not in branch.records:
                     branch.probe(position, "merged branch")
         except OutOfTimeError:
@@ -134,13 +132,6 @@ class StepWalk:
             branch.prober.note(f"what {merge.short} brought in was not looked into: it begins untestable ({why})")
             return False
         return True
-
-    def _recall(self, branch: BranchSearch, position: int) -> None:
-        """Tell ``branch`` what another line has measured of the commits at ``position``."""
-        for commit in branch.track.positions[position]:
-            if (known := self._known.get(commit.hash)) and position not in branch.records:
-                search, place = known
-                branch.know(position, search.records[place], search.results.get(place))
 
     def _significant(self, rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
         return tuple(row for row in rows if self.wanted.threshold.is_exceeded_by(row.delta))

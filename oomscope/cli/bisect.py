@@ -97,7 +97,7 @@ def bisect(
     from oomscope.cli.onlooker import Onlooker
     from oomscope.report.console import progress_console, result_console
 
-    read = [("--harness", given["harness"]), *_files_read(given["ends"])]
+    read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
     refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
@@ -126,10 +126,10 @@ def bisect(
     return result.exit_code
 
 
-def _files_read(ends: str) -> list[tuple[str, Path]]:
-    """Return the configurations that a search over keys reads, with their name for people."""
+def _files_read(ends: str, *, is_open: bool) -> list[tuple[str, Path]]:
+    """Return the configurations that a search over keys reads, with their name for people; none of an open range."""
     from oomscope.bisect.ranges import FileRange, parse_ends
 
-    range_ = parse_ends(ends)
+    range_ = None if is_open else parse_ends(ends)
     files = (range_.good, range_.bad) if isinstance(range_, FileRange) else ()
     return [("GOOD..BAD", file) for file in files if isinstance(file, Path)]

@@ -1,4 +1,4 @@
-"""Options of ``oomscope bisect`` that ask for every step of bytes, not only for the commit that tipped over."""
+"""Options of ``oomscope bisect`` over commits: every step of bytes beside the culprit, and no good end given."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since cli
 
 @dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """What the command line says about steps."""
+    """What the command line says about steps and about where they begin."""
 
     steps: bool = False
     min_step: str | None = None
     exhaustive: int | None = None
+    find_good: bool = False
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> StepOptions:
@@ -73,6 +74,9 @@ def step_options(command: Command) -> Command:
             type=Looks(),
             metavar="[=N]",
             help="Probe all commits (or N, spread) where ends are equal, too; implies --steps.",
+        ),
+        click.option(
+            "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
         ),
     )
     for option in reversed(options):

@@ -43,7 +43,9 @@ def bisect_page(result: BisectResult, *, title: str) -> str:
 def bisect_charts(result: BisectResult) -> dict[str, Markup]:
     """Return the charts of a search by name: the waterfalls, and both runs on either side of the change."""
     charts = {}
-    start = next((probe.bytes for probe in result.probes if probe.role == "good end"), None)
+    start = next(
+        (probe.bytes for probe in result.probes if probe.role == "good end" or probe.commit == result.good), None
+    )
     if start is not None and result.steps:
         live = [(row, row.delta.live_bytes) for row in result.steps]
         reserved = [(row, row.delta.reserved_bytes) for row in result.steps]

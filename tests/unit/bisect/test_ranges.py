@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange, checked_revision, parse_ends, parse_range
+from oomscope.bisect.ranges import (
+    FileAt,
+    FileRange,
+    RevisionRange,
+    checked_revision,
+    parse_ends,
+    parse_open,
+    parse_range,
+)
 from oomscope.errors import GitError, UsageError
 
 
@@ -73,3 +81,16 @@ def test_one_end_is_both_where_only_the_surroundings_change(tmp_path: Path) -> N
     assert parse_ends(str(file)) == FileRange(good=file, bad=file)
     assert parse_ends("v1.2") == RevisionRange(good="v1.2", bad="v1.2")
     assert parse_ends("v1..v2") == RevisionRange(good="v1", bad="v2")
+
+
+@pytest.mark.parametrize(("text", "bad"), [("..main", "main"), ("..", "HEAD"), ("v2", "v2")])
+def test_an_open_range_has_only_a_bad_end(text: str, bad: str) -> None:
+    found = parse_open(text)
+    assert (found.is_open, found.bad) == (True, bad)
+    assert not RevisionRange(good="v1", bad="v2").is_open
+
+
+@pytest.mark.parametrize(("text", "said"), [("v1..v2", "write ..v2"), ("v1..", "write ..HEAD"), ("", "no revision")])
+def test_an_open_range_with_a_good_end_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_open(text)

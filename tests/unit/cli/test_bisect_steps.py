@@ -45,6 +45,12 @@ def test_what_is_asked_for(requests: list[CommitRequest], options: list[str], wa
     assert requests[0].steps == wanted
 
 
+@pytest.mark.parametrize("ends", ["..v2", "v2"])
+def test_a_good_end_is_looked_for(requests: list[CommitRequest], ends: str) -> None:
+    assert run(["bisect", ends, "--find-good", "--config", "a.yaml"]) == 0
+    assert (requests[0].range.is_open, requests[0].range.bad) == (True, "v2")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -52,6 +58,8 @@ def test_what_is_asked_for(requests: list[CommitRequest], options: list[str], wa
         (["--exhaustive=some"], "is not a valid integer"),
         (["--min-step", "much"], "much"),
         (["--steps", "--axis", "environment"], "--axis environment"),
+        (["--find-good"], "names a good end"),
+        (["--find-good", "--axis", "config"], "--find-good with --axis config"),
         (["--steps", "--axis", "config"], "--steps with two configuration files"),
     ],
 )
@@ -61,6 +69,11 @@ def test_what_makes_no_sense_is_one_line(
     assert run(["bisect", "v1..v1", "--config", "a.yaml", *options]) == 2
     assert said in capsys.readouterr().err
     assert requests == []
+
+
+def test_an_open_range_says_how_it_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bisect", "..v2", "--config", "a.yaml"]) == 2
+    assert "or add --find-good" in capsys.readouterr().err
 
 
 def test_the_document_has_the_waterfall(requests: list[CommitRequest], capsys: pytest.CaptureFixture[str]) -> None:

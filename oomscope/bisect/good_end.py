@@ -1,0 +1,103 @@
+"""Looks for a good end where none was given: back along first parents, by ever more days, until a commit is good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oomscope.bisect.commits import Repository
+from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.headers import Commit
+from oomscope.bisect.line_search import Known
+from oomscope.bisect.prober import Prober, Question
+from oomscope.bisect.reporter import Plan
+from oomscope.bisect.result import Role
+from oomscope.bisect.search import Answer
+from oomscope.bisect.subjects import Subject
+
+DAYS = (1, 3, 7, 14, 30, 60)
+"""How many days before the bad end, one after the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodEnd:
+    """What came of looking."""
+
+    good: Commit | None
+    """The youngest commit tried that is good."""
+    oldest: Commit
+    """How far back the search went."""
+    known: Known
+    """What was answered on the way, the bad end included, by hash."""
+    outcome: Literal["no_culprit", "ends_invalid", "inconclusive"] = "ends_invalid"
+    """What it means that there is no ``good``."""
+    reason: str = ""
+
+
+@dataclass
+class GoodEndSearch:
+    """A search for a good end.
+
+    Args:
+        repository: where.
+        bad: the bad end.
+        subject: what of each commit is measured.
+        prober: who answers.
+    """
+
+    repository: Repository
+    bad: Commit
+    subject: Subject
+    prober: Prober
+    _known: Known = field(default_factory=dict)
+
+    def run(self) -> GoodEnd:
+        """Probe the bad end, then a commit from each of ``DAYS`` before it, by committer dates, until one is good.
+
+        Where history is younger, its oldest commit is the last one tried.
+        """
+        self._announce()
+        oldest = self.bad
+        try:
+            if (answer := self._ask(self.bad, "bad end")) is not Answer.BAD:
+                reason = self._known[self.bad.hash][0].reason
+                if answer is Answer.GOOD:
+                    return self._none(oldest, "no_culprit", f"the bad end is good: {reason}")
+                return self._none(oldest, "ends_invalid", f"the bad end cannot be tested: {reason}")
+            for days in DAYS:
+                commit = self.repository.days_before(self.bad, days)
+                if commit.hash in self._known:
+                    continue
+                oldest = commit
+                if self._ask(commit, "good end sought") is Answer.GOOD:
+                    return GoodEnd(good=commit, oldest=commit, known=self._known)
+        except OutOfTimeError:
+            return self._none(oldest, "inconclusive", "the deadline passed before a good end was found")
+        tried = len(self._known) - 1
+        return self._none(oldest, "ends_invalid", f"none of {tried} commits back to {oldest.short} is good")
+
+    def _announce(self) -> None:
+        *earlier, last = DAYS
+        days = f"{', '.join(map(str, earlier))} and {last}"
+        self.prober.reporter.planned(
+            Plan(
+                title=f"{self.repository.path}: a good commit is looked for {days} days before {self.bad.short}",
+                good="",
+                bad=f"{self.bad.short} {self.bad.subject}",
+                candidates=len(DAYS),
+                considered=len(DAYS),
+                probes_at_most=1 + len(DAYS),
+            )
+        )
+
+    def _ask(self, commit: Commit, role: Role) -> Answer:
+        name = f"{commit.short} {commit.subject}"
+        question = Question(role=role, name=name, commit=commit.hash, subject=commit.subject)
+        record, result = self.prober.ask(question, self.subject.experiment(commit))
+        self._known[commit.hash] = record, result
+        return record.answer
+
+    def _none(
+        self, oldest: Commit, outcome: Literal["no_culprit", "ends_invalid", "inconclusive"], reason: str
+    ) -> GoodEnd:
+        return GoodEnd(good=None, oldest=oldest, known=self._known, outcome=outcome, reason=reason)
