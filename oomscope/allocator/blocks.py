@@ -18,6 +18,7 @@ from oomscope.allocator.constants import (
     FREE_SETS,
     INACTIVE_SPLIT,
     INACTIVE_SPLIT_BYTES,
+    LONGEST_RANGE,
     MAPPED,
     MAX_SPLIT,
     NEXT,
@@ -83,6 +84,7 @@ def segment_at(  # noqa: PLR0917 - compiled functions take no keywords
     m[block + USES] = NONE
     m[block + PENDING] = 0
     m[block + TIE] = 0
+    m[LONGEST_RANGE] = max(m[LONGEST_RANGE], size)
     m[RANGES_MADE] += 1
     if m[TIE_RULE] == TIE_BLOCK:
         m[BLOCKS_MADE] += 1

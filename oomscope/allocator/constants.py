@@ -31,6 +31,7 @@ NONE = -1
 NULL_REQUEST = -2
 OUT_OF_MEMORY = -3
 REJECTED = -4
+SEVERAL = -5
 
 SMALL = 0
 LARGE = 1
@@ -134,8 +135,10 @@ STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
     DEVICE_ALLOCS,
     DEVICE_FREES,
     TIES,  # how often the rule among equally large free blocks may have decided
-) = range(48)
-DIVISIONS = 48
+    READY_STREAM,  # the one stream whose events were made ready since the last look, NONE, or SEVERAL
+    LONGEST_RANGE,  # bytes of the longest segment or reservation ever made: no request for more finds room in one
+) = range(50)
+DIVISIONS = 50
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

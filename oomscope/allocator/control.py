@@ -21,6 +21,7 @@ from oomscope.allocator.constants import (
     NONE,
     QUEUE_HEAD,
     QUEUE_TAIL,
+    READY_STREAM,
     STREAM_ROW,
     STREAMS_LIVE,
     THROW_ON_OOM,
@@ -50,6 +51,7 @@ def new_memory(settings: AllocatorSettings, driver: Driver, fraction: float | No
     m = empty_memory()
     driver.attach(m)
     m[EVENT_LAG] = NONE if event_lag is None else event_lag
+    m[READY_STREAM] = NONE
     apply_fraction(m, settings, settings.per_process_memory_fraction if fraction is None else fraction)
     apply_settings(m, settings)
     m[DEFAULT_STREAM_ROW] = add_stream(m, DEFAULT_STREAM)

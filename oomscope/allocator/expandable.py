@@ -24,6 +24,7 @@ from oomscope.allocator.constants import (
     DEVICE_ALLOCS,
     DEVICE_FREES,
     LARGE_SEGMENT,
+    LONGEST_RANGE,
     MAPPED,
     NEXT,
     NONE,
@@ -107,7 +108,7 @@ def unmap(m: Memory, block: int) -> None:
 def _find_room(m: Memory, size: int, stream: int, pool: int) -> int:
     """Return the first of a run of idle blocks, at least one of them unmapped, that together hold ``size`` bytes."""
     which = stream + UNMAPPED_SETS + pool * SET_ROW
-    position = first(m, which)
+    position = first(m, which) if size <= m[LONGEST_RANGE] else NONE
     while position != NONE:
         block = at(m, which, position)
         if m[block + PREV] != NONE and is_idle(m, m[block + PREV]):

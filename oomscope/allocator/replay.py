@@ -34,6 +34,8 @@ COMPILED_FROM = 30_000
 """Operations from which loading the compiled engine pays."""
 COMPILE_FROM = 250_000
 """Operations from which compiling it first pays: whoever replays a trace does so under half a dozen settings."""
+FEW = 16
+"""Distinct values up to which a pass over a column for each takes less than sorting it."""
 
 
 class ReplayOp(IntEnum):
@@ -188,11 +190,12 @@ class Replay(AllocatorState):
         column = _array(streams)
         if len(column) != length:
             raise UsageError(f"{length} operations came with {len(column)} streams", remedy="give one for each")
-        rows = np.empty(length, np.int64)
-        for handle in _distinct(column):
+        handles = sorted(_distinct(column))
+        for handle in handles:
             if handle not in self._streams:
                 raise UsageError(f"stream {handle:#x} was not announced", remedy="name all streams at the start")
-            rows[column == handle] = self._streams[handle]
+        rows_of = _array([self._streams[handle] for handle in handles])
+        rows: IntArray = rows_of[np.searchsorted(_array(handles), column)] if handles else column
         return rows
 
     def _allocated_rows(self) -> Iterable[int]:
@@ -280,13 +283,15 @@ def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int
 
 
 def _distinct(column: IntArray) -> list[int]:
-    """Return the values that occur, one pass for each, since there are few."""
+    """Return the values that occur: one pass for each while they are few, which most are, else by sorting."""
+    import numpy as np
+
     values: list[int] = []
     rest = column
-    while len(rest):
+    while len(rest) and len(values) < FEW:
         values.append(int(rest[0]))
         rest = rest[rest != values[-1]]
-    return values
+    return [*values, *np.unique(rest).tolist()]
 
 
 def _array(values: ArrayLike) -> IntArray:

@@ -27,7 +27,9 @@ from oomscope.allocator.constants import (
     QUEUE_HEAD,
     QUEUE_TAIL,
     QUEUED,
+    READY_STREAM,
     REQUESTED,
+    SEVERAL,
     STREAM,
     SYNCS,
     USES,
@@ -74,8 +76,17 @@ def queue_events(m: Memory, block: int) -> None:
 
 
 def process_events(m: Memory) -> None:
-    """Complete the events that are ready, stream by stream, up to the first of each queue that is not."""
+    """Complete the events that are ready, stream by stream, up to the first of each queue that is not.
+
+    Where time alone completes none, only streams that were synchronised since the last look can have any.
+    """
     if m[EVENTS_HELD]:
+        return
+    ready = m[READY_STREAM] if m[EVENT_LAG] < 0 else SEVERAL
+    m[READY_STREAM] = NONE
+    if ready != SEVERAL:
+        if ready != NONE:
+            _process_queue(m, ready)
         return
     _process_queue(m, m[DEFAULT_STREAM_ROW])
     stream = m[HIGHEST_STREAM]
@@ -97,6 +108,8 @@ def wait_for_events(m: Memory) -> None:
 def make_events_ready(m: Memory, stream: int) -> None:
     """Let the events of ``stream`` be found complete by the next malloc."""
     note = m[stream + QUEUE_HEAD]
+    if note != NONE:
+        m[READY_STREAM] = stream if m[READY_STREAM] == NONE or m[READY_STREAM] == stream else SEVERAL
     while note != NONE:
         m[note + NOTE_READY_AT] = 0
         note = m[note + NOTE_NEXT]

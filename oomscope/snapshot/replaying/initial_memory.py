@@ -6,6 +6,9 @@ mapped pages of expandable segments.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -97,30 +100,59 @@ class InitialMemory:
     def _owners_of_pages(self) -> dict[int, Owner]:
         """Return whose pages each event maps or unmaps."""
         trace = self._trace
-        known = [(*ends, owner) for owner, ranges in self.mapped.items() for ends in ranges]
+        known = _Owned()
+        for owner, ranges in self.mapped.items():
+            for start, end in ranges:
+                known.add(start, end, owner)
         requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
         owners: dict[int, Owner] = {}
         for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
             place = int(np.searchsorted(requests, event))
             served = int(trace.size[requests[place]]) if place < len(requests) else 0
             owner = _expandable(int(trace.stream[event]), is_small=served <= self._most_small)
-            known.append((*self._range(event), owner))
+            known.add(*self._range(event), owner)
             owners[event] = owner
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
             owners[event] = self._owner_of_unmapped(event, known)
         return owners
 
-    def _owner_of_unmapped(self, event: int, known: list[tuple[int, int, Owner]]) -> Owner:
+    def _owner_of_unmapped(self, event: int, known: _Owned) -> Owner:
         """Return whose pages were unmapped: those of blocks that lay in them, of pages that touch, or of that size."""
         stream = int(self._trace.stream[event])
         start, end = self._range(event)
         first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
         if first < beyond:
             return _expandable(stream, is_small=int(self._block_sizes[first]) <= self._most_small)
-        touching = [owner for low, high, owner in known if owner.stream == stream and low <= end and start <= high]
-        if touching:
-            return touching[0]
-        return _expandable(stream, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+        touching = known.touching(start, end, stream)
+        return touching or _expandable(stream, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+
+
+class _Owned:
+    """Ranges of addresses with their owners, to be asked once all are known."""
+
+    def __init__(self) -> None:
+        self._added: dict[int, list[tuple[int, int, Owner]]] = defaultdict(list)
+        self._reach: dict[int, tuple[list[int], list[tuple[int, Owner]]]] = {}
+
+    def add(self, start: int, end: int, owner: Owner) -> None:
+        """Take note of whose a range is."""
+        self._added[owner.stream].append((start, end, owner))
+
+    def touching(self, start: int, end: int, stream: int) -> Owner | None:
+        """Return who owns the range of ``stream`` that reaches farthest among those that overlap or touch this one."""
+        if stream not in self._reach:
+            ranges = sorted(self._added[stream])
+            farthest = accumulate(((high, owner) for _, high, owner in ranges), _farther)
+            self._reach[stream] = [low for low, _, _ in ranges], list(farthest)
+        lows, reach = self._reach[stream]
+        place = bisect_right(lows, end)
+        if not place or reach[place - 1][0] < start:
+            return None
+        return reach[place - 1][1]
+
+
+def _farther(one: tuple[int, Owner], other: tuple[int, Owner]) -> tuple[int, Owner]:
+    return other if other[0] > one[0] else one
 
 
 def _expandable(stream: int, *, is_small: bool) -> Owner:

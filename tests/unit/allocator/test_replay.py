@@ -216,3 +216,26 @@ def steps_of(steps: list[tuple[int, int, int]]) -> tuple[list[int], list[int], l
             live.append(number)
     kinds, ids, nbytes = (list(column) for column in zip(*rows, strict=True))
     return kinds, ids, nbytes
+
+
+def test_thousands_of_streams_are_told_apart():
+    count = 3000
+    kinds = [ReplayOp.MALLOC] * count + [ReplayOp.FREE] * count
+    numbers = [*range(count), *range(count)]
+    streams = [(7 * number) % count for number in range(count)] * 2
+    outcome = replay(kinds, numbers, [MiB] * len(kinds), streams, settings=DEFAULTS, driver=Driver(100 * GiB))
+    assert {segment.stream for segment in outcome.allocator.segments()} == set(range(count))
+    assert outcome.allocator.allocated_bytes == 0
+
+
+@pytest.mark.parametrize("synchronized", [[1], [2], [1, 2], [2, 1], [1, 1]])
+def test_only_streams_that_were_synchronized_complete_frees(synchronized):
+    rows = [(ReplayOp.MALLOC, 0, MiB, 0), (ReplayOp.RECORD_STREAM, 0, 0, 1), (ReplayOp.FREE, 0, 0, 0)]
+    rows += [(ReplayOp.MALLOC, 1, MiB, 0), (ReplayOp.RECORD_STREAM, 1, 0, 2), (ReplayOp.FREE, 1, 0, 0)]
+    rows += [(ReplayOp.SYNCHRONIZE, 0, 0, stream) for stream in synchronized]
+    rows += [(ReplayOp.MALLOC, 2, MiB, 3), (ReplayOp.MALLOC, 3, MiB, 3)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    outcome = replay(*columns, settings=DEFAULTS, driver=Driver(GiB), event_lag=None)
+    completed = [event.op for event in outcome.events if event.action == "free_completed"]
+    assert completed == [len(rows) - 2] * len(set(synchronized))
+    assert outcome.allocator.active_bytes == 2 * MiB + MiB * (2 - len(set(synchronized)))
