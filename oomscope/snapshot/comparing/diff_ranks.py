@@ -6,7 +6,7 @@ again, in the pairs that the recordings tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -47,34 +47,23 @@ def diff_ranks(
         SnapshotError: a folder holds no snapshot, or of each rank there is a file that cannot be read or trusted.
         InputError: the folders have no rank in common, or two files of a rank cannot be compared.
     """
-    old, new = _Folder(before, before_text, limits), _Folder(after, after_text, limits)
-    compared: dict[_Pair, tuple[DeviceDifference, ...]] = {}
-    by_name = _pairs(*ranks_of(dict.fromkeys(old.told, -1), dict.fromkeys(new.told, -1)))
-    for pair in by_name.values():
-        sides = old.read(pair[0]), new.read(pair[1])
-        if old.told[pair[0]] == new.told[pair[1]]:
-            compared[pair] = _compare(*sides, device, phase)
-    _read_those_alone(old, new, by_name.values())
-    ranks = ranks_of(old.told, new.told)
-    found: list[DeviceDifference] = []
-    for rank, pair in _pairs(*ranks).items():
-        if pair not in compared:
-            compared[pair] = _compare(old.read(pair[0]), new.read(pair[1]), device, phase)
-        found += [replace(row, rank=rank) for row in compared[pair]]
+    folders = _Folders(_Folder(before, before_text, limits), _Folder(after, after_text, limits), device, phase)
+    folders.compare_by_name()
+    folders.read_those_alone()
+    found = [replace(row, rank=rank) for rank, rows in folders.by_rank() for row in rows]
+    refusals = folders.old.refusals | folders.new.refusals
     if not found:
-        raise next(iter((old.refusals | new.refusals).values()), _nothing_in_common(before, after))
+        raise next(iter(refusals.values()), _nothing_in_common(before, after))
+    old_ranks, new_ranks = (set(ranks.values()) for ranks in folders.ranks())
     return Difference(
         before_file=str(before),
         after_file=str(after),
         phase=phase,
         devices=worst_first(found),
-        only_before=tuple(sorted(set(ranks[0].values()) - set(ranks[1].values()))),
-        only_after=tuple(sorted(set(ranks[1].values()) - set(ranks[0].values()))),
-        unread=tuple(Unread.because(error, file) for file, error in (old.refusals | new.refusals).items()),
+        only_before=tuple(sorted(old_ranks - new_ranks)),
+        only_after=tuple(sorted(new_ranks - old_ranks)),
+        unread=tuple(Unread.because(error, file) for file, error in refusals.items()),
     )
-
-
-_Pair: TypeAlias = tuple[Path, Path]
 
 
 class _Folder:
@@ -100,13 +89,56 @@ class _Folder:
         return Named(str(file), snapshot, self._text)
 
 
-def _read_those_alone(old: _Folder, new: _Folder, pairs: Collection[_Pair]) -> None:
-    """Ask recordings for their rank whose names have no counterpart, where either side has such."""
-    alone = [old.told.keys() - {before for before, _ in pairs}, new.told.keys() - {after for _, after in pairs}]
-    if all(alone):
-        for folder, files in zip((old, new), alone, strict=True):
-            for file in sorted(files):
-                folder.read(file)
+class _Folders:
+    """Two folders, whose files are compared in pairs: first as their names pair them, then as recordings do."""
+
+    def __init__(self, old: _Folder, new: _Folder, device: int | None, phase: str) -> None:
+        self.old = old
+        self.new = new
+        self._device = device
+        self._phase = phase
+        self._compared: dict[_Pair, tuple[DeviceDifference, ...]] = {}
+
+    def compare_by_name(self) -> None:
+        """Read the files that names pair; compare those of which recordings say the same rank."""
+        for before, after in self._named():
+            sides = self.old.read(before), self.new.read(after)
+            if self.old.told[before] == self.new.told[after]:
+                self._compared[before, after] = self._compare(*sides)
+
+    def read_those_alone(self) -> None:
+        """Ask recordings for their rank whose names have no counterpart, where either side has such."""
+        pairs = self._named()
+        alone = (
+            self.old.told.keys() - {before for before, _ in pairs},
+            self.new.told.keys() - {after for _, after in pairs},
+        )
+        if all(alone):
+            for folder, files in zip((self.old, self.new), alone, strict=True):
+                for file in sorted(files):
+                    folder.read(file)
+
+    def ranks(self) -> tuple[dict[Path, int], ...]:
+        """Return the rank of each file of either side, as far as recordings were read."""
+        return ranks_of(self.old.told, self.new.told)
+
+    def by_rank(self) -> Iterator[tuple[int, tuple[DeviceDifference, ...]]]:
+        """Yield each rank that both sides have, with its devices."""
+        for rank, pair in _pairs(*self.ranks()).items():
+            if pair not in self._compared:
+                self._compared[pair] = self._compare(self.old.read(pair[0]), self.new.read(pair[1]))
+            yield rank, self._compared[pair]
+
+    def _named(self) -> Collection[_Pair]:
+        """Return the files that have the same rank by their names alone."""
+        return _pairs(*ranks_of(dict.fromkeys(self.old.told, -1), dict.fromkeys(self.new.told, -1))).values()
+
+    def _compare(self, before: Named | None, after: Named | None) -> tuple[DeviceDifference, ...]:
+        """Return what grew from one file to the other; nothing where one of them cannot be read."""
+        return diff(before, after, device=self._device, phase=self._phase).devices if before and after else ()
+
+
+_Pair: TypeAlias = tuple[Path, Path]
 
 
 def _pairs(old: Mapping[Path, int], new: Mapping[Path, int]) -> dict[int, _Pair]:
@@ -117,11 +149,6 @@ def _pairs(old: Mapping[Path, int], new: Mapping[Path, int]) -> dict[int, _Pair]
 
 def _rank(item: tuple[Path, int]) -> int:
     return item[1]
-
-
-def _compare(before: Named | None, after: Named | None, device: int | None, phase: str) -> tuple[DeviceDifference, ...]:
-    """Return what grew from one file to the other; nothing where one of them cannot be read."""
-    return diff(before, after, device=device, phase=phase).devices if before and after else ()
 
 
 def _nothing_in_common(before: Path, after: Path) -> InputError:
