@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ConfigError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LoadWith = Callable[[Sequence[str]], "LoadedConfig"]
 """The configuration with further overrides on top; raises ConfigError where the rules refuse it."""
 VariantOutcome = Literal["fits", "oom", "error", "refused", "interrupted"]
+Answer = TypeVar("Answer")
 
 
 class Probe(Protocol):
@@ -73,6 +74,11 @@ class Variant:
         """Whether every rank that was probed went through."""
         return self.outcome == "fits"
 
+    @property
+    def fails_over_fragments(self) -> bool:
+        """Whether it would fit but for fragmentation."""
+        return self.verdict == "fragmentation" and self.margin_bytes is None
+
     def to_json(self) -> dict[str, Any]:
         """Return its JSON values."""
         return asdict(self)
@@ -103,12 +109,18 @@ def measure_variant(
         if results[-1].outcome != "fits":
             break
     step_s = slowest_step(config)
-    sequence_s = None if step_s is None else step_s / _sequences(config)
-    return replace(variant_of(worst_of(results), overrides), step_s=step_s, sequence_s=sequence_s)
+    measured = variant_of(worst_of(results), overrides)
+    return replace(measured, step_s=step_s, sequence_s=_of_one_sequence(step_s, config))
 
 
-def _sequences(config: Config) -> int:
-    return config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
+def estimated_sequence(config: Config) -> float | None:
+    """Return the estimated seconds of a step over its sequences, of all replicas; None where speeds are not known."""
+    return _of_one_sequence(slowest_step(config), config)
+
+
+def _of_one_sequence(step_s: float | None, config: Config) -> float | None:
+    sequences = config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
+    return None if step_s is None else step_s / sequences
 
 
 def objection_text(error: ConfigError) -> str:
@@ -159,14 +171,14 @@ def slowest_step(config: Config) -> float | None:
     return max(known) if known and len(known) == len(costs) else None
 
 
-def side_by_side(calls: Sequence[Callable[[threading.Event], Variant]], jobs: int) -> Iterator[tuple[int, Variant]]:
+def side_by_side(calls: Sequence[Callable[[threading.Event], Answer]], jobs: int) -> Iterator[tuple[int, Answer]]:
     """Make ``calls``, ``jobs`` at a time, and yield the number and answer of each as it comes.
 
     An interrupt ends what runs, at once, and passes on; so does leaving the iteration early.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        running: dict[Future[Variant], int] = {}
+        running: dict[Future[Answer], int] = {}
         numbers = iter(range(len(calls)))
         try:
             while True:

@@ -27,7 +27,7 @@ def test_advice_begins_with_the_cheapest_change_and_can_be_pasted(capsys) -> Non
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
-    assert lines[1].startswith("It fits with microbatches of 1, twice as many (")
+    assert lines[1].startswith("It fits with expandable segments and activations of 1 of 4 layers on the host (")
     assert lines[2] == "As it is: out of memory (capacity), 1.25 GiB live, 80.00 MiB too much"
     assert "data.micro_batch_size=1 data.num_microbatches=4" in lines
     pasted = next(line for line in lines if line.startswith("recompute.recompute_granularity=full")).split()
@@ -47,6 +47,14 @@ def test_advice_as_a_document(capsys) -> None:
 def test_no_advice_is_an_out_of_memory(capsys) -> None:
     assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "100MiB", "--quiet"]) == ExitCode.OOM
     assert "Nothing that was tried fits." in capsys.readouterr().out
+
+
+def test_an_unknown_card_is_a_mistake_of_the_user(capsys) -> None:
+    assert run(["advise", "--preset", "gpt-tiny", "--gpu", "h900", "--quiet"]) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no card is called 'h900'" in err
+    assert "did you mean h200" in err
 
 
 def test_what_fits_is_told_so(capsys) -> None:

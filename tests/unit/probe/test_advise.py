@@ -73,8 +73,49 @@ def test_all_changes_are_tried_where_it_fits_as_it_is() -> None:
     assert all(len(proposal.names) == 1 for proposal in (*advice.fitting, *advice.insufficient))
 
 
-def test_enough_is_enough() -> None:
-    assert len(advice_for("device.limit=1200MiB", enough=1).fitting) == 1
+def test_enough_is_enough_where_nothing_else_is_estimated_to_be_cheaper() -> None:
+    assert len(advice_for("device.limit=1500MiB", enough=1).fitting) == 1
+    none_left = advice_for("device.limit=1200MiB", enough=1)
+    estimates = sorted(each.slowdown for each in none_left.fitting)
+    assert none_left.fitting[0].slowdown == estimates[0]
+
+
+def test_the_cheapest_change_that_fits_comes_first_though_the_documents_name_it_late() -> None:
+    def cheapest(enough: int | None) -> tuple[str, ...]:
+        return advice_for("device.limit=1200MiB", enough=enough).fitting[0].names
+
+    assert cheapest(1) == cheapest(2) == cheapest(None)
+
+
+def test_what_fails_over_fragments_alone_is_tried_with_expandable_segments() -> None:
+    advice = advice_for("device.limit=1100MiB", enough=None)
+    alone = {each.names for each in advice.insufficient if each.variant.fails_over_fragments}
+    mended = {each.names[1:] for each in advice.fitting if each.names[0] == "expandable segments"}
+    assert ("activations of 2 of 4 layers on the host",) in alone
+    assert alone == mended
+
+
+@pytest.mark.parametrize("card", ["h900", "unheard"])
+def test_an_unknown_card_is_refused_before_anything_is_tried(card: str) -> None:
+    probe = Played()
+    with pytest.raises(ConfigError, match=f"no card is called '{card}'"):
+        advice_for(f"device.gpu={card}", probe=probe)
+    assert probe.jobs == []
+
+
+@pytest.mark.parametrize("own", [(), ("model.attention_backend=unfused", "recompute.recompute_granularity=selective")])
+def test_every_name_in_a_sum_is_in_effect(own: tuple[str, ...]) -> None:
+    size = ("device.non_torch_bytes=0", "device.limit=150MiB")
+    own = ("data.micro_batch_size=1", "parallel.data_parallel_size=4", *size, *own)
+    changes = {change.name: change for change in remedies(load_preset("gpt-tiny", own).config)}
+    advice = advice_for(*own)
+    sums = [each for each in (*advice.fitting, *advice.insufficient) if len(each.names) > 1]
+    assert sums
+    for proposal in sums:
+        for name in proposal.names:
+            assert set(changes[name].overrides) <= set(proposal.variant.overrides), proposal.names
+        loaded = load_preset("gpt-tiny", (*own, *proposal.variant.overrides))
+        assert "R28" not in {finding.rule for finding in loaded.findings}
 
 
 def test_changes_are_laid_together_where_none_suffices_alone() -> None:
