@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.explaining.category_rules import Confidence
-from oomscope.snapshot.explaining.doing import activity_of
-from oomscope.snapshot.explaining.evidence import Evidence, categorise
+from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.inferring.doing import activity_of
+from oomscope.snapshot.inferring.evidence import Evidence, categorise
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline

@@ -15,7 +15,7 @@ from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
-    from oomscope.snapshot.explaining.drawing import Drawing
+    from oomscope.snapshot.drawing.draw import Drawing
     from oomscope.snapshot.explaining.explanation import Explanation
     from oomscope.snapshot.explaining.rank_set import RankSet
     from oomscope.snapshot.reading.limits import Limits
@@ -71,13 +71,13 @@ def explain(
 
         require_matplotlib()
     card = named_card(limit, gpu, non_torch)
-    from oomscope.snapshot.explaining.explained import explain_path
+    from oomscope.snapshot.explaining.explain_path import explain_path
 
     explained = explain_path(file, device=device, torch_version=torch_version, limits=limits, **card._asdict())
     found = explained.found
     drawings: tuple[Drawing, ...] = ()
     if html is not None or png is not None:
-        from oomscope.snapshot.explaining.drawing import draw
+        from oomscope.snapshot.drawing.draw import draw
 
         drawings = tuple(map(draw, explained.analyses))
     if redact is not None:

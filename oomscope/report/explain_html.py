@@ -17,10 +17,10 @@ from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
 from oomscope.report.segment_chart import TINY, WIDTH, segment_chart, segment_data, strip_of
 from oomscope.report.stack_chart import stack_chart, stack_data
-from oomscope.snapshot.explaining.bins import Bins
-from oomscope.snapshot.explaining.drawing import Drawing
+from oomscope.snapshot.drawing.bins import Bins
+from oomscope.snapshot.drawing.draw import Drawing
+from oomscope.snapshot.drawing.floor_plan import FloorPlan
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.explaining.floor_plan import FloorPlan
 from oomscope.snapshot.explaining.rank_set import RankSet
 
 SITES_SHOWN: Final = 300

@@ -17,8 +17,8 @@ from oomscope.errors import UsageError
 from oomscope.report import explain_words as words
 from oomscope.report.area import ticks
 from oomscope.report.segment_chart import GAP, MOST_LINES, PENDING, WIDTH, Strip, strip_of
-from oomscope.snapshot.explaining.bins import Bins
-from oomscope.snapshot.explaining.drawing import Drawing
+from oomscope.snapshot.drawing.bins import Bins
+from oomscope.snapshot.drawing.draw import Drawing
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explaining.rank_set import RankSet
 from oomscope.units import format_size

@@ -18,8 +18,8 @@ from oomscope.report.explain_words import category_text, line_text
 from oomscope.report.markup import box, figure, markup
 from oomscope.report.packed import packed
 from oomscope.report.words import count
-from oomscope.snapshot.explaining.bins import ORDER
-from oomscope.snapshot.explaining.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.drawing.bins import ORDER
+from oomscope.snapshot.drawing.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 

@@ -18,7 +18,7 @@ from oomscope.report.explain_words import category_text, line_text
 from oomscope.report.markup import Level, box, figure, markup, scale, share
 from oomscope.report.packed import packed
 from oomscope.report.words import count, moment_text
-from oomscope.snapshot.explaining.bins import Bins
+from oomscope.snapshot.drawing.bins import Bins
 from oomscope.units import format_size
 
 DRAWN: Final = 400

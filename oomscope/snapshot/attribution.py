@@ -47,7 +47,7 @@ def by_site(
         event: the event; -1 for what was there before the first.
         choose: which line stands for a stack.
         categories: what each row of the lifetimes is for
-            (:attr:`~oomscope.snapshot.explaining.evidence.Evidence.category`); None for what the recording itself says.
+            (:attr:`~oomscope.snapshot.inferring.evidence.Evidence.category`); None for what the recording itself says.
     """
     table, trace = timeline.lifetimes, timeline.trace
     rows = timeline.live_at(event)

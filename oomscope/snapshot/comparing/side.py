@@ -1,7 +1,7 @@
 """One side of a comparison: a device of a snapshot at its peak of live bytes, as facts and as tables.
 
 Phase and categories are those of the recording; a recording that has none is read by its stacks and lifetimes
-(:mod:`oomscope.snapshot.explaining.evidence`), and the facts say so.
+(:mod:`oomscope.snapshot.inferring.evidence`), and the facts say so.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from oomscope.snapshot.attribution import OLDER, by_site
 from oomscope.snapshot.comparing.changes import Held
-from oomscope.snapshot.explaining.doing import Activity, activity_of
-from oomscope.snapshot.explaining.evidence import categorise
-from oomscope.snapshot.explaining.inferred import with_moments
-from oomscope.snapshot.explaining.iterations import iterations_of
-from oomscope.snapshot.explaining.size_classes import by_size
+from oomscope.snapshot.inferring.doing import Activity, activity_of
+from oomscope.snapshot.inferring.evidence import categorise
+from oomscope.snapshot.inferring.iterations import iterations_of
+from oomscope.snapshot.inferring.moments import with_moments
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.size_classes import by_size
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Stack
 

@@ -11,10 +11,10 @@ from functools import cached_property
 
 from oomscope.errors import UsageError
 from oomscope.snapshot.explaining.composition import Describer, composition_at
-from oomscope.snapshot.explaining.doing import Activity, activity_of
-from oomscope.snapshot.explaining.evidence import Evidence, categorise
-from oomscope.snapshot.explaining.inferred import with_moments
-from oomscope.snapshot.explaining.iterations import Iterations, iterations_of
+from oomscope.snapshot.inferring.doing import Activity, activity_of
+from oomscope.snapshot.inferring.evidence import Evidence, categorise
+from oomscope.snapshot.inferring.iterations import Iterations, iterations_of
+from oomscope.snapshot.inferring.moments import with_moments
 from oomscope.snapshot.judging.headline import headroom_headline
 from oomscope.snapshot.judging.headroom import Refused, headroom_without_card, on_another_card
 from oomscope.snapshot.judging.smaller_card import CutShort, cut_short_on

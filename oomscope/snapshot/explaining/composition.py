@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from oomscope.snapshot.attribution import NO_STACK, OLDER, by_module, by_site
-from oomscope.snapshot.explaining.category_rules import Confidence
-from oomscope.snapshot.explaining.evidence import Evidence
-from oomscope.snapshot.explaining.size_classes import SizeClass, by_size
+from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.inferring.evidence import Evidence
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.replaying.segment_map import stacks_of
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.size_classes import SizeClass, by_size
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Stack, Trace
 

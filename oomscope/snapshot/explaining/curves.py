@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from oomscope.snapshot.explaining.evidence import Evidence
 from oomscope.snapshot.explaining.explanation import Curves
+from oomscope.snapshot.inferring.evidence import Evidence
 from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category

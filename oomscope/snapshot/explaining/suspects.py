@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.explaining.category_rules import Confidence
-from oomscope.snapshot.explaining.iterations import Iterations
+from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.inferring.iterations import Iterations
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.replaying.segment_map import stacks_of
 from oomscope.snapshot.sites import Site, site_of

@@ -9,8 +9,8 @@ from itertools import pairwise
 from oomscope.report.explain_html import explain_page
 from oomscope.report.redact import Level, redacted
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.drawing.draw import Drawing, draw
 from oomscope.snapshot.explaining.analysis import analyse
-from oomscope.snapshot.explaining.drawing import Drawing, draw
 from oomscope.snapshot.explaining.explain import explanation_of
 from oomscope.snapshot.explaining.explanation import Explanation
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.report.explain_html import explain_page
-from oomscope.snapshot.explaining.bins import Bins, bins_of
+from oomscope.snapshot.drawing.bins import Bins, bins_of
+from oomscope.snapshot.drawing.draw import Drawing
+from oomscope.snapshot.drawing.floor_plan import floor_plan
 from oomscope.snapshot.explaining.composition import Composition, composition_at
-from oomscope.snapshot.explaining.drawing import Drawing
-from oomscope.snapshot.explaining.evidence import categorise
-from oomscope.snapshot.explaining.floor_plan import floor_plan
 from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
+from oomscope.snapshot.inferring.evidence import categorise
 from oomscope.snapshot.replaying.segment_map import SegmentMap
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Segment

@@ -10,7 +10,7 @@ import pytest
 
 from oomscope.errors import UsageError
 from oomscope.report import explain_png
-from oomscope.snapshot.explaining.bins import Bins
+from oomscope.snapshot.drawing.bins import Bins
 
 from . import drawn
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.explaining.category_rules import RULES, Confidence
-from oomscope.snapshot.explaining.evidence import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
+from oomscope.snapshot.inferring.category_rules import RULES, Confidence
+from oomscope.snapshot.inferring.evidence import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
 from oomscope.snapshot.lifetimes import BEFORE
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.explaining.floor_plan import floor_plan
+from oomscope.snapshot.drawing.floor_plan import floor_plan
 from oomscope.snapshot.replaying.segment_map import SegmentMap, segments_after
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline

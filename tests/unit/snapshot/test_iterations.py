@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.explaining.doing import activity_of
-from oomscope.snapshot.explaining.inferred import with_moments
-from oomscope.snapshot.explaining.iterations import (
+from oomscope.snapshot.explaining.suspects import suspects_of
+from oomscope.snapshot.inferring.doing import activity_of
+from oomscope.snapshot.inferring.iterations import (
     COUNTED,
     MIN_PERIOD,
     READINGS,
@@ -17,8 +17,8 @@ from oomscope.snapshot.explaining.iterations import (
     iterations_of,
     period_of,
 )
-from oomscope.snapshot.explaining.numbering import numbered
-from oomscope.snapshot.explaining.suspects import suspects_of
+from oomscope.snapshot.inferring.moments import with_moments
+from oomscope.snapshot.inferring.numbering import numbered
 from oomscope.snapshot.judging.leaks import find_leak
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Annotation, Category, Moment

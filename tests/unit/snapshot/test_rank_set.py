@@ -12,9 +12,9 @@ import pytest
 from oomscope.errors import InputError, SnapshotError
 from oomscope.report.diff_words import not_compared
 from oomscope.snapshot.comparing.diff_ranks import diff_ranks
+from oomscope.snapshot.drawing.draw import draw
 from oomscope.snapshot.explaining import rank_folder
-from oomscope.snapshot.explaining.drawing import draw
-from oomscope.snapshot.explaining.explained import explain_path
+from oomscope.snapshot.explaining.explain_path import explain_path
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
 from oomscope.snapshot.explaining.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.explaining.doing import Activity, Doing, Mark
-from oomscope.snapshot.explaining.numbering import numbered
+from oomscope.snapshot.inferring.doing import Activity, Doing, Mark
+from oomscope.snapshot.inferring.numbering import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.sites import is_python
 from oomscope.snapshot.timeline import Timeline

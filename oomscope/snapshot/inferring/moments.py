@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from oomscope.snapshot.builder import UNKNOWN_MOMENT, Interned
-from oomscope.snapshot.explaining.category_rules import Confidence
-from oomscope.snapshot.explaining.doing import Activity, Doing
-from oomscope.snapshot.explaining.iterations import Iterations
-from oomscope.snapshot.explaining.numbering import numbered
+from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.inferring.doing import Activity, Doing
+from oomscope.snapshot.inferring.iterations import Iterations
+from oomscope.snapshot.inferring.numbering import numbered
 from oomscope.snapshot.trace import Moment, Trace
 
 PHASES: Final = {

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.explaining.category_rules import RULES, Confidence
-from oomscope.snapshot.explaining.census import census
-from oomscope.snapshot.explaining.doing import Activity, Doing, activity_of
-from oomscope.snapshot.explaining.life import Life, Mask, life_of
+from oomscope.snapshot.inferring.category_rules import RULES, Confidence
+from oomscope.snapshot.inferring.census import census
+from oomscope.snapshot.inferring.doing import Activity, Doing, activity_of
+from oomscope.snapshot.inferring.life import Life, Mask, life_of
 from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.explaining.category_rules import Confidence
-from oomscope.snapshot.explaining.doing import Activity, Doing
-from oomscope.snapshot.explaining.numbering import numbered
+from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.inferring.doing import Activity, Doing
+from oomscope.snapshot.inferring.numbering import numbered
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Annotation

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.explaining.life import Mask
+from oomscope.snapshot.inferring.life import Mask
 from oomscope.snapshot.lifetimes import Indices
 
 MOST_STATES: Final = 3

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oomscope.snapshot.drawing.bins import Bins, bins_of
+from oomscope.snapshot.drawing.floor_plan import FloorPlan, floor_plan
 from oomscope.snapshot.explaining.analysis import Analysis
-from oomscope.snapshot.explaining.bins import Bins, bins_of
-from oomscope.snapshot.explaining.floor_plan import FloorPlan, floor_plan
 
 MOST_BINS = 131_072
 """Bins that a reader's computer gets at most; a trace with as many events is there event by event."""

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.explaining.doing import Doing, Mark
-from oomscope.snapshot.explaining.life import Life, Mask
+from oomscope.snapshot.inferring.doing import Doing, Mark
+from oomscope.snapshot.inferring.life import Life, Mask
 from oomscope.snapshot.trace import Category
 from oomscope.units import KiB, MiB
 

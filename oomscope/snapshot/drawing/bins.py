@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oomscope.snapshot.explaining.curves import live_of
-from oomscope.snapshot.explaining.evidence import Evidence
+from oomscope.snapshot.inferring.evidence import Evidence
 from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline

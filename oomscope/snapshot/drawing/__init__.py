@@ -1,0 +1,1 @@
+"""What pictures of a snapshot show: timelines in bins, and maps of segments."""
