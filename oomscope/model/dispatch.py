@@ -291,6 +291,8 @@ def _inverse(sizes: list[int], order: list[int]) -> tuple[list[int], list[int]]:
 class ExchangedJourney:
     """``alltoall``: permute, exchange over EP, gather over expert TP, sort by expert; and back.
 
+    Sums over expert TP are taken in the router's number format (``combine_preprocess``).
+
     Args:
         routing: of this rank's tokens.
         model: top-k, capacity, fusion.
@@ -328,7 +330,8 @@ class ExchangedJourney:
         if len(self._counts) > 1:
             (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
         if self._ep.tp_size > 1:
-            rows = _ScatterRows.apply(rows, self._gathered, self._ep)
+            summed = _ScatterRows.apply(rows.to(self._routing.probabilities.dtype), self._gathered, self._ep)
+            rows = summed.to(rows.dtype)
         if self._ep.size > 1:
             rows = _AllToAll.apply(rows, self._received, self._sent, self._ep.group)
         return unpermute(rows, *self._source)
