@@ -36,6 +36,7 @@ class Experiment:
 
     Raises:
         GitError: they cannot be laid out.
+        TargetError: what they need cannot be installed.
     """
 
     def edited(self, name: str, edit: Callable[[Path], None]) -> Experiment | Untestable:

@@ -55,6 +55,8 @@ class Content:
     """Hash of the tree of files under test (submodules included, by their commits)."""
     harness: str = ""
     """Hash of the harness and of the modules beside it that it imports."""
+    packages: str = ""
+    """Names the packages that are laid over the installed ones; empty for none."""
 
     @classmethod
     def of(cls, tree: str, harness: Path) -> Content:
@@ -107,6 +109,7 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
         "job": fields,
         "versions": dict(machine.versions),
         "packages": "" if is_bundled else machine.packages,
+        "overlay": content.packages,
         "gpus": [] if job.backend == "sim" else list(machine.gpus),
     }
 

@@ -65,3 +65,8 @@ class Places:
     def checkouts(self) -> Path:
         """Disposable clones of running searches, and locks that say which are."""
         return self.root / "checkouts"
+
+    @property
+    def packages(self) -> Path:
+        """Folders of packages that differ from the installed ones."""
+        return self.root / "packages"

@@ -21,7 +21,7 @@ from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
 from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer
-from oomscope.errors import GitError, InconclusiveError, MachineUnfitError
+from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
 from oomscope.probe import warm
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.ranks import probe_ranks
@@ -160,7 +160,7 @@ class Prober:
         self._ran = False
         try:
             return probe_ranks(experiment.job, list(experiment.ranks), lambda job: self._result(experiment, job))
-        except GitError as error:
+        except (GitError, TargetError) as error:
             return Untestable(str(error))
 
     def _result(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:

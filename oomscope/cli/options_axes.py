@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
     from oomscope.bisect.axes import Layer
+    from oomscope.bisect.places import Places
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,6 +29,7 @@ class AxisOptions:
     env: str | None = None
     good_env: tuple[str, ...] = ()
     bad_env: tuple[str, ...] = ()
+    packages: str | None = None
     hunks: bool = False
 
     @classmethod
@@ -34,13 +37,24 @@ class AxisOptions:
         """Take the options out of ``given``."""
         return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
 
-    def layers(self) -> tuple[Layer, ...]:
+    @property
+    def has_layers(self) -> bool:
+        """Whether the environment changes."""
+        return bool(self.env or self.good_env or self.bad_env or self.packages)
+
+    def layers(self, places: Places) -> tuple[Layer, ...]:
         """Return the changes of the environment; none where it does not change.
+
+        Args:
+            places: where packages are kept that differ from the installed ones.
 
         Raises:
             UsageError: an option is ill-formed.
-            InputError: a file of variables cannot be read.
+            InputError: a file of variables or packages cannot be read.
         """
+        return (*self._variables(), *self._packages(places))
+
+    def _variables(self) -> tuple[Layer, ...]:
         from oomscope.bisect.environment_deltas import EnvironmentDeltas, parse_variables, read_environment
 
         if not (self.env or self.good_env or self.bad_env):
@@ -53,6 +67,24 @@ class AxisOptions:
         low |= parse_variables(self.good_env, "--good-env")
         high |= parse_variables(self.bad_env, "--bad-env")
         return (EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]),)
+
+    def _packages(self, places: Places) -> tuple[Layer, ...]:
+        from oomscope.bisect.overlays import Overlays
+        from oomscope.bisect.package_deltas import PackageDeltas, read_requirements
+
+        if not self.packages:
+            return ()
+        good, bad = two_files(self.packages, "--packages")
+        return (
+            PackageDeltas(
+                low=read_requirements(good),
+                high=read_requirements(bad),
+                overlays=Overlays(places.packages.absolute()),
+                good=str(good),
+                bad=str(bad),
+                inherited=os.environ.get("PYTHONPATH", ""),
+            ),
+        )
 
 
 def axis_options(command: Command) -> Command:
@@ -67,6 +99,7 @@ def axis_options(command: Command) -> Command:
         click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
         click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),
         click.option("--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."),
+        click.option("--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, mixed likewise."),
         click.option(
             "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
         ),

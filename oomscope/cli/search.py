@@ -72,7 +72,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
     from oomscope.bisect.request import CommitRequest
     from oomscope.bisect.square_bisect import bisect_square
 
-    if options.axes.layers():
+    if options.axes.has_layers:
         raise UsageError(
             "variables of a good and a bad side, over commits",
             remedy="add --axis environment and name one commit, or export them for all probes",
@@ -146,14 +146,13 @@ def _search_environment(options: SearchOptions, ends: RevisionRange, reporter: R
         raise UsageError(f"--axis environment with two commits, {ends}", remedy="name the one that is measured")
     if options.steps.wanted():
         raise UsageError("--steps with --axis environment", remedy="it is about commits: leave it out")
-    layers = options.axes.layers()
-    if not layers:
-        raise UsageError("nothing says what changes", remedy="give --env FILE..FILE, --good-env or --bad-env")
+    if not options.axes.has_layers:
+        raise UsageError("nothing says what changes", remedy="give --env, --good-env, --bad-env or --packages")
     request = SurroundingsRequest(
         repo=options.repo or Path(),
         revision=ends.good,
         subject=_subject(options),
-        layers=layers,
+        layers=options.axes.layers(_places(options)),
         bad=Bad.parse(options.bad),
         deadline_s=options.deadline,
         use_cache=not options.fresh,
@@ -171,7 +170,7 @@ def _config_request(options: SearchOptions, ends: FileRange) -> ConfigRequest:
         repo=options.repo or Path(),
         dialect=options.dialect,
         overrides=options.overrides,
-        layers=options.axes.layers(),
+        layers=options.axes.layers(_places(options)),
         bad=Bad.parse(options.bad),
         deadline_s=options.deadline,
         use_cache=not options.fresh,

@@ -85,8 +85,8 @@ def test_variables_that_a_job_sets_count_where_the_target_can_see_them() -> None
     )
 
 
-@pytest.mark.parametrize("row", [{"tree": "5" * 40}, {"harness": "6" * 64}])
-def test_a_change_of_tree_or_harness_is_another_key(row: dict[str, str]) -> None:
+@pytest.mark.parametrize("row", [{"tree": "5" * 40}, {"harness": "6" * 64}, {"packages": "7" * 32}])
+def test_a_change_of_tree_harness_or_packages_laid_over_is_another_key(row: dict[str, str]) -> None:
     assert digest(content=replace(CONTENT, **row)) != digest()
 
 

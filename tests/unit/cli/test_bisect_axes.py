@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.environment_deltas import EnvironmentDeltas
+from oomscope.bisect.package_deltas import PackageDeltas
 from oomscope.bisect.ranges import FileAt, FileRange
 from oomscope.bisect.request import CommitRequest, ConfigRequest, SurroundingsRequest
 from oomscope.bisect.result import BisectResult
@@ -66,6 +67,21 @@ def test_one_commit_under_two_environments(requests: list[object], files: dict[s
     (request,) = requests
     assert isinstance(request, SurroundingsRequest)
     assert request.revision == "v1.2"
+
+
+def test_two_lock_files(requests: list[object], files: dict[str, str], tmp_path: Path) -> None:
+    for name, version in (("good.txt", "1.0"), ("bad.txt", "2.0")):
+        (tmp_path / name).write_text(f"tinydep=={version}\n")
+    options = ["--axis", "environment", "--harness", files["harness.py"], "--state", str(tmp_path / "state")]
+    packages = f"{tmp_path / 'good.txt'}..{tmp_path / 'bad.txt'}"
+    assert run(["bisect", "v1.2", *options, "--packages", packages, "--bad-env", "A=2"]) == 0
+    (request,) = requests
+    assert isinstance(request, SurroundingsRequest)
+    variables, layer = request.layers
+    assert isinstance(variables, EnvironmentDeltas)
+    assert isinstance(layer, PackageDeltas)
+    assert layer.keys == ("package:tinydep",)
+    assert layer.overlays.root == tmp_path / "state" / "packages"
 
 
 def test_one_file_under_two_environments(requests: list[object], files: dict[str, str]) -> None:
