@@ -18,7 +18,6 @@ from oomscope.snapshot.comparing.side import Facts, Side
 from oomscope.snapshot.comparing.unmoved import unmoved
 from oomscope.snapshot.reading.rank_files import Unread
 from oomscope.snapshot.sites import SiteBytes
-from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 
 SCHEMA_VERSION: Final = 1
@@ -164,8 +163,8 @@ def worst_first(devices: Iterable[DeviceDifference]) -> tuple[DeviceDifference, 
 def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:
     """Return the devices that have something to compare, or the one that is wanted."""
     snapshot = named.snapshot
-    timelines = [Timeline.of(trace, snapshot.segments) for trace in snapshot.traces]
-    sides = {each.trace.device: Side(snapshot, each, phase) for each in timelines if each.trace or each.segments}
+    each = (Side(snapshot, trace, phase) for trace in snapshot.traces)
+    sides = {side.recorded.device: side for side in each if side.recorded or side.bare.segments}
     if device is not None:
         if device not in sides:
             raise InputError(
@@ -193,7 +192,7 @@ def _compare(before: Side, after: Side, before_text: Text, after_text: Text) -> 
             after.sites,
             before_text,
             after_text,
-            unmoved=unmoved(before.recorded.trace, after.recorded.trace),
+            unmoved=unmoved(before.recorded, after.recorded),
         ),
         categories=named_changes(before.by(_category), after.by(_category)),
         modules=named_changes(before.by(_module), after.by(_module)),

@@ -1,13 +1,13 @@
 """One side of a comparison: a device of a snapshot at its peak of live bytes, as facts and as tables.
 
 Phase and categories are those of the recording; a recording that has none is read by its stacks and lifetimes
-(:mod:`oomscope.snapshot.inferring.evidence`), and the facts say so.
+(:mod:`oomscope.snapshot.inferring.inferred`), and the facts say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,14 +15,10 @@ import numpy as np
 
 from oomscope.snapshot.attribution import OLDER, by_site
 from oomscope.snapshot.comparing.changes import Held
-from oomscope.snapshot.inferring.doing import Activity, activity_of
-from oomscope.snapshot.inferring.evidence import categorise
-from oomscope.snapshot.inferring.iterations import iterations_of
-from oomscope.snapshot.inferring.moments import with_moments
+from oomscope.snapshot.inferring.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.size_classes import by_size
-from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Snapshot, Stack
+from oomscope.snapshot.trace import Action, Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,29 +60,16 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(Inferred):
     """A device of a snapshot.
 
     Args:
         snapshot: what was recorded.
-        recorded: the device's curves, with the moments that the recording tells.
+        recorded: the events of the device.
         phase: look for the peak in this phase alone, one of :meth:`phase_peaks`; empty: anywhere.
     """
 
-    snapshot: Snapshot
-    recorded: Timeline
     phase: str = ""
-
-    @cached_property
-    def activity(self) -> Activity:
-        """What the program did at each event."""
-        return activity_of(self.recorded, self.snapshot.annotations)
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        """The device's curves, with phases and iterations told by evidence where the recording has none."""
-        iterations = iterations_of(self.recorded, self.activity, self.snapshot.annotations)
-        return replace(self.recorded, trace=with_moments(self.recorded.trace, self.activity, iterations))
 
     @cached_property
     def event(self) -> int:
@@ -101,8 +84,7 @@ class Side:
     @cached_property
     def sites(self) -> tuple[SiteBytes, ...]:
         """Live bytes at the peak by line, module and category; the equal modules of a list are one."""
-        evidence = categorise(self.recorded, self.activity)
-        return by_site(self.recorded, self.event, _over_layers, evidence.category)
+        return by_site(self.bare, self.event, _over_layers, self.evidence.category)
 
     def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:
         """Return live bytes at the peak by some name of their lines."""
@@ -113,7 +95,7 @@ class Side:
 
     def by_size(self) -> dict[str, Held]:
         """Return live bytes at the peak by the allocator's classes of sizes."""
-        return {row.label: Held(row.bytes, row.count) for row in by_size(self.recorded, self.event)}
+        return {row.label: Held(row.bytes, row.count) for row in by_size(self.bare, self.event)}
 
     def phase_peaks(self) -> dict[str, int]:
         """Return the peak of live bytes in each phase that is known, in the order of their first events."""

@@ -1,7 +1,7 @@
 """What is derived of one device of a snapshot, each thing once and only when it is asked for.
 
-Nothing here is specific to a source of snapshots: categories, phases and iterations come from the recording where it
-has them and from evidence where it does not.
+Beside what is inferred of it (:mod:`oomscope.snapshot.inferring.inferred`): how well it can be replayed, what the
+process could hold, and the verdict.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from functools import cached_property
 
 from oomscope.errors import UsageError
 from oomscope.snapshot.explaining.composition import Describer, composition_at
-from oomscope.snapshot.inferring.doing import Activity, activity_of
-from oomscope.snapshot.inferring.evidence import Evidence, categorise
-from oomscope.snapshot.inferring.iterations import Iterations, iterations_of
-from oomscope.snapshot.inferring.moments import with_moments
+from oomscope.snapshot.inferring.inferred import Inferred
 from oomscope.snapshot.judging.headline import headroom_headline
 from oomscope.snapshot.judging.headroom import Refused, headroom_without_card, on_another_card
 from oomscope.snapshot.judging.smaller_card import CutShort, cut_short_on
@@ -22,8 +19,7 @@ from oomscope.snapshot.judging.verdict import FailedRequest, failure_of, judge
 from oomscope.snapshot.replaying.budget import Budget, budget_of
 from oomscope.snapshot.replaying.recording import Recording, recording_of
 from oomscope.snapshot.replaying.segment_map import SegmentMap, segments_after
-from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.verdict_types import Verdict
 
 
@@ -62,39 +58,12 @@ def analyse(
 
 
 @dataclass(frozen=True)
-class Analysis:
-    """One device of the snapshot, and what is derived of it."""
+class Analysis(Inferred):
+    """One device of the snapshot, with what its replay and its verdict tell beside what is inferred."""
 
-    snapshot: Snapshot
-    recorded: Trace
     torch_version: str | None
     limit: int | None
     non_torch: int
-
-    @cached_property
-    def activity(self) -> Activity:
-        """What the program did at each event."""
-        return activity_of(self.bare, self.snapshot.annotations)
-
-    @cached_property
-    def bare(self) -> Timeline:
-        """The curves as recorded."""
-        return Timeline.of(self.recorded, self.snapshot.segments)
-
-    @cached_property
-    def iterations(self) -> Iterations:
-        """Where iterations end."""
-        return iterations_of(self.bare, self.activity, self.snapshot.annotations)
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        """The curves, with moments told by evidence where the recording has none."""
-        return replace(self.bare, trace=with_moments(self.recorded, self.activity, self.iterations))
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        """What each block is for."""
-        return categorise(self.bare, self.activity)
 
     @cached_property
     def recording(self) -> Recording:
