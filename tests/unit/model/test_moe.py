@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
+import weakref
 from pathlib import Path
 
 import pytest
@@ -384,3 +386,31 @@ def test_fused_weight_gradients_reach_the_main_gradients(grouped):
     ):
         assert two.grad is None
         torch.testing.assert_close(two.main_grad, one.grad)
+
+
+@pytest.mark.parametrize(("way", "numel"), [("allgather", 8 * 32 * 64), ("alltoall", None)])
+def test_tokens_are_gathered_into_memory_that_stays(config_of, meta_stage, way, numel):
+    """Layers and microbatches share it; tokens that are exchanged need none."""
+    config = config_of(
+        model={**EXPERTS, "moe_token_dispatcher_type": way, "add_bias_linear": False},
+        parallel={"expert_model_parallel_size": 8},
+    )
+    stage = meta_stage(config)
+    tokens = torch.empty((2, 16), dtype=torch.int64, device="meta")
+    kept = []
+    for _ in range(2):
+        stage(tokens, tokens).backward()
+        kept.append(stage._scratch._flat)
+    assert kept[0] is kept[1]
+    assert (None if kept[0] is None else kept[0].numel()) == numel
+
+
+def test_a_dispatcher_remembers_its_last_microbatch_only():
+    moe = stage_of(moe_config(model={"moe_token_dispatcher_type": "alltoall"}), ParallelState()).layers[0].mlp
+    x = torch.randn(16, 2, 32, requires_grad=True)
+    seen = []
+    moe.router.register_forward_hook(lambda module, args, routing: seen.append(weakref.ref(routing.probabilities)))
+    for alive in ([True], [False, True]):
+        moe(x).sum().backward()
+        gc.collect()
+        assert [probabilities() is not None for probabilities in seen] == alive
