@@ -19,7 +19,7 @@ from oomscope.units import format_size
 
 STRETCHES_SHOWN = 8
 _WIDTH = 16
-_SHORTENED = 44
+_SHORTENED = 60
 
 
 def waterfall_parts(result: BisectResult, found: Waterfall) -> Iterator[RenderableType]:
