@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from oomscope.report.words import count, moment_text, short_path, site_text, unread_text
+from oomscope.report.words import count, moment_text, site_text, unread_text
 from oomscope.snapshot.attribution import NO_STACK, OLDER
 from oomscope.snapshot.comparing.changes import LineChange
 from oomscope.snapshot.comparing.diff import DeviceDifference, Difference
 from oomscope.snapshot.comparing.side import Facts
+from oomscope.snapshot.sites import short_path
 from oomscope.units import format_size
 
 STAND_INS: Final = frozenset({OLDER.function, NO_STACK.function})

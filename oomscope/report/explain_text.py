@@ -14,7 +14,7 @@ from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
 from oomscope.report.sparkline import Sparkline
-from oomscope.report.words import count, known_size, one_line, percent, unread_text
+from oomscope.report.words import count, fix_outcome, known_size, one_line, percent, unread_text
 from oomscope.snapshot.explaining.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explaining.pins import PinnedSegment, PinningLine
@@ -111,7 +111,7 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
     if device.suspects:
         yield section("Lines whose blocks pile up from iteration to iteration", suspect_table(device.suspects))
     if device.verdict.fixes:
-        yield section("Allocator settings tried on the same allocations", _tried(device))
+        yield section(words.tried_title(device), _tried(device))
     for caveat in device.caveats:
         yield Text(f"note: {caveat}", style="dim")
 
@@ -224,9 +224,13 @@ def _tried(device: DeviceExplanation) -> Table:
 
 
 def reserved_table(fixes: tuple[FixTried, ...], live_bytes: int) -> Table:
-    """Return what each setting would reserve, where no card is known to compare with."""
-    rows = table("Setting", ">Peak reserved", ">Above the live peak", "")
+    """Return what each setting would reserve, where no card is known to compare with.
+
+    What is reserved up to a failure is not compared with what was live and wanted there.
+    """
+    rows = table("Setting", "Outcome", ">Peak reserved", ">Above the live peak", "")
     for fix in fixes:
-        over = format_size(fix.peak_reserved_bytes - live_bytes)
-        rows.add_row(fix.name, format_size(fix.peak_reserved_bytes), over, fix.note)
+        over = format_size(fix.peak_reserved_bytes - live_bytes) if fix.survives else ""
+        outcome = Text(fix_outcome(fix), style="green" if fix.survives else "red")
+        rows.add_row(fix.name, outcome, format_size(fix.peak_reserved_bytes), over, fix.note)
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oomscope.report.words import count, moment_text, one_line, percent, short_path
+from oomscope.report.words import count, moment_text, one_line, percent
 from oomscope.snapshot.explaining.composition import Composition
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
@@ -29,7 +29,7 @@ def line_text(site: Site | None) -> str:
     """Return ``…/model/mlp.py:88 forward``, or what stands for a block without a Python line."""
     if site is None:
         return "an unknown line"
-    return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
+    return site.brief
 
 
 def _at(site: Site | None) -> str:
@@ -82,7 +82,7 @@ def facts(device: DeviceExplanation) -> Iterator[tuple[str, str]]:
 def peak_text(device: DeviceExplanation) -> str:
     """Return how much was live at the peak, when, and by which line and for what the last block was made."""
     place = device.place
-    text = f"{format_size(device.peak.requested_bytes)} live"
+    text = f"{format_size(device.peak.requested_bytes)} live{_on_its_own_card(device)}"
     if device.shows_end_only:
         return f"{text} when the snapshot was written"
     if place.site is None:
@@ -100,7 +100,12 @@ def reserved_text(device: DeviceExplanation) -> str:
         return f"{held} at the peak, less than what is live: the events contradict the segments"
     share = percent(overhead, device.peak.reserved_bytes)
     when = "at the end" if device.shows_end_only else "at the peak"
-    return f"{held} {when}, {format_size(overhead)} ({share}) overhead"
+    return f"{held} {when}{_on_its_own_card(device)}, {format_size(overhead)} ({share}) overhead"
+
+
+def _on_its_own_card(device: DeviceExplanation) -> str:
+    """Return what tells recorded numbers from those of the card that would refuse a request."""
+    return " as recorded" if device.is_predicted else ""
 
 
 def available_text(device: DeviceExplanation) -> str:
@@ -146,9 +151,9 @@ def advice_text(device: DeviceExplanation) -> str | None:
     if device.verdict.kind != "headroom" or not device.verdict.fixes:
         return None
     recorded, *others = device.verdict.fixes
-    best = max(others, key=lambda fix: fix.saved_bytes, default=recorded)
-    saved = best.saved_bytes
-    if saved < WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
+    best = max((fix for fix in others if fix.survives), key=lambda fix: fix.saved_bytes, default=recorded)
+    saved = best.saved_bytes if recorded.survives else 0
+    if saved <= WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
         return None
     return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"
 
@@ -157,6 +162,16 @@ def _has_room(device: DeviceExplanation) -> bool:
     """Whether a tenth of what the process may hold was never taken, so that no setting is needed."""
     recorded = device.verdict.fixes[0].peak_reserved_bytes
     return device.available_bytes is not None and 10 * recorded < 9 * device.available_bytes
+
+
+def tried_title(device: DeviceExplanation) -> str:
+    """Return what stands over the table of settings: on which card they were tried, where the file tells none."""
+    title = "Allocator settings tried on the same allocations"
+    if device.available_bytes is not None:
+        return title
+    if device.failure is not None:
+        return f"{title}, on the largest card on which the request fails as recorded"
+    return f"{title}, on a card that refuses nothing"
 
 
 def ranks_status_text(found: RankSet) -> str:

@@ -12,7 +12,6 @@ from dataclasses import fields, is_dataclass, replace
 from functools import singledispatchmethod
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from oomscope.report.words import short_path
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Annotation, Frame
@@ -109,7 +108,7 @@ class _Redactor:
         new = Site(file=file, line=line, function=function, module=self._module_name(value.module))
         if value.file:
             self._say(str(value), str(new))
-            self._say(f"{short_path(value.file)}:{value.line} {value.function}", str(new))
+            self._say(value.brief, str(new))
         return new
 
     @structure.register

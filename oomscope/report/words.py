@@ -23,17 +23,11 @@ def known_size(size: int | None) -> str:
     return "-" if size is None else format_size(size)
 
 
-def short_path(path: str, parts: int = 3) -> str:
-    """Return the last ``parts`` components of ``path``: enough to recognise a file in a table."""
-    pieces = path.split("/")
-    return path if len(pieces) <= parts else "/".join(["…", *pieces[-parts:]])
-
-
 def site_text(site: Site | None) -> str:
     """Return ``…/model/mlp.py:88 forward``; of a place without a file, such as an operator, its name."""
     if site is None:
         return "an unknown line"
-    return f"{short_path(site.file)}:{site.line} {site.function}" if site.file else site.function
+    return site.brief
 
 
 def one_line(text: str) -> str:

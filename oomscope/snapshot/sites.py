@@ -30,6 +30,17 @@ class Site:
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}" if self.file else self.function
 
+    @property
+    def brief(self) -> str:
+        """``…/model/mlp.py:88 forward``; of a place without a file, such as an operator, its name."""
+        return f"{short_path(self.file)}:{self.line} {self.function}" if self.file else self.function
+
+
+def short_path(path: str, parts: int = 3) -> str:
+    """Return the last ``parts`` components of ``path``: enough to recognise a file in a table."""
+    pieces = path.split("/")
+    return path if len(pieces) <= parts else "/".join(["…", *pieces[-parts:]])
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteBytes:

@@ -47,7 +47,7 @@ class Gap:
     """Reserved bytes that serve nobody at the failure, by the reason why they could not serve the request."""
 
     reason: str
-    """``split_remainder``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,
+    """``split_remainder``, ``empty_segment``, ``cached_other_pool``, ``cached_other_stream``, ``private_pool``,
     ``outside_pool``, ``unknown_pool``, ``pending_free``, ``rounding``, ``granularity``, ``free_device``,
     ``cached_usable``."""
     bytes: int

@@ -127,12 +127,13 @@ class Describer:
         """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
         trace = self._timeline.trace
         born = int(self._timeline.lifetimes.born[row])
-        stack = self._older[row] if born == BEFORE else trace.stacks[_stack_behind(trace, born)]
+        stack = self._older[row] if born == BEFORE else trace.stacks[stack_behind(trace, born)]
         if stack not in self._sites:
             self._sites[stack] = site_of(stack)
         site = self._sites[stack] or (OLDER if born == BEFORE else NO_STACK)
         return site, Category(int(self._evidence.category[row])).label
 
 
-def _stack_behind(trace: Trace, born: int) -> int:
-    return int(trace.forward_stack_id[born] or trace.stack_id[born])
+def stack_behind(trace: Trace, event: int) -> int:
+    """Return which stack stands for what was asked for at ``event``: the forward's behind it, where it is known."""
+    return int(trace.forward_stack_id[event] or trace.stack_id[event])

@@ -13,7 +13,7 @@ import numpy as np
 
 from oomscope.snapshot.explaining.analysis import Analysis, analyse
 from oomscope.snapshot.explaining.caveats import caveats_of
-from oomscope.snapshot.explaining.composition import Describer, composition_at
+from oomscope.snapshot.explaining.composition import Describer, composition_at, stack_behind
 from oomscope.snapshot.explaining.curves import curves_of
 from oomscope.snapshot.explaining.explanation import (
     DeviceExplanation,
@@ -136,7 +136,7 @@ def _place_of_failure(timeline: Timeline, event: int, describe: Describer) -> Pl
     """Return where the program was when it asked in vain, or on a smaller card would have."""
     moment = timeline.trace.moments[timeline.trace.moment_id[event]]
     row = np.flatnonzero(timeline.lifetimes.born == event)
-    asked = site_of(timeline.trace.stacks[timeline.trace.stack_id[event]])
+    asked = site_of(timeline.trace.stacks[stack_behind(timeline.trace, event)])
     site, category = describe(int(row[0])) if len(row) else (asked, "")
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
 

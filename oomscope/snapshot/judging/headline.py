@@ -87,7 +87,7 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
 def _leak_clause(leak: LeakSuspect | None) -> str:
     if leak is None:
         return ""
-    where = f", most of it from {leak.site}" if leak.site else ""
+    where = f", most of it from {leak.site.brief}" if leak.site else ""
     return f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 
@@ -117,13 +117,15 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
 
 
 def _where_the_rest_is(verdict: Verdict) -> str:
-    """Return the clause on what was not live and yet served nobody, with the two largest parts of it."""
+    """Return the clause on what was not live and yet served nobody, with the two largest parts of it, and the rest."""
     rest = verdict.available_bytes - verdict.live_requested_bytes
     clause = f"the other {format_size(rest)} did not serve it"
     if len(verdict.gaps) == 1:
         return f"{clause}: {verdict.gaps[0].text}"
-    parts = ", and ".join(f"{format_size(gap.bytes)} {gap.text}" for gap in verdict.gaps[:2])
-    return f"{clause}: {parts}"
+    parts = [f"{format_size(gap.bytes)} {gap.text}" for gap in verdict.gaps[:2]]
+    if others := sum(gap.bytes for gap in verdict.gaps[2:]):
+        parts.append(f"{format_size(others)} elsewhere")
+    return f"{clause}: {', '.join(parts[:-1])}, and {parts[-1]}"
 
 
 def _besides(verdict: Verdict, demand_after: int | None) -> list[str]:

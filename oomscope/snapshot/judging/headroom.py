@@ -40,7 +40,7 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
         then = f"{format_size(highest.reserved_bytes)}, with {format_size(highest.live_bytes)} live"
         clauses.append(f"at another moment {then}, were reserved")
     if verdict.leak:
-        where = f", most of it from {verdict.leak.site}" if verdict.leak.site else ""
+        where = f", most of it from {verdict.leak.site.brief}" if verdict.leak.site else ""
         clauses.append(f"live memory grows {format_size(verdict.leak.bytes_per_iteration)} an iteration{where}")
     return "; ".join(clauses)
 

@@ -18,6 +18,7 @@ from oomscope.units import format_size
 TEXTS: Final = {
     "split_remainder": "free pieces between live blocks of the same pool and stream, each too small",
     "cached_usable": "free blocks that could have served the request",
+    "empty_segment": "segments without a live block, none of which fits (torch.cuda.empty_cache gives them back)",
     "cached_other_pool": "free pieces of the pool for other sizes (requests up to 1 MiB have a pool of their own)",
     "cached_other_stream": "free pieces of other streams; streams share no blocks",
     "private_pool": "free blocks of private pools (CUDA graphs, MemPool)",
@@ -29,6 +30,8 @@ TEXTS: Final = {
     "free_device": "free on the device",
 }
 ORDER: Final = tuple(TEXTS)
+WHOLE: Final = ("split_remainder", "cached_other_pool", "cached_other_stream")
+"""Reasons that speak of pieces, and mean nothing of a segment that is free as a whole."""
 DEFAULT_POOL: Final = (0, 0)
 
 
@@ -58,9 +61,10 @@ def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int 
     """
     total = dict.fromkeys(ORDER, 0)
     for segment in segments:
+        is_empty = all(block.state == "inactive" for block in segment.blocks)
         for block in segment.blocks:
             for reason, size in _block_gaps(segment, block, request):
-                total[reason] += size
+                total["empty_segment" if is_empty and reason in WHOLE else reason] += size
     reserved = sum(segment.total_size for segment in segments)
     free = 0 if available_bytes is None else max(0, available_bytes - reserved)
     total["granularity" if request.size <= free < request.taken_from_driver else "free_device"] += free

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -13,11 +15,13 @@ from oomscope.report.console import show
 from oomscope.report.explain_frames import tables_of
 from oomscope.report.explain_html import explain_page
 from oomscope.report.explain_text import report
+from oomscope.report.explain_words import advice_text
+from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
 from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.trace import Snapshot
-from oomscope.units import MiB
+from oomscope.snapshot.trace import Action, Frame, Snapshot
+from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"
@@ -40,6 +44,66 @@ def test_the_answer_comes_first():
     assert lines[0] == "torch-2.13-oom.pickle.zst · device 0 · 98 events · default allocator settings"
     assert lines[1] == "OUT OF MEMORY asking for 9.00 MiB in forward, at …/user/project/train.py:32 forward"
     assert lines[2].startswith("Verdict: fragmentation")
+
+
+def recorded(machine: Machine, **facts) -> Snapshot:
+    return Snapshot(segments=machine.segments(), traces=(machine.trace(),), **facts)
+
+
+def silent_on_free_bytes(machine: Machine) -> Snapshot:
+    trace = machine.trace()
+    address = np.where(trace.action == Action.OOM, np.uint64(FREE_UNKNOWN), trace.address)
+    return Snapshot(segments=machine.segments(), traces=(replace(trace, address=address),))
+
+
+def test_the_sentence_names_the_bytes_that_it_does_not_explain():
+    [device] = explained(OOM).devices
+    assert "4.00 MiB free on the device, and 511.32 KiB elsewhere; they fail" in device.verdict.headline
+    assert sum(gap.bytes for gap in device.verdict.gaps[2:]) == pytest.approx(511.32 * 1024, rel=1e-4)
+
+
+def test_on_a_smaller_card_what_was_recorded_is_told_from_what_would_be():
+    text = rendered(explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=4 * GiB))
+    assert "WOULD RUN OUT OF MEMORY on this card" in text
+    assert "Peak       4.71 GiB live as recorded in backward" in text
+    assert "Reserved   5.33 GiB at the peak as recorded," in text
+    assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
+
+
+def test_what_a_failed_replay_reserved_is_not_compared_with_what_was_wanted():
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB)
+    found = explain(silent_on_free_bytes(machine), file="snap.pickle")
+    text = rendered(found)
+    assert "on the largest card on which the request fails as recorded" in text
+    assert re.search(r"as recorded +fails at event 2 +60\.00 MiB *\n", text)
+    assert "-60.00 MiB" not in text
+    served = Machine(GiB)
+    served.alloc(60 * MiB)
+    text = rendered(explain(recorded(served), file="snap.pickle"))
+    assert "on a card that refuses nothing" in text
+    assert re.search(r"as recorded +passes +60\.00 MiB +0 B", text)
+
+
+def test_a_setting_under_which_the_job_fails_is_not_advised():
+    [device] = explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=5632 * MiB).devices
+    assert advice_text(device) is not None
+    recorded, better = device.verdict.fixes
+    for fixes in ((recorded, replace(better, survives=False)), (replace(recorded, survives=False), better)):
+        assert advice_text(replace(device, verdict=replace(device.verdict, fixes=fixes))) is None
+
+
+def test_one_failure_has_one_line():
+    machine = Machine(100 * MiB)
+    machine.alloc(60 * MiB)
+    machine.alloc(60 * MiB, stack=(Frame("/home/me/train.py", 12, "backward"),))
+    trace = machine.trace()
+    stacks = (*trace.stacks, (Frame("/home/me/model.py", 9, "forward"),))
+    forward = np.where(trace.action == Action.OOM, len(stacks) - 1, 0).astype(np.int32)
+    traces = (replace(trace, stacks=stacks, forward_stack_id=forward),)
+    text = rendered(explain(Snapshot(segments=machine.segments(), traces=traces), file="snap.pickle"))
+    assert "OUT OF MEMORY asking for 60.00 MiB in forward of iteration 0, at /home/me/model.py:9 forward" in text
 
 
 def test_without_a_failure_the_first_line_says_so():

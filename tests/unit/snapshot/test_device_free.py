@@ -63,7 +63,7 @@ def test_the_replay_fails_where_the_recording_did_although_the_card_is_unknown()
     found = snapshot(failed(64 * MiB))
     recording = recording_of(found, Timeline.of(found.traces[0], found.segments))
     assert recording.budget.available_bytes is None
-    assert recording.baseline.failed_event is None  # the program survived it: it is tried, and not the end
+    assert recording.baseline.failed_event == 2
     assert recording.fidelity.is_exact
 
 

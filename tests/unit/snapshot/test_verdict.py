@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from oomscope.snapshot.judging.headline import headline_of
 from oomscope.snapshot.judging.verdict import FailedElsewhere, failure_of, judge
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.replay import Device
@@ -152,6 +153,10 @@ def test_leak_with_the_line_that_grows():
     assert verdict.tags == ("leak",)
     assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
     assert (verdict.leak.bytes_per_iteration, verdict.leak.iterations, verdict.leak.site.line) == (100 * MiB, 9, 42)
+    site = replace(verdict.leak.site, file="/home/me/project/src/train.py")
+    assert "most of it from …/project/src/train.py:42 step" in headline_of(
+        replace(verdict, leak=replace(verdict.leak, site=site)), requested_bytes=50 * MiB
+    )
 
 
 def test_a_leak_that_only_the_run_without_a_limit_shows():
