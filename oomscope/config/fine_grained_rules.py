@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from oomscope.config.rule import Rule
-from oomscope.config.schema import Config
+from oomscope.config.saved_tensors import largest_of_module
+from oomscope.config.schema import Config, OffloadConfig
 
 _CORE = "Megatron-Core transformer/transformer_config.py"
 _ARGS = "Megatron-LM training/arguments.py"
@@ -45,7 +46,12 @@ def _details_without_switch(config: Config) -> bool:
         or offload.activation_offload_fraction < 1
         or offload.delta_offload_bytes_across_pp_ranks != 0
         or offload.fine_grained_offloading_max_inflight_offloads is not None
+        or offload.min_offloaded_tensor_size != OffloadConfig().min_offloaded_tensor_size
     )
+
+
+def _largest_saved(config: Config) -> int:
+    return max((largest_of_module(config, module) for module in config.offload.offload_modules), default=0)
 
 
 def te_version(config: Config) -> tuple[int, ...] | None:
@@ -160,6 +166,7 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
             "offload.activation_offload_fraction",
             "offload.delta_offload_bytes_across_pp_ranks",
             "offload.fine_grained_offloading_max_inflight_offloads",
+            "offload.min_offloaded_tensor_size",
         ),
         applies=_details_without_switch,
         summary="The details of fine-grained offloading act with fine_grained_activation_offloading alone.",
@@ -176,6 +183,19 @@ FINE_GRAINED_RULES: tuple[Rule, ...] = (
         message="fine_grained_activation_offloading is set, and activation_offload_fraction is 0: nothing is offloaded",
         remedy="set activation_offload_fraction above 0",
         source="Megatron-Core pipeline_parallel/fine_grained_activation_offload.py",
+    ),
+    Rule(
+        id="F17",
+        severity="warning",
+        keys=("offload.min_offloaded_tensor_size", "offload.offload_modules"),
+        applies=lambda config: _on(config) and config.offload.min_offloaded_tensor_size > _largest_saved(config) > 0,
+        summary="Tensors of fewer elements than min_offloaded_tensor_size stay on the device.",
+        message=lambda config: (
+            f"no tensor of {', '.join(config.offload.offload_modules)} has more than {_largest_saved(config):,} "
+            "elements: nothing is offloaded"
+        ),
+        remedy="set min_offloaded_tensor_size (elements, not bytes) lower",
+        source=_CORE,
     ),
     Rule(
         id="F16",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomscope.config.rule import Rule
+from oomscope.config.saved_tensors import SMALLEST_OFFLOADED, largest_of_layer
 from oomscope.config.schema import Config
 
 _CORE = "Megatron-Core transformer/transformer_config.py"
@@ -76,7 +77,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         id="O5",
         severity="warning",
         keys=("offload.cpu_offloading_weights",),
-        applies=lambda config: _offloads_layers(config) and config.offload.cpu_offloading_weights,
+        applies=lambda config: config.offload.cpu_offloading_weights,
         summary="cpu_offloading_weights has no effect.",
         message=lambda config: (
             "cpu_offloading_weights does nothing"
@@ -89,7 +90,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         id="O6",
         severity="warning",
         keys=("offload.cpu_offloading_double_buffering",),
-        applies=lambda config: _offloads_layers(config) and config.offload.cpu_offloading_double_buffering,
+        applies=lambda config: config.offload.cpu_offloading_double_buffering,
         summary="cpu_offloading_double_buffering has no effect.",
         message="cpu_offloading_double_buffering does nothing",
         remedy="remove cpu_offloading_double_buffering",
@@ -133,6 +134,22 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         source="Megatron-Core model_parallel_config.py",
     ),
     Rule(
+        id="O16",
+        severity="warning",
+        keys=("offload.cpu_offloading_num_layers", "data.seq_length", "model.hidden_size"),
+        applies=lambda config: (
+            _offloads_layers(config)
+            and config.offload.cpu_offloading_num_layers > 0
+            and largest_of_layer(config) < SMALLEST_OFFLOADED
+        ),
+        summary="Layer offloading leaves tensors of fewer than 262,144 elements on the device.",
+        message=lambda config: (
+            f"no tensor that a layer saves has more than {largest_of_layer(config):,} elements: nothing is offloaded"
+        ),
+        remedy=f"remove cpu_offloading: it takes tensors of {SMALLEST_OFFLOADED:,} elements or more",
+        source=_TE,
+    ),
+    Rule(
         id="O10",
         severity="warning",
         keys=("optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction"),
@@ -160,6 +177,19 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         message="optimizer_cpu_offload is set, and decoupled_weight_decay is false",
         remedy="set decoupled_weight_decay",
         source=_OPTIMIZER,
+    ),
+    Rule(
+        id="O15",
+        keys=("optimizer.optimizer_cpu_offload", "optimizer.use_distributed_optimizer"),
+        applies=lambda config: (
+            _offloads_optimizer(config)
+            and (config.precision.bf16 or config.precision.fp16)
+            and not config.optimizer.use_distributed_optimizer
+        ),
+        summary="Optimizer offloading of a 16-bit model needs the distributed optimizer.",
+        message="the first step ends in a KeyError: the fp32 masters take the place of parameters that are looked up",
+        remedy="set use_distributed_optimizer",
+        source=f"{_OPTIMIZER}, Float16OptimizerWithFloat16Params; optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     Rule(
         id="O14",

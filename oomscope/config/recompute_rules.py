@@ -46,6 +46,10 @@ def _discards_under_fp8(config: Config) -> bool:
     return config.precision.fp8 is not None and not {"moe_act", "layernorm"}.isdisjoint(config.recompute_modules)
 
 
+def _inside_moe(config: Config) -> list[str]:
+    return [module for module in ("moe_act", "shared_experts") if module in config.recompute_modules]
+
+
 def _num_layers_below_one(config: Config) -> bool:
     number = config.recompute.recompute_num_layers
     return _full(config) and number is not None and number < 1
@@ -201,15 +205,21 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         source=_CORE,
     ),
     Rule(
-        id="R14",
+        id="R14a",
         keys=("recompute.moe_layer_recompute", "recompute.recompute_granularity"),
-        applies=lambda config: config.recompute.moe_layer_recompute,
-        summary="moe_layer_recompute is the old name of moe in recompute_modules, and refused upstream with full.",
-        message=lambda config: (
-            "moe_layer_recompute does not work with full recomputation"
-            if _full(config)
-            else "moe_layer_recompute is deprecated"
-        ),
+        applies=lambda config: config.recompute.moe_layer_recompute and _full(config),
+        summary="moe_layer_recompute, the old name of moe in recompute_modules, excludes full recomputation.",
+        message="moe_layer_recompute does not work with full recomputation",
+        remedy="remove moe_layer_recompute: full recomputation has the experts in it",
+        source=_CORE,
+    ),
+    Rule(
+        id="R14b",
+        severity="warning",
+        keys=("recompute.moe_layer_recompute",),
+        applies=lambda config: config.recompute.moe_layer_recompute and not _full(config),
+        summary="moe_layer_recompute is the old name of selective recomputation with moe in recompute_modules.",
+        message="moe_layer_recompute is deprecated, and taken for moe in recompute_modules",
         remedy="write recompute_granularity: selective and moe in recompute_modules instead",
         source=_CORE,
     ),
@@ -386,6 +396,16 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         message="shared_experts is recomputed, and the model has none",
         remedy="leave shared_experts out, or set moe_shared_expert_intermediate_size",
         source=_LAYER,
+    ),
+    Rule(
+        id="R27d",
+        severity="warning",
+        keys=("recompute.recompute_modules",),
+        applies=lambda config: "moe" in config.recompute_modules and bool(_inside_moe(config)),
+        summary="Recomputing moe has moe_act and shared_experts in it.",
+        message=lambda config: f"moe is recomputed, and {', '.join(_inside_moe(config))} inside it is run once more",
+        remedy="leave out what lies inside moe: it keeps nothing from forward to backward either way",
+        source="Megatron-Core transformer/moe/moe_layer.py",
     ),
     Rule(
         id="R28",

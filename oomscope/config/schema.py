@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from oomscope.errors import InputError
 from oomscope.units import parse_size
@@ -357,11 +357,24 @@ class RecomputeConfig(Section):
     distribute_saved_activations: bool = False
     """With full: each TP rank keeps 1/TP of every checkpointed hidden state."""
     moe_layer_recompute: bool = False
-    """Deprecated name of selective recomputation of moe; refused, with what to write instead."""
+    """Deprecated name of selective recomputation with moe in recompute_modules, which it sets; refused with full."""
     mhc_recompute_layer_num: int | None = Field(default=None, ge=-(2**31), le=2**31 - 1)
     """With mhc in recompute_modules: layers whose hyper-connections are recomputed together; null means all."""
     num_microbatches_with_partial_activation_checkpoints: Count | None = None
     """Refused: no model of Megatron-Core reads it (model_parallel_config.py declares it)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_old_name(cls, values: Any) -> Any:
+        """Make of moe_layer_recompute what TransformerConfig.__post_init__ makes of it."""
+        if not isinstance(values, Mapping) or values.get("moe_layer_recompute") is not True:
+            return values
+        modules = values.get("recompute_modules")
+        modules = ["core_attn"] if modules is None else modules
+        if values.get("recompute_granularity") not in {None, "selective"} or not isinstance(modules, list | tuple):
+            return values
+        together = [*modules, *(["moe"] if "moe" not in modules else [])]
+        return {**values, "recompute_granularity": "selective", "recompute_modules": together}
 
 
 class OffloadConfig(Section):

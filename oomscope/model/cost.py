@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
+from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.config.schema import Config
 from oomscope.model.flops import (
     StageLayer,
@@ -21,7 +22,6 @@ from oomscope.model.flops import (
 )
 from oomscope.model.ledger import expert_parameters, kept_layer_ledger, stage_parameters
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
-from oomscope.model.offload import SMALLEST_OFFLOADED
 from oomscope.model.traffic import Collectives, element_bytes, layer_collectives, layer_traffic
 
 _HOST_ADAM_BYTES = 28

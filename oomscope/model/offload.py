@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.model.side_stream import SideStream
-
-SMALLEST_OFFLOADED = 256 * 1024
-"""Elements; a smaller tensor stays (Transformer Engine's rule)."""
 
 
 class _Parcel:

@@ -86,11 +86,17 @@ def _module_sets(config: Config) -> Iterator[tuple[str, ...]]:
 
 def _offload(config: Config) -> Iterator[Remedy]:
     if not config.optimizer.optimizer_cpu_offload:
+        is_16_bit = config.precision.bf16 or config.precision.fp16
+        needed = is_16_bit and not config.optimizer.use_distributed_optimizer  # rule O15
         for fraction in ("0.5", "1"):
             yield Remedy(
                 family="offload",
-                name=f"{float(fraction):.0%} of the optimizer's states on the host",
-                overrides=offload_overrides(f"optimizer:{fraction}")[-2:],
+                name=f"{float(fraction):.0%} of the optimizer's states on the host"
+                + (", with the distributed optimizer" if needed else ""),
+                overrides=(
+                    *offload_overrides(f"optimizer:{fraction}")[-2:],
+                    *(("optimizer.use_distributed_optimizer=true",) if needed else ()),
+                ),
             )
     offload = config.offload
     if offload.fine_grained_activation_offloading or offload.cpu_offloading:

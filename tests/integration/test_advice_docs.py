@@ -48,13 +48,15 @@ def live_bytes(job: ProbeJob) -> int:
     config = job.target.config
     recompute, optimizer = config["recompute"], config["optimizer"]
     live = {None: 33, "selective": 27, "full": 25}[recompute["recompute_granularity"]] * GiB
+    live -= config["offload"]["fine_grained_activation_offloading"] * 3 * GiB
     return live - round(optimizer["optimizer_cpu_offload"] * optimizer["optimizer_offload_fraction"] * 7 * GiB)
 
 
 def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
-    """Measure sizes like those of the pages, without a process."""
+    """Measure sizes like those of the pages, without a process; fragments are in the way of fine-grained offloading."""
     live, available = live_bytes(job), (job.limit_bytes or 80 * GiB) - GiB
-    fits = live <= available
+    fine = job.target.config["offload"]["fine_grained_activation_offloading"]
+    fits = live <= available and not (fine and "expandable_segments:True" not in job.allocator_conf)
     peak = Peak(
         requested_bytes=live,
         allocated_bytes=live,
@@ -82,7 +84,7 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         verdict=verdict,
         oom=None if fits else Oom(requested_bytes=1, iteration=1, phase="", microbatch=0, site=None, message=""),
         demand_bytes=None if fits else live,
-        pinned_bytes=GiB if job.target.config["optimizer"]["optimizer_cpu_offload"] else 0,
+        pinned_bytes=GiB if fine or job.target.config["optimizer"]["optimizer_cpu_offload"] else 0,
     )
 
 

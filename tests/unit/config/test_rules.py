@@ -211,8 +211,23 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         [{**OFFLOAD, "offload.cpu_offloading_activations": False}],
         [OFFLOAD, {"offload.cpu_offloading_activations": False}],
     ),
-    "O5": ([{**OFFLOAD, "offload.cpu_offloading_weights": True}], [OFFLOAD, {"offload.cpu_offloading_weights": True}]),
-    "O6": ([{**OFFLOAD, "offload.cpu_offloading_double_buffering": True}], [OFFLOAD]),
+    "O5": ([{**OFFLOAD, "offload.cpu_offloading_weights": True}, {"offload.cpu_offloading_weights": True}], [OFFLOAD]),
+    "O6": (
+        [
+            {**OFFLOAD, "offload.cpu_offloading_double_buffering": True},
+            {"offload.cpu_offloading_double_buffering": True},
+        ],
+        [OFFLOAD],
+    ),
+    "O15": (
+        [HOST_OPTIMIZER, {**HOST_OPTIMIZER, "precision.bf16": False, "precision.fp16": True}],
+        [
+            {**HOST_OPTIMIZER, "optimizer.use_distributed_optimizer": True},
+            {**HOST_OPTIMIZER, "precision.bf16": False},
+            {"optimizer.optimizer_offload_fraction": 0.5},
+        ],
+    ),
+    "O16": ([OFFLOAD], [{**OFFLOAD, "data.micro_batch_size": 16}, {"offload.cpu_offloading": True}, {}]),
     "O7": ([{"offload.cpu_offloading": True}], [OFFLOAD, {}]),
     "O8": (
         [{**OFFLOAD, "offload.cpu_offloading_num_layers": 3}],
@@ -297,6 +312,10 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
             {**SELECTIVE, MODULES: ["shared_experts"], **MOE, "model.moe_shared_expert_intermediate_size": 64},
             {**SELECTIVE, MODULES: ["shared_experts"]},
         ],
+    ),
+    "R27d": (
+        [{**SELECTIVE, MODULES: ["moe", "moe_act"], **MOE}, {**SELECTIVE, MODULES: ["moe", "shared_experts"], **MOE}],
+        [{**SELECTIVE, MODULES: ["moe"], **MOE}, {**SELECTIVE, MODULES: ["moe_act", "shared_experts"], **MOE}],
     ),
     "R28": ([{MODULES: ["mlp"]}, {**UNIFORM, MODULES: ["mlp"]}], [{**SELECTIVE, MODULES: ["mlp"]}, UNIFORM]),
     "R29": (
@@ -468,9 +487,13 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
             {**SELECTIVE, MODULES: ["layernorm"], TE_VERSION: "2.5.1"},
         ],
     ),
-    "R14": (
-        [{"recompute.moe_layer_recompute": True}, {**UNIFORM, "recompute.moe_layer_recompute": True}],
-        [{**SELECTIVE, MODULES: ["moe"], **MOE}],
+    "R14a": (
+        [{**UNIFORM, "recompute.moe_layer_recompute": True}],
+        [{"recompute.moe_layer_recompute": True}, {**SELECTIVE, "recompute.moe_layer_recompute": True}, UNIFORM],
+    ),
+    "R14b": (
+        [{"recompute.moe_layer_recompute": True}, {**SELECTIVE, "recompute.moe_layer_recompute": True}],
+        [{**UNIFORM, "recompute.moe_layer_recompute": True}, {**SELECTIVE, MODULES: ["moe"], **MOE}],
     ),
     "R15a": ([{**SELECTIVE, MODULES: ["mhc"]}], [{**SELECTIVE, MODULES: ["mhc"], **MHC}, MHC]),
     "R15b": ([{**SELECTIVE, MODULES: ["mhc", "mlp"], **MHC}], [{**SELECTIVE, MODULES: ["mhc"], **MHC}]),
@@ -519,7 +542,22 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
         ],
         [{"model.moe_paged_stash": True}, {**FINE, "model.moe_paged_stash": True}],
     ),
-    "F14": ([{OFFLOADED: ["core_attn"]}, {"offload.activation_offload_fraction": 0.5}], [FINE, {}]),
+    "F14": (
+        [
+            {OFFLOADED: ["core_attn"]},
+            {"offload.activation_offload_fraction": 0.5},
+            {"offload.min_offloaded_tensor_size": 100},
+        ],
+        [FINE, {}],
+    ),
+    "F17": (
+        [FINE, {**FINE, **MOE, OFFLOADED: ["moe_act"]}, {**FINE, "offload.min_offloaded_tensor_size": 10**8}],
+        [
+            {**FINE, "offload.min_offloaded_tensor_size": 100},
+            {**FINE, "data.micro_batch_size": 64},
+            {"offload.min_offloaded_tensor_size": 10**8},
+        ],
+    ),
     "F16": (
         [{**FINE, OFFLOADED: ["attn_norm"]}, {**MOE, **FINE, OFFLOADED: ["moe_act"], "model.moe_grouped_gemm": False}],
         [FINE, {**MOE, **FINE, OFFLOADED: ["mlp_norm", "moe_act"], "model.moe_grouped_gemm": True}],
