@@ -103,7 +103,7 @@ def test_one_failure_has_one_line():
     forward = np.where(trace.action == Action.OOM, len(stacks) - 1, 0).astype(np.int32)
     traces = (replace(trace, stacks=stacks, forward_stack_id=forward),)
     text = rendered(explain(Snapshot(segments=machine.segments(), traces=traces), file="snap.pickle"))
-    assert "OUT OF MEMORY asking for 60.00 MiB in forward of iteration 0, at /home/me/model.py:9 forward" in text
+    assert "OUT OF MEMORY asking for 60.00 MiB in forward of iteration 0, at …/home/me/model.py:9 forward" in text
 
 
 def test_without_a_failure_the_first_line_says_so():
