@@ -108,7 +108,7 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
 
 def _culprit_sections(culprit: CommitCulprit | KeysCulprit) -> Iterator[RenderableType]:
     if culprit.keys:
-        yield section("Configuration keys", key_table(culprit.keys))
+        yield section(bisect_words.keys_title(culprit.keys), key_table(culprit.keys))
     if isinstance(culprit, CommitCulprit) and culprit.narrowed:
         yield from narrowed_sections(culprit.narrowed)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes, bytes_of
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit, ProbeRecord, StepRow, Suspect
+from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow, Suspect
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 
@@ -16,6 +18,13 @@ OUTCOMES = {
     "ends_invalid": "THE ENDS DO NOT DIFFER AS ASKED",
     "inconclusive": "NO ANSWER",
 }
+WALKED = {
+    "commits": ("commit", "commits"),
+    "both": ("commit", "commits"),
+    "config": ("key", "keys"),
+    "environment": ("change of the environment", "changes of the environment"),
+}
+"""What the candidates of a search are, one and several, by its axis."""
 UNTESTABLE_END = "AN END CANNOT BE TESTED"
 
 
@@ -53,6 +62,12 @@ def keys_text(keys: tuple[str, ...], shown: int = 2, what: str = "keys") -> str:
     if len(keys) <= shown:
         return ", ".join(keys)
     return f"{len(keys)} {what}, {keys[0]} … {keys[-1]}"
+
+
+def keys_title(changes: Sequence[KeyChange]) -> str:
+    """Return the heading for a table of ``changes``, which may be variables and packages too."""
+    outside = any(change.key.startswith(("env:", "package:")) for change in changes)
+    return "Keys, variables and packages" if outside else "Configuration keys"
 
 
 def shortened(text: str, width: int) -> str:
@@ -151,7 +166,7 @@ def search_text(result: BisectResult) -> str:
     """Return what was searched, in one line."""
     probes = count(len(result.probes), "probe")
     skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
-    what = ("commit", "commits") if result.axis in {"commits", "both"} else ("key", "keys")
+    what = WALKED[result.axis]
     among = count(result.candidates, *what)
     if parts := _parts_searched(result):
         among += f" ({', '.join(parts)})"

@@ -225,3 +225,14 @@ def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -
     whole = replace(searches.COMMITS.first_bad.result, demand_peak=results.PEAK)
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=whole))
     assert dict(bisect_words.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
+
+
+def test_variables_and_packages_are_called_what_they_are() -> None:
+    culprit = searches.KEYS.culprit
+    assert culprit is not None
+    variable = replace(culprit.keys[0], key="env:OMP_NUM_THREADS")
+    result = replace(searches.KEYS, axis="environment", culprit=replace(culprit, keys=(variable,)))
+    text = rendered(bisect_report(result))
+    assert "12 changes of the environment (" in text
+    assert "Keys, variables and packages" in text
+    assert "Configuration keys" in rendered(bisect_report(searches.KEYS))
