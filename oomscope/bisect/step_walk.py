@@ -50,6 +50,7 @@ class StepWalk:
         rest = end - start - sum((row.delta for row in rows), start=Bytes())
         if rest != Bytes():
             rows = (*rows, StepRow(commit=None, label=below(self.wanted.threshold), delta=rest))
+        self._warn_of_bounds(search)
         found = Waterfall(
             threshold=self.wanted.threshold,
             start=start,
@@ -58,6 +59,13 @@ class StepWalk:
             is_complete=self._is_complete,
         )
         return rows, found
+
+    def _warn_of_bounds(self, search: LineSearch) -> None:
+        if bounds := sum(record.is_lower_bound for record in search.prober.records):
+            runs = "1 run" if bounds == 1 else f"{bounds} runs"
+            search.prober.note(
+                f"{runs} failed before the peak was known: such bytes are lower bounds, steps beside them inexact"
+            )
 
     def _rows(self, search: LineSearch, looks: int) -> tuple[tuple[StepRow, ...], int]:
         """Return the steps between the ends of ``search``, both measured, and what is left of ``looks``."""

@@ -84,6 +84,17 @@ def test_steps_are_found_where_both_ends_are_bad(world: World) -> None:
     assert rows(result) == [("commit 1", 100)]
 
 
+def test_steps_beside_a_run_that_was_cut_off_are_lower_bounds(world: World) -> None:
+    good, *_ = world.sizes([500, 600, 1200])
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        return replace(world.probe(job, progress), demand_bytes=None)
+
+    result = bisect_commits(world.request(good, steps=STEPS), probe=probe, environment={})
+    assert rows(result) == [("commit 1", 100), ("commit 2", 400)], "900 alive and the 100 that failed"
+    assert "1 run failed before the peak was known: such bytes are lower bounds, steps beside them inexact" in result.notes
+
+
 def test_an_end_without_bytes_has_no_waterfall(world: World) -> None:
     good, *_ = world.sizes([500, 600, "import"])
     result = world.bisect(good, steps=STEPS)
@@ -155,6 +166,44 @@ def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str,
     assert [row.merge for row in result.steps] == [None, *[merged["merge"]] * 3, None]
     assert_sums(result)
     assert len({record.commit for record in result.probes}) == len(result.probes), "the fork was measured already"
+
+
+def test_a_culprit_inside_a_merge_and_the_steps_beside_it(world: World, merged: dict[str, str]) -> None:
+    """What the search for the culprit has measured of the branch is not asked again."""
+    result = world.bisect(merged["good"], steps=STEPS, bad=Bad.parse("live>515"))
+    assert culprit(result).commit == merged["side 1"]
+    assert rows(result) == [("main 1", 10), ("side 1", 20), ("side 2", 3), ("side 3", 7), ("merge side", 5)]
+    asked = [record.commit for record in result.probes]
+    assert {name for name in asked if asked.count(name) > 1} <= {merged["good"]}, "the fork, which costs no probe"
+    assert len(world.probe.ran) == len(set(asked))
+
+
+def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    world.repo.commit("side", {"side": "1"})
+    world.repo.git("checkout", "--quiet", "-b", "inner")
+    inner = world.repo.commit("inner", {"size.txt": "540"})
+    world.repo.git("checkout", "--quiet", "side")
+    world.repo.commit("side again", {"side": "2"})
+    world.repo.merge("inner", "merge inner")
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    world.repo.merge("side", "merge side")
+    result = world.bisect(good, steps=STEPS)
+    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [(inner, 40)]
+    assert_sums(result)
+
+
+def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
+    good = world.repo.commit("good", {"one": "0", "two": "0", "size.txt": "500"})
+    for name, files in {"one": {"one": "1"}, "two": {"size.txt": "520"}}.items():
+        world.repo.git("checkout", "--quiet", "-b", name, "main")
+        world.repo.commit(name, files)
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "both", "one", "two")
+    assert rows(world.bisect(good, steps=STEPS)) == [("two", 20)]
 
 
 def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str]) -> None:
