@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oomscope.snapshot.explaining.pins import Describe
+from oomscope.snapshot.explaining.describe import Describe
 from oomscope.snapshot.replaying.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Block, Segment

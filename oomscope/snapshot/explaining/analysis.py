@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from oomscope.errors import UsageError
-from oomscope.snapshot.explaining.composition import Describer, composition_at
+from oomscope.snapshot.explaining.composition import composition_at
+from oomscope.snapshot.explaining.describe import Describe, Describer
 from oomscope.snapshot.inferring.inferred import Inferred
 from oomscope.snapshot.judging.headline import headroom_headline
 from oomscope.snapshot.judging.headroom import Refused, headroom_without_card, on_another_card
@@ -148,7 +149,7 @@ class Analysis(Inferred):
         return cut_short_on(self.budget.device, self.timeline, self.recording)
 
     @cached_property
-    def describe(self) -> Describer:
+    def describe(self) -> Describe:
         """Says by which line a block was made and what it is for."""
         return Describer(self.timeline, self.evidence)
 

@@ -11,15 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.attribution import NO_STACK, OLDER, by_module, by_site
+from oomscope.snapshot.attribution import by_module, by_site
 from oomscope.snapshot.inferring.category_rules import Confidence
 from oomscope.snapshot.inferring.evidence import Evidence
-from oomscope.snapshot.lifetimes import BEFORE, Indices
-from oomscope.snapshot.replaying.segment_map import stacks_of
-from oomscope.snapshot.sites import Site, SiteBytes, site_of
+from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.size_classes import SizeClass, by_size
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Stack, Trace
+from oomscope.snapshot.trace import Category
 
 UNTOLD: Final = "unknown"
 
@@ -112,28 +111,3 @@ def _files(sites: Iterable[SiteBytes]) -> tuple[ModuleBytes, ...]:
         totals[name] = totals.get(name, 0) + row.bytes
     found = sorted(totals.items(), key=lambda item: -item[1])
     return tuple(ModuleBytes(module=name, bytes=size) for name, size in found)
-
-
-class Describer:
-    """Says of a row of the lifetimes by which line it was made, whatever module ran it, and what it is for."""
-
-    def __init__(self, timeline: Timeline, evidence: Evidence) -> None:
-        self._timeline = timeline
-        self._evidence = evidence
-        self._older = stacks_of(timeline, np.flatnonzero(timeline.lifetimes.born == BEFORE))
-        self._sites: dict[Stack, Site | None] = {}
-
-    def __call__(self, row: int) -> tuple[Site, str]:
-        """Return line and category of ``row``; for what backward allocates the forward's line, where it is known."""
-        trace = self._timeline.trace
-        born = int(self._timeline.lifetimes.born[row])
-        stack = self._older[row] if born == BEFORE else trace.stacks[stack_behind(trace, born)]
-        if stack not in self._sites:
-            self._sites[stack] = site_of(stack)
-        site = self._sites[stack] or (OLDER if born == BEFORE else NO_STACK)
-        return site, Category(int(self._evidence.category[row])).label
-
-
-def stack_behind(trace: Trace, event: int) -> int:
-    """Return which stack stands for what was asked for at ``event``: the forward's behind it, where it is known."""
-    return int(trace.forward_stack_id[event] or trace.stack_id[event])

@@ -13,8 +13,9 @@ import numpy as np
 
 from oomscope.snapshot.explaining.analysis import Analysis, analyse
 from oomscope.snapshot.explaining.caveats import caveats_of
-from oomscope.snapshot.explaining.composition import Describer, composition_at, stack_behind
+from oomscope.snapshot.explaining.composition import composition_at
 from oomscope.snapshot.explaining.curves import curves_of
+from oomscope.snapshot.explaining.describe import Describe, stack_behind
 from oomscope.snapshot.explaining.explanation import (
     DeviceExplanation,
     Explanation,
@@ -122,7 +123,7 @@ def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
     )
 
 
-def _place_of_block(timeline: Timeline, event: int, describe: Describer) -> Place:
+def _place_of_block(timeline: Timeline, event: int, describe: Describe) -> Place:
     """Return where the program was at ``event``, and which line allocated what; nothing where it allocated nothing."""
     row = np.flatnonzero(timeline.lifetimes.born == event)
     if event < 0 or not len(row):
@@ -132,7 +133,7 @@ def _place_of_block(timeline: Timeline, event: int, describe: Describer) -> Plac
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
 
 
-def _place_of_failure(timeline: Timeline, event: int, describe: Describer) -> Place:
+def _place_of_failure(timeline: Timeline, event: int, describe: Describe) -> Place:
     """Return where the program was when it asked in vain, or on a smaller card would have."""
     moment = timeline.trace.moments[timeline.trace.moment_id[event]]
     row = np.flatnonzero(timeline.lifetimes.born == event)
@@ -141,7 +142,7 @@ def _place_of_failure(timeline: Timeline, event: int, describe: Describer) -> Pl
     return Place(phase=moment.phase, iteration=moment.iteration, site=site, category=category)
 
 
-def _pending(timeline: Timeline, event: int, describe: Describer) -> Iterator[PendingBytes]:
+def _pending(timeline: Timeline, event: int, describe: Describe) -> Iterator[PendingBytes]:
     """Yield blocks that wait for a stream right after ``event``, by line, largest first."""
     table = timeline.lifetimes
     found: dict[tuple[Site, int], list[int]] = {}

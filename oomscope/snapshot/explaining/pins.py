@@ -7,16 +7,14 @@ in it longest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from oomscope.snapshot.explaining.describe import Describe
 from oomscope.snapshot.replaying.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Block, Segment
-
-Describe = Callable[[int], tuple[Site, str]]
-"""Returns the line and the category of a row of the lifetimes."""
 
 
 @dataclass(frozen=True, kw_only=True)
