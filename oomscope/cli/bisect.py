@@ -12,7 +12,8 @@ from oomscope.cli.options import FILE, json_option, measurement_options, setting
 from oomscope.cli.options_axes import AxisOptions, axis_options
 from oomscope.cli.options_steps import StepOptions, step_options, with_values
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
-from oomscope.cli.search import SearchOptions, run_search
+from oomscope.cli.search import run_search
+from oomscope.cli.search_options import SearchOptions
 from oomscope.cli.source import dialect_option
 from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode

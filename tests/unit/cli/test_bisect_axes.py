@@ -123,6 +123,11 @@ def test_the_square_of_code_and_configuration(
         (["v1", "--axis", "environment", "--harness", "h.py"], "nothing says what changes"),
         (["v1", "--axis", "environment", "--harness", "h.py", "--bad-env", "A"], "is no NAME=VALUE"),
         (["v1", "--axis", "environment", "--harness", "h.py", "--env", "a..b"], "names no two files"),
+        (["v1:a.yaml..v2:a.yaml", "--hunks"], "--hunks with two configuration files"),
+        (
+            ["v1", "--axis", "environment", "--harness", "h.py", "--bad-env", "A=1", "--hunks"],
+            "--hunks with --axis env",
+        ),
         (["v1:a.yaml..v2:a.yaml", "--axis", "commits"], "--axis commits with two configuration files"),
         (["v1:a.yaml..v2:a.yaml", "--config", "a.yaml"], "--config with two configuration files"),
     ],
