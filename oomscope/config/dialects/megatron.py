@@ -56,7 +56,6 @@ TABLE: dict[str, Row] = {
             "local": ("unfused", "the local layers know no other"),
         },
     ),
-    "use_flash_attn": Switch({"model.attention_backend": "flash"}),
     "mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
     "num_experts": To("model.num_moe_experts", positive_or_none),
     "moe_layer_freq": Kept(),
@@ -165,7 +164,7 @@ fp8_amax_* no_fp8_wgrad fp8_wgrad moe_per_layer_logging moe_router_force_load_ba
 moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
 straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
 linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed
-iterations_to_skip use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
+iterations_to_skip use_flash_attn use_flash_attn_3 data_parallel_random_init calculate_per_token_loss
 exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
 disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
 transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE

@@ -108,6 +108,12 @@ def test_megatron_arguments(arguments: str, expected: dict[str, Any]) -> None:
     assert expected.items() <= values(imported(f"{arguments} {SHAPE}")).items()
 
 
+def test_a_switch_that_core_does_not_read_leaves_the_backend_to_the_card() -> None:
+    result = imported(f"--use-flash-attn {SHAPE}")
+    assert "model.attention_backend" not in values(result)
+    assert result.not_understood == ()
+
+
 def test_deferred_gradients_of_the_embedding_are_not_modelled() -> None:
     result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
     assert [remark.name for remark in result.not_modelled] == ["defer_embedding_wgrad_compute"]
