@@ -57,7 +57,7 @@ def test_a_good_end_is_looked_for(requests: list[CommitRequest], ends: str) -> N
         (["--exhaustive=0"], "0 is not in the range"),
         (["--exhaustive=some"], "is not a valid integer"),
         (["--min-step", "much"], "much"),
-        (["--steps", "--axis", "environment"], "--axis environment"),
+        (["--steps", "--axis", "environment", "--good-env", "A=1"], "--steps with --axis environment"),
         (["--find-good"], "names a good end"),
         (["--find-good", "--axis", "config"], "--find-good with --axis config"),
         (["--steps", "--axis", "config"], "--steps with two configuration files"),
