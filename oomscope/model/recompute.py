@@ -47,6 +47,8 @@ class _Checkpoint(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("a checkpoint is not compatible with .grad(): call .backward()")
         saved = list(ctx.saved_tensors)
         if ctx.distribute is not None:
             saved[0] = all_gather_sequence(saved[0], ctx.distribute).view(ctx.shape)
@@ -74,6 +76,9 @@ def checkpoint(
         inputs: its arguments.
         distribute: keep only this rank's part of the first input, which all ranks of the group hold alike. Its
             storage is emptied, so that nobody else who holds the tensor keeps it whole.
+
+    Raises:
+        RuntimeError: in backward, where ``torch.autograd.grad`` asks for the gradients of some inputs alone.
     """
     return _Checkpoint.apply(region, random, distribute, *inputs)  # type: ignore[no-any-return]
 

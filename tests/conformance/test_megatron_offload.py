@@ -1,0 +1,190 @@
+"""What Megatron-Core's offloading means, claim by claim (K8, K9, K12, K14). Expected values are derived
+from Megatron's and Megatron-Bridge's own formulas and tests, or by brute force, never from this project's ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from oomscope.config.rules import check
+from oomscope.model.mesh import ParallelState
+from oomscope.model.trainer import Trainer
+from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, live, sim_session, stage_of
+
+
+class TestK8:
+    """Fine-grained offloading: what leaves the device is what the host pins; the last group of each name stays."""
+
+    MODEL = {"num_layers": 3, "hidden_size": 256, "attention_dropout": 0.0, "hidden_dropout": 0.0}  # noqa: RUF012
+
+    N, H = 512, 256
+    GROUPS = (2 + 4) * 2 * N * H
+    """Bytes of a layer: norm input and output (qkv_linear), Q, K, V and, with its projection, context (core_attn)."""
+
+    def forward(self, smallest: int | None) -> tuple[list[int], int]:
+        """Return device bytes between forward and backward of two iterations, and the most pinned bytes."""
+        offload = {"offload_modules": ["qkv_linear", "core_attn", "attn_proj"], "min_offloaded_tensor_size": smallest}
+        if smallest is None:
+            offload = {}
+        config = config_of(
+            model={"num_layers": 3, "hidden_size": self.H, "attention_dropout": 0.0, "hidden_dropout": 0.0},
+            data={"seq_length": self.N // 2, "micro_batch_size": 2},
+            offload={"fine_grained_activation_offloading": smallest is not None, **offload},
+        )
+        session, held = sim_session(), []
+        with session:
+            stage = stage_of(config, session.device)
+            tokens = torch.zeros(2, self.N // 2, dtype=torch.int64, device=session.device)
+            for _ in range(2):
+                before = live(session)
+                loss = stage(tokens, tokens)
+                held.append(live(session) - before)
+                loss.backward()
+                for parameter in stage.parameters():
+                    parameter.grad = None
+        return held, session._host.peak_pinned_bytes
+
+    def test_bytes_are_conserved_and_the_last_of_each_name_stays(self) -> None:
+        """The first iteration sends all away; then two of three layers' groups leave."""
+        plain, nothing = self.forward(None)
+        offloaded, pinned = self.forward(self.N * self.H)
+        assert nothing == 0
+        assert pinned == 3 * self.GROUPS
+        assert [one - two for one, two in zip(plain, offloaded, strict=True)] == [3 * self.GROUPS, 2 * self.GROUPS]
+
+    def test_the_least_size_counts_elements(self) -> None:
+        assert self.forward(self.N * self.H + 1)[1] == 0
+
+
+class TestK9:
+    """Optimizer offloading spares the moments, 8 bytes a parameter that moves.
+
+    With the precision-aware optimizer the master goes as well; but what stays has an fp32 master and two fp32 moments,
+    12 bytes, whatever dtypes of states are asked for: Megatron-Core optimizer/__init__.py makes the hybrid optimizer
+    of plain Adams (``param_update_in_fp32=True``).
+    """
+
+    @staticmethod
+    def held(optimizer: dict[str, Any], **precision: bool) -> tuple[int, int, int]:
+        """Return bytes held after a step on device and host (pinned), and the number of parameters."""
+        model = {"hidden_size": 256, "num_layers": 1, "vocab_size": 512}
+        config = config_of(model=model, optimizer={"use_distributed_optimizer": True, **optimizer}, precision=precision)
+        session = sim_session()
+        with session:
+            trainer = Trainer(config, ParallelState(), device=session.device, observer=session.observer)
+            trainer.setup()
+            with session.iteration(0):
+                trainer.step(0)
+            parameters = sum(parameter.numel() for chunk in trainer.model for parameter in chunk.parameters())
+            return live(session), session._host.peak_pinned_bytes, parameters
+
+    @pytest.mark.parametrize(
+        ("optimizer", "precision", "before", "after"),
+        [
+            ({}, {}, 12, 12),
+            ({"use_precision_aware_optimizer": True}, {}, 2 + 8, 12),
+            ({"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}, {}, 6, 12),
+            (
+                {"use_precision_aware_optimizer": True, "main_grads_dtype": "bf16"},
+                {"grad_reduce_in_fp32": False},
+                2 + 8,
+                12 + 4,
+            ),
+        ],
+        ids=["plain", "aware", "bf16 moments", "bf16 gradients"],
+    )
+    def test_bytes_a_parameter(
+        self, optimizer: dict[str, Any], precision: dict[str, bool], before: int, after: int
+    ) -> None:
+        """``before`` is held on the device without offloading, ``after`` of a parameter that stays there."""
+        alone, _, parameters = self.held(optimizer, **precision)
+        for fraction in (0.0, 0.5, 1.0):
+            offload = {"optimizer_cpu_offload": True, "optimizer_offload_fraction": fraction}
+            offloaded, pinned, _ = self.held({**optimizer, **offload}, **precision)
+            moved = pinned / 8  # the host's fp32 weight and gradient
+            assert moved == 0 if fraction == 0 else fraction * parameters <= moved < (fraction + 0.25) * parameters
+            left_of_moved = 0 if optimizer else 4
+            expected = before * parameters - after * (parameters - moved) - left_of_moved * moved
+            assert alone - offloaded == pytest.approx(expected, abs=0.01 * 12 * parameters), fraction
+
+
+class TestK12:
+    """Layer offloading of N of L layers leaves L - N layers' activations resident (Transformer Engine's own test)."""
+
+    LAYERS = 6
+
+    @pytest.mark.parametrize("offloaded", [0, 1, 3, 5])
+    def test_resident_layers(self, offloaded: int) -> None:
+        """What is too small to go, statistics and masks of few elements, is within the tolerance."""
+        n, h, f, g = 2048, 1024, 4096, 512
+        config = config_of(
+            model={
+                "num_layers": self.LAYERS,
+                "hidden_size": h,
+                "num_query_groups": 4,
+                "position_embedding_type": "rope",
+                "normalization": "RMSNorm",
+                "gated_linear_unit": True,
+                "activation_func": "silu",
+                "attention_dropout": 0.0,
+                "hidden_dropout": 0.0,
+            },
+            data={"seq_length": n // 2, "micro_batch_size": 2},
+            offload={"cpu_offloading": offloaded > 0, "cpu_offloading_num_layers": offloaded},
+        )
+        session = sim_session()
+        with session:
+            stage = stage_of(config, session.device)
+            hidden = torch.empty(n // 2, 2, h, device=session.device, dtype=torch.bfloat16, requires_grad=True)
+            before = live(session)
+            out = stage._run_layers(hidden)
+            resident = live(session) - before
+            out.backward(torch.empty_like(out))
+        norms, attention, mlp = 4 * n * h, n * (h + 2 * g) + n * h, n * (2 * f + f)
+        layer = 2 * (norms + attention + mlp)
+        assert resident == pytest.approx((self.LAYERS - offloaded) * layer, rel=0.06)
+
+
+class TestK14:
+    """Megatron-Bridge's tests/unit_tests/training/test_config.py on fine-grained offloading and CUDA graphs."""
+
+    FINE = {"fine_grained_activation_offloading": True, "offload_modules": ["core_attn"]}  # noqa: RUF012
+    GRAPH = {"cuda_graph_impl": "transformer_engine"}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            {"offload": {**FINE, "cpu_offloading": True, "cpu_offloading_num_layers": 1}},
+            {"offload": {**FINE, "offload_modules": []}},
+            {"offload": {**FINE, "offload_modules": ["attn_proj"]}},
+            {"offload": {**FINE, "activation_offload_fraction": 1.5}},
+            {"offload": FINE, "model": {"transformer_impl": "local", **UNFUSED}},
+            {"offload": FINE, "model": {"transformer_engine_version": "2.10.0"}},
+            {"cuda_graph": GRAPH, "recompute": {**FULL, "recompute_method": "block", "recompute_num_layers": 1}},
+            {"cuda_graph": {**GRAPH, "cuda_graph_modules": ["moe", "moe_router"]}, "model": {"num_moe_experts": 8}},
+            {"cuda_graph": {"cuda_graph_impl": "full_iteration", "cuda_graph_modules": ["attn"]}},
+            {"cuda_graph": GRAPH, "offload": {"cpu_offloading": True, "cpu_offloading_num_layers": 1}},
+        ],
+        ids=str,
+    )
+    def test_refused(self, sections: dict[str, Any]) -> None:
+        try:
+            findings = check(config_of(**sections))
+        except ValueError:
+            return  # out of the schema's own bounds
+        assert [finding.rule for finding in findings if finding.severity == "error"]
+
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            {"offload": FINE},
+            {"offload": {**FINE, "offload_modules": ["core_attn", "attn_proj"]}},
+            {"offload": FINE, "model": {"transformer_engine_version": "2.9.0"}},
+        ],
+        ids=str,
+    )
+    def test_accepted(self, sections: dict[str, Any]) -> None:
+        assert [finding.rule for finding in check(config_of(**sections)) if finding.is_fatal] == []
