@@ -57,7 +57,7 @@ def record(
     """
     return Recording(
         Settings(
-            path=os.fspath(path),
+            path=_name(path),
             max_entries=max_entries,
             stacks=stacks,
             every=every,
@@ -65,6 +65,17 @@ def record(
             strict=strict,
             quiet=quiet,
         )
+    )
+
+
+def _name(path: object) -> str:
+    """Return ``path`` as text; a function is there where ``@oomscope.record`` lacks its parentheses."""
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if isinstance(name, str):
+        return name
+    what = "a function" if callable(path) else f"{path!r}"
+    raise InputError(
+        f"record takes the name of a file, not {what}", remedy='write oomscope.record("snap-{rank}.pickle")'
     )
 
 

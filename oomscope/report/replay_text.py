@@ -85,7 +85,8 @@ def _facts(replayed: ReplayTable) -> Iterator[tuple[str, RenderableType]]:
 
 def _rules_text(replayed: ReplayTable) -> str:
     if replayed.version_source == "found":
-        return f"{STAND_FOR[replayed.torch_version]}, which repeat the recording best"
+        rules = STAND_FOR[replayed.torch_version]
+        return f"{rules}, which repeat the recording best" if replayed.fidelity.matched else f"{rules}; none repeat it"
     said = "as given" if replayed.version_source == "given" else "as the file says"
     return f"torch {replayed.torch_version}, {said}"
 

@@ -5,7 +5,7 @@ Each file is read once. The worst one so far stays in memory beside the one that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from oomscope.errors import SnapshotError
 from oomscope.snapshot.explaining.analysis import Analysis, analyse
 from oomscope.snapshot.explaining.composition import composition_at
 from oomscope.snapshot.explaining.explain import explanation_of
-from oomscope.snapshot.explaining.rank_set import RankRow, RankSet, stragglers_of
+from oomscope.snapshot.explaining.rank_set import RankRow, RankSet, Straggler, stragglers_of
 from oomscope.snapshot.judging.verdict import failure_of
 from oomscope.snapshot.reading.limits import Limits
 from oomscope.snapshot.reading.load import load_snapshot
@@ -68,7 +68,7 @@ def analyse_ranks(
     for file, number in zip(files, rank_numbers([file.name for file in files]), strict=True):
         folder.read(file, number)
     if len(folder.refusals) == len(files):
-        raise next(iter(folder.refusals.values()))
+        raise _none_can_be_read(folder.refusals)
     if folder.worst is None:
         raise SnapshotError("no file has anything on this device", where=str(directory), remedy="leave --device out")
     (ranks,) = ranks_of(folder.told)
@@ -77,11 +77,28 @@ def analyse_ranks(
     found = RankSet(
         directory=str(directory),
         rows=tuple(rows),
-        stragglers=tuple(stragglers_of(rows)),
+        stragglers=(*stragglers_of(rows), *_without_device(folder, ranks, device)),
         worst=replace(worst, rank=rows[0].rank),
         unread=tuple(Unread.because(error, file) for file, error in folder.refusals.items()),
     )
     return AnalysedRanks(found, folder.worst)
+
+
+def _none_can_be_read(refusals: Mapping[Path, SnapshotError]) -> SnapshotError:
+    """Return the error of the first file, which names the others."""
+    first, *others = refusals.items()
+    if not others:
+        return first[1]
+    named = ", ".join(f"{file.name} ({error.message})" for file, error in others)
+    return SnapshotError(f"{first[1].message}; nor can {named}", where=first[1].where, remedy=first[1].remedy)
+
+
+def _without_device(folder: _Folder, ranks: Mapping[Path, int], device: int | None) -> Iterator[Straggler]:
+    """Yield the ranks whose file could be read and has nothing on the device that is asked for."""
+    for file in folder.told:
+        if file not in folder.rows and file not in folder.refusals:
+            where = "any device" if device is None else f"device {device}"
+            yield Straggler(rank=ranks[file], text=f"has nothing on {where}")
 
 
 class _Folder:

@@ -1,4 +1,4 @@
-"""Lines whose blocks pile up: one more of them is alive at the end of each iteration.
+"""Lines whose blocks pile up: more of them are alive at the end of an iteration than at the end of the one before.
 
 What an iteration makes anew and gives up, as gradients are, is alive at every end too, but always as young; a suspect
 holds blocks of several iterations side by side.
@@ -6,8 +6,9 @@ holds blocks of several iterations side by side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,13 +30,13 @@ class Suspect:
 
     site: Site | None
     bytes: int
-    """Of its blocks that outlived at least one whole iteration after their own."""
+    """Alive at the end of the last iteration."""
     count: int
     iterations: int
     """Different iterations that these blocks are from."""
     bytes_per_iteration: int | None
-    """What the last of these left; the first one may leave more, since it also creates what stays. None where the ends
-    of iterations are a guess."""
+    """What was left on average, from after the first iteration that left anything, which may leave more since it also
+    creates what stays. None where the ends of iterations are a guess."""
 
 
 def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ...]:
@@ -45,30 +46,44 @@ def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ..
         return ()
     table, trace = timeline.lifetimes, timeline.trace
     rows = table.live_at(int(ends[-1]))
-    rows = rows[(table.born[rows] != BEFORE) & (table.born[rows] <= ends[-2])]
+    rows = rows[(table.born[rows] != BEFORE) & (table.born[rows] <= ends[-1])]
     stacks = stacks_of(timeline, rows)
     iteration = np.searchsorted(ends, table.born[rows])
-    found: dict[Site | None, list[tuple[int, int]]] = {}
+    found: dict[Site | None, list[_Block]] = {}
     for row, number in zip(rows.tolist(), iteration.tolist(), strict=True):
         site = site_of(stacks[row], trace.modules[trace.module_id[table.born[row]]])
-        found.setdefault(site, []).append((number, int(table.size[row])))
+        found.setdefault(site, []).append(_Block(number, int(table.size[row])))
     are_sure = iterations.confidence > Confidence.LOW
-    suspects = [_suspect(site, blocks, are_sure) for site, blocks in found.items() if _last_left(blocks) >= MIN_BYTES]
-    grown = [each for each in suspects if each.iterations > 1]
-    return tuple(sorted(grown, key=lambda each: -each.bytes))
+    rates = {site: _bytes_per_iteration(blocks, before=len(ends) - 1) for site, blocks in found.items()}
+    suspects = [
+        _suspect(site, found[site], rate if are_sure else None) for site, rate in rates.items() if rate >= MIN_BYTES
+    ]
+    return tuple(sorted(suspects, key=lambda each: -each.bytes))
 
 
-def _last_left(blocks: list[tuple[int, int]]) -> int:
-    """Return the bytes of the blocks, each an iteration and a size, that are of the last iteration among them."""
-    last = max(number for number, _ in blocks)
-    return sum(size for number, size in blocks if number == last)
+class _Block(NamedTuple):
+    iteration: int
+    size: int
 
 
-def _suspect(site: Site | None, blocks: list[tuple[int, int]], are_sure: bool) -> Suspect:
+def _bytes_per_iteration(blocks: Sequence[_Block], *, before: int) -> int:
+    """Return what an iteration left on average, from after the first to the last that left any of ``blocks``.
+
+    What is made from iteration ``before`` on is too young to count. 0 where no second iteration left any, or where none
+    has for longer than ever before: that has come to its end.
+    """
+    left = [block for block in blocks if block.iteration < before]
+    numbers = sorted({block.iteration for block in left})
+    if len(numbers) < 2 or before - 1 - numbers[-1] >= int(np.diff(numbers).max()):
+        return 0
+    return sum(block.size for block in left if block.iteration > numbers[0]) // (numbers[-1] - numbers[0])
+
+
+def _suspect(site: Site | None, blocks: Sequence[_Block], rate: int | None) -> Suspect:
     return Suspect(
         site=site,
-        bytes=sum(size for _, size in blocks),
+        bytes=sum(block.size for block in blocks),
         count=len(blocks),
-        iterations=len({number for number, _ in blocks}),
-        bytes_per_iteration=_last_left(blocks) if are_sure else None,
+        iterations=len({block.iteration for block in blocks}),
+        bytes_per_iteration=rate,
     )

@@ -96,14 +96,16 @@ def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
     for key, absent in ABSENT.items():
         if key not in columns:
             columns[key] = [event.get(key, absent) for event in events]
-    if None in columns["addr"]:
-        columns["addr"] = [event["addr"] if "addr" in event else _device_free(event) for event in events]
+    if None in columns["addr"] or "oom" in columns["action"]:
+        columns["addr"] = [_address(event) for event in events]
     return columns
 
 
-def _device_free(event: dict[str, Any]) -> Any:
-    """Return what stands for the address of an event that has none."""
-    return event.get("device_free", FREE_UNKNOWN if event.get("action") == "oom" else 0)
+def _address(event: dict[str, Any]) -> Any:
+    """Return the address of an event; of an ``oom`` event what was free, whatever it has for an address."""
+    if event.get("action") == "oom":
+        return event.get("device_free", event.get("addr", FREE_UNKNOWN))
+    return event.get("addr", event.get("device_free", 0))
 
 
 def _pool_numbers(

@@ -163,7 +163,7 @@ def replay_file(
         live_peak_event=peak,
         devices=tuple(trace.device for trace in snapshot.traces if len(trace)),
         planned_bytes=planned_bytes(timeline.lifetimes) if with_plan else None,
-        caveats=tuple(_caveats(recording, budget)),
+        caveats=tuple(_caveats(recording, budget, tried)),
     )
 
 
@@ -218,11 +218,11 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
         )
 
 
-def _caveats(recording: Recording, budget: Budget) -> Iterator[Caveat]:
+def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Caveat]:
     """Yield what the file cannot tell."""
     if not budget.source:
         yield Caveat(code="no_card", text=_without_card(budget))
-    yield from _start_caveats(recording)
+    yield from _start_caveats(recording, tried)
     if switches_expandable(recording.timeline):
         text = "expandable segments were switched during the recording; the replay has one setting throughout"
         yield Caveat(code="settings_changed", text=text)
@@ -249,7 +249,7 @@ def _without_card(budget: Budget) -> str:
     return f"the file does not tell the card; it counts as the largest on which the failed request fails, {bound}"
 
 
-def _start_caveats(recording: Recording) -> Iterator[Caveat]:
+def _start_caveats(recording: Recording, tried: Tried) -> Iterator[Caveat]:
     """Yield what is not known of the state before the first event."""
     initial = recording.requests.initial
     for doubt in initial.doubts if initial else ():
@@ -261,11 +261,13 @@ def _start_caveats(recording: Recording) -> Iterator[Caveat]:
         text = f"{older} blocks are older than the recording, and packed afresh"
         yield Caveat(code="older_blocks", text=text)
         return
-    text = (
-        f"{older} blocks are older than the recording; settings that switch expandable segments begin with them packed "
-        "afresh and nothing cached, the others with all that was held then"
-    )
-    yield Caveat(code="older_blocks", text=text)
+    begin = "begin with all that was held then"
+    if any(tried.afresh):
+        begin = (
+            "that switch expandable segments begin with them packed afresh and nothing cached, the others with all "
+            "that was held then"
+        )
+    yield Caveat(code="older_blocks", text=f"{older} blocks are older than the recording; settings {begin}")
     if recording.rules.settings().tie_rule != TIE_ADDRESS:
         text = "which of the older segments was made first, by which equally large blocks are ordered, is not recorded"
         yield Caveat(code="older_order", text=text)

@@ -386,3 +386,14 @@ def test_what_runs_after_its_call_is_not_decorated(function) -> None:
 def test_a_value_of_another_type_is_not_called_too_few() -> None:
     with pytest.raises(InputError, match="'x' is no whole number"):
         oomscope.record(max_entries="x")  # type: ignore[arg-type]
+
+
+def test_what_is_no_name_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"takes the name of a file, not a function; write oomscope\.record\("):
+
+        @oomscope.record
+        def train() -> None: ...
+
+    for name in (b"snap.pickle", 3):
+        with pytest.raises(InputError, match=f"takes the name of a file, not {name!r}"):
+            oomscope.record(name)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
 from oomscope.cli.main import run
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.replay import segments_of
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
@@ -39,6 +41,15 @@ def _alloc(allocator: CachingAllocator, builder: TraceBuilder, size: int) -> int
         builder.event(Action[event.action.upper()], event.address, event.size)
     builder.event(Action.ALLOC, address, size)
     return address
+
+
+def test_rules_that_repeat_nothing_are_not_called_best(file: Path, tmp_path: Path, capsys) -> None:
+    unlike = replace(load_snapshot(file), allocator_settings={"expandable_segments": True})
+    path = write_snapshot(unlike, tmp_path / "unlike.pickle")
+    assert run(["replay", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "Fidelity   0.000:" in out
+    assert "Rules      torch up to 2.11; none repeat it" in out
 
 
 def test_the_table_begins_with_the_answer(file: Path, capsys) -> None:

@@ -162,6 +162,28 @@ def test_gradients_made_anew_are_no_suspects():
     assert suspects_of(timeline, found(timeline)) == ()
 
 
+def leaking_in(numbers: range) -> Timeline:
+    """Ten iterations, of which some leave 4 MiB more than they found."""
+    job = Training()
+    job.build()
+    for number in range(10):
+        job.step(leak=4 * MiB if number in numbers else 0)
+    return job.timeline()
+
+
+@pytest.mark.parametrize(("numbers", "mib"), [(range(10), 4), (range(0, 10, 2), 2), (range(3, 10, 3), 4 / 3)])
+def test_the_rate_is_that_of_all_iterations(numbers, mib):
+    timeline = leaking_in(numbers)
+    [suspect] = suspects_of(timeline, found(timeline))
+    assert suspect.bytes_per_iteration == int(mib * MiB)
+    assert (suspect.bytes, suspect.count, suspect.iterations) == (4 * MiB * len(numbers), len(numbers), len(numbers))
+
+
+def test_what_has_come_to_its_end_does_not_pile_up():
+    timeline = leaking_in(range(3))
+    assert suspects_of(timeline, found(timeline)) == ()
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_iterations_show_no_trend(steps):
     timeline = trained(steps, leak=2 * MiB)

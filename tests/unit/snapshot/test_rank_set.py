@@ -20,6 +20,7 @@ from oomscope.snapshot.explaining.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.reading.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 
@@ -163,6 +164,23 @@ def test_a_folder_in_which_nothing_can_be_read_is_refused(tmp_path: Path):
         (tmp_path / f"snap-{rank}.pickle").write_bytes(b"nothing")
     with pytest.raises(SnapshotError, match=r"snap-0\.pickle: no readable pickle"):
         analyse_ranks(tmp_path)
+
+
+def test_of_a_folder_in_which_nothing_can_be_read_every_file_is_named(tmp_path: Path):
+    (tmp_path / "snap-0.pickle").write_bytes(b"nothing")
+    (tmp_path / "snap-1.pickle").touch()
+    with pytest.raises(SnapshotError, match=r"snap-0\.pickle: .*; nor can snap-1\.pickle \(.*empty\)"):
+        analyse_ranks(tmp_path)
+
+
+def test_a_rank_without_the_device_is_named(folder: Path):
+    trace = replace(machine(GiB, 100).trace(), device=1)
+    write_snapshot(Snapshot(segments=(), traces=(trace,)), folder / "snap-3.pickle")
+    found = analyse_ranks(folder, device=1).found
+    assert [row.rank for row in found.rows] == [3]
+    assert [(each.rank, each.text) for each in found.stragglers] == [
+        (rank, "has nothing on device 1") for rank in range(3)
+    ]
 
 
 @pytest.mark.parametrize("damaged", [0, 2])

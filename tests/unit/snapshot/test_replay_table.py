@@ -222,6 +222,14 @@ def test_a_cure_that_packing_alone_gives_is_not_claimed():
     assert "whatever the setting" in verdict.headline
 
 
+@pytest.mark.parametrize(("conf", "is_said"), [("max_split_size_mb:64", False), ("expandable_segments:True", True)])
+def test_how_a_setting_begins_afresh_is_said_of_those_that_do(conf, is_said):
+    table = replay_file(snapshot_of(fragmented(), 30), confs=[conf])
+    [text] = [caveat.text for caveat in table.caveats if caveat.code == "older_blocks"]
+    assert ("packed afresh" in text) == is_said
+    assert "all that was held then" in text
+
+
 def test_what_was_cached_before_is_not_called_saved():
     machine = Machine(4 * GiB, torch_version="2.11")
     machine.free(machine.alloc(500 * MiB))

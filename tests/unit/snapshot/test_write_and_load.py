@@ -314,6 +314,12 @@ def test_spans_of_spring_2024_become_annotations():
     assert snapshot.annotations == (Annotation(name="## step ##", stage="START", device=0, time_us=5),)
 
 
+def test_what_was_free_counts_before_an_address():
+    event = {"action": "oom", "addr": 0, "device_free": 5, "size": 2, "stream": 0}
+    [trace] = snapshot_of({"segments": [], "device_traces": [[event]]}, where="x").traces
+    assert trace.device_free(0) == 5
+
+
 @pytest.mark.parametrize("told", [{}, {"pool_id": (0, 0)}], ids=["before 2026", "of 2026"])
 def test_the_default_pool_is_told_or_not(told):
     event = {"action": "alloc", "addr": 1, "size": 2, "stream": 0} | told
