@@ -28,7 +28,7 @@ Unmoved: TypeAlias = Callable[[str, str], Lines]
 """Says of a file of the first side and one of the second which lines are the same by their numbers."""
 FEWEST: Final = 3
 """Lines that both sides must name; fewer may agree by chance."""
-MOST_MOVES: Final = 1_000_000
+MOST_MOVES: Final = 65_536
 """Lines times further lines of a file that are tried; beyond it no line is known by its number."""
 
 
