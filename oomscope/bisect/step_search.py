@@ -113,13 +113,8 @@ class StepSearch:
         return tuple(range_.step for range_ in self.ranges if self._differs(range_))
 
     @property
-    def alone(self) -> tuple[Step, ...]:
-        """The other ranges, in order: below the threshold, or with equal ends."""
-        return tuple(range_.step for range_ in self.ranges if not self._differs(range_))
-
-    @property
     def unseen(self) -> tuple[Step, ...]:
-        """Those of :attr:`alone` that hold positions which may yet be tested."""
+        """The other ranges that hold positions which may yet be tested: below the threshold, or with equal ends."""
         return tuple(range_.step for range_ in self.ranges if not self._differs(range_) and range_.search.open)
 
     def _differs(self, range_: Range) -> bool:

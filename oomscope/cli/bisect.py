@@ -92,6 +92,7 @@ def bisect(
     \b
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB
     oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
+    oomscope bisect ..main --find-good --harness harness.py --steps
     oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """

@@ -99,14 +99,14 @@ def test_all_looks_find_every_step(line: Line) -> None:
 def test_rows_sum_to_the_difference_of_the_ends(line: Line, live: int, overhead: int) -> None:
     threshold = Threshold(live_bytes=live, overhead_bytes=overhead)
     found = run(line.search(threshold), line)
-    rows = sorted((*found.steps, *found.alone), key=lambda step: step.at)
+    rows = [range_.step for range_ in found.ranges]
     assert [row.after for row in rows] == [0, *(row.at for row in rows[:-1])]
     first, last = line.values[0], line.values[-1]
     assert first is not None
     assert last is not None
     assert sum((row.delta for row in rows), start=Bytes()) == last - first
-    assert all(threshold.is_exceeded_by(step.delta) for step in found.steps)
-    assert not any(threshold.is_exceeded_by(step.delta) for step in found.alone)
+    assert [row for row in rows if threshold.is_exceeded_by(row.delta)] == list(found.steps)
+    assert not set(found.unseen) & set(found.steps)
 
 
 @given(lines(), st.integers(1, 3))
