@@ -12,12 +12,16 @@ from oomscope.bisect.deltas import Changes, units_of
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
+from oomscope.bisect.settings_text import apart, join_settings
 from oomscope.errors import ConfigError
+from oomscope.probe.card import check_card
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.ranks import chosen_ranks
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
+
+_CONF = "allocator.conf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ class ConfigKeys:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The keys whose values differ, in the order of the schema."""
+        """The keys whose values differ, in the order of the schema; of the allocator's settings each by itself."""
         return tuple(key for key in self._good if self._good[key] != self._bad[key])
 
     def units(self) -> list[Changes]:
@@ -93,17 +97,36 @@ class ConfigKeys:
     def commands(self, changes: Changes) -> tuple[str, ...]:
         """Return commands that probe the good file with ``changes`` as overrides."""
         dialect = ["--from", self.dialect] if self.dialect else []
-        changed = (f"{key}={_as_override(self._bad[key])}" for key in self._names(changes))
-        words = ["oomscope", "probe", *dialect, self.low.file, *self.overrides, *changed]
+        mixed = self._mixed(changes)
+        changed = dict.fromkeys(key.partition("/")[0] for key in self._names(changes))
+        overrides = (f"{key}={_as_override(mixed[key])}" for key in changed)
+        words = ["oomscope", "probe", *dialect, self.low.file, *self.overrides, *overrides]
         return (*self.low.write, shlex.join(words))
 
-    @cached_property
+    @property
     def _good(self) -> dict[str, Any]:
-        return self.low.config.flat()
+        return self._flat[0]
+
+    @property
+    def _bad(self) -> dict[str, Any]:
+        return self._flat[1]
 
     @cached_property
-    def _bad(self) -> dict[str, Any]:
-        return self.high.config.flat()
+    def _flat(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Values by key on both sides, with ``allocator.conf/setting`` in place of settings that differ."""
+        good, bad = self.low.config.flat(), self.high.config.flat()
+        if good[_CONF] != bad[_CONF] and (settings := apart(good[_CONF], bad[_CONF])):
+            for side, flat in enumerate((good, bad)):
+                flat |= {f"{_CONF}/{name}": values[side] for name, values in settings.items()}
+                del flat[_CONF]
+        return good, bad
+
+    def _mixed(self, changes: Changes) -> dict[str, Any]:
+        """Return the values with ``changes`` made, settings joined again."""
+        changed = set(self._names(changes))
+        mixed = {key: (self._bad if key in changed else self._good)[key] for key in self._good}
+        settings = {key.partition("/")[2]: mixed.pop(key) for key in list(mixed) if key.startswith(f"{_CONF}/")}
+        return mixed | {_CONF: join_settings(settings)} if settings else mixed
 
     def _names(self, changes: Changes) -> tuple[str, ...]:
         return tuple(self.keys[change] for change in sorted(changes))
@@ -111,13 +134,14 @@ class ConfigKeys:
     def _load(self, changes: Changes) -> Config | Untestable:
         from oomscope.config.load import config_from_mapping
 
-        changed = set(self._names(changes))
         sections: dict[str, dict[str, Any]] = {}
-        for dotted, value in self._good.items():
+        for dotted, value in self._mixed(changes).items():
             section, _, key = dotted.partition(".")
-            sections.setdefault(section, {})[key] = self._bad[dotted] if dotted in changed else value
+            sections.setdefault(section, {})[key] = value
         try:
-            return config_from_mapping(sections, source="the mixture").config
+            loaded = config_from_mapping(sections, source="the mixture")
+            check_card(loaded)
+            return loaded.config
         except ConfigError as error:
             return Untestable(str(error))
 

@@ -15,6 +15,7 @@ from oomscope.bisect.experiment import Experiment
 from oomscope.bisect.identity import is_heeded
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
+from oomscope.bisect.settings_text import apart, join_settings
 from oomscope.errors import AllocatorConfError, InputError, UsageError
 from oomscope.probe.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.fingerprint import installed_torch
@@ -92,23 +93,20 @@ class EnvironmentDeltas:
             good, bad = self.low.get(name), self.high.get(name)
             if good == bad or not is_heeded(name):
                 continue
-            settings = _settings(good), _settings(bad)
-            if name not in ALLOCATOR_VARIABLES or len(settings[0].keys() | settings[1].keys()) < 2:
+            settings = apart(good, bad) if name in ALLOCATOR_VARIABLES else {}
+            if not settings:
                 yield _Delta(name=name, good=good, bad=bad)
-                continue
-            for setting in dict.fromkeys((*settings[0], *settings[1])):
-                before, after = (found.get(setting) for found in settings)
+            for setting, (before, after) in settings.items():
                 if before != after:
                     yield _Delta(name=name, setting=setting, good=before, bad=after)
 
     def _conf(self, name: str, made: set[str]) -> str | None:
         """Return the allocator's variable with the settings ``made`` as on the bad side; None where it has none."""
-        good, bad = _settings(self.low.get(name)), _settings(self.high.get(name))
+        settings = apart(self.low.get(name), self.high.get(name))
         chosen = {
-            setting: (bad if f"{_PREFIX}{name}/{setting}" in made else good).get(setting)
-            for setting in dict.fromkeys((*good, *bad))
+            setting: bad if f"{_PREFIX}{name}/{setting}" in made else good for setting, (good, bad) in settings.items()
         }
-        return ",".join(f"{setting}:{value}" for setting, value in chosen.items() if value is not None) or None
+        return join_settings(chosen) or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,21 +119,6 @@ class _Delta:
     @property
     def key(self) -> str:
         return f"{_PREFIX}{self.name}" + (f"/{self.setting}" if self.setting else "")
-
-
-def _settings(conf: str | None) -> dict[str, str]:
-    """Return the settings of an allocator's variable by name, each with its value as written."""
-    settings: dict[str, str] = {}
-    depth, begin = 0, 0
-    text = f"{conf or ''},"
-    for place, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if letter == "," and depth <= 0:
-            name, colon, value = text[begin:place].partition(":")
-            if name.strip():
-                settings[name.strip()] = value.strip() if colon else ""
-            begin = place + 1
-    return settings
 
 
 def read_environment(path: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.config_bisect import bisect_configs
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
@@ -19,7 +20,7 @@ from oomscope.bisect.reporter import Plan, Silent
 from oomscope.bisect.request import ConfigRequest
 from oomscope.bisect.result import BisectResult, KeysCulprit
 from oomscope.config.load import load_config
-from oomscope.errors import ConfigError
+from oomscope.errors import AllocatorConfError, ConfigError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import AVAILABLE, error, fits, oom
@@ -245,7 +246,9 @@ def test_the_commands_repeat_the_probes(world: World) -> None:
     assert (oomscope, probe, file) == ("oomscope", "probe", str(world.good))
     repeated = load_config(world.good, overrides).config
     assert repeated.model_dump(mode="json") in world.probe.ran
-    assert {override.partition("=")[0] for override in overrides} == {key.key for key in culprit(result).keys}
+    assert {override.partition("=")[0] for override in overrides} == {
+        key.key.partition("/")[0] for key in culprit(result).keys
+    }
 
 
 def with_deadline(world: World, probes: int) -> BisectResult:
@@ -328,3 +331,32 @@ def test_one_key_takes_no_more_probes_than_announced(world: World, key: int) -> 
 def test_a_wrong_file_is_one_line(world: World) -> None:
     with pytest.raises(ConfigError, match=r"bad\.yaml:1"):
         world.bisect("modle: {}\n")
+
+
+def test_settings_of_the_allocator_are_keys_of_their_own(world: World) -> None:
+    world.good.write_text(GOOD + "allocator: {conf: 'garbage_collection_threshold:0.8'}\n")
+    world.probe = FormulaProbe(lambda config: 1500 if "max_split_size_mb:64" in config["allocator"]["conf"] else 500)
+    conf = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8"
+    result = world.bisect(GOOD.replace("lr: 0.001", "lr: 0.1") + f"allocator: {{conf: '{conf}'}}\n")
+    found = culprit(result)
+    assert [(key.key, key.good, key.bad) for key in found.keys] == [("allocator.conf/max_split_size_mb", None, "64")]
+    assert result.candidates == 3
+    assert result.first_bad is not None
+    (command,) = result.first_bad.commands
+    assert shlex.split(command)[-1] == "allocator.conf=garbage_collection_threshold:0.8,max_split_size_mb:64"
+    assert load_config(world.good, shlex.split(command)[3:]).config.model_dump(mode="json") in world.probe.ran
+
+
+def test_mixtures_of_settings_that_torch_refuses_are_not_probed(world: World) -> None:
+    """What is split has to be larger than a large segment."""
+    with pytest.raises(AllocatorConfError):
+        AllocatorSettings.parse("large_segment_size_mb:128,max_split_size_mb:32")
+    world.good.write_text(GOOD + "allocator: {conf: 'large_segment_size_mb:20,max_split_size_mb:32'}\n")
+    world.probe = FormulaProbe(lambda config: 1500 if "size_mb:128" in config["allocator"]["conf"] else 500)
+    bad = (
+        GOOD.replace("lr: 0.001", "lr: 0.1") + "allocator: {conf: 'large_segment_size_mb:128,max_split_size_mb:256'}\n"
+    )
+    found = culprit(world.bisect(bad))
+    assert [key.key.partition("/")[2] for key in found.keys] == ["max_split_size_mb", "large_segment_size_mb"]
+    for config in world.probe.ran:
+        AllocatorSettings.parse(config["allocator"]["conf"])
