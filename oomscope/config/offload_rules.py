@@ -206,6 +206,22 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         source="Megatron-LM training/arguments.py; Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     Rule(
+        id="O17",
+        severity="warning",
+        keys=("optimizer.optimizer_offload_fraction", "optimizer.use_distributed_optimizer"),
+        applies=lambda config: (
+            _offloads_optimizer(config)
+            and config.optimizer.use_distributed_optimizer
+            and 0 < config.optimizer.optimizer_offload_fraction < 1
+            and config.parallel.data_parallel_size * config.parallel.context_parallel_size > 1
+        ),
+        summary="Ranks of one stage offload different shares of their optimizer states.",
+        message="each rank moves whole pieces of its own shard until the fraction is reached: another rank of the same"
+        " stage may keep the states of one such piece more",
+        remedy="probe other replicas as well, with --rank N",
+        source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
+    ),
+    Rule(
         id="O12",
         severity="warning",
         keys=("optimizer.optimizer_offload_fraction", "optimizer.overlap_cpu_optimizer_d2h_h2d"),

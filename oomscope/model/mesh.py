@@ -167,7 +167,10 @@ def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
 
 
 def stage_representatives(config: Config) -> list[int]:
-    """Return the first rank of every pipeline stage: ranks of one stage hold and do the same."""
+    """Return the first rank of every pipeline stage.
+
+    Ranks of one stage hold and do the same, but for partly offloaded optimizer states (rule O17).
+    """
     return list(group_of(config, 0, "pp"))
 
 

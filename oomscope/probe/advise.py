@@ -29,8 +29,8 @@ from oomscope.probe.variants import (
 )
 
 SCHEMA_VERSION = 1
-_STILL_HELP = frozenset({"O8", "O14"})
-"""Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
+_STILL_HELP = frozenset({"O8", "O14", "O17"})
+"""Warnings that a change does less than it could, or costs more, or less on some ranks; others say that it is idle."""
 _RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "data"))
 """Keys of another split of the model. Its estimate leaves out that thinner products are slower, and Megatron-Bridge's
 memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""

@@ -459,6 +459,18 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
             },
         ],
     ),
+    "O17": (
+        [
+            {**HOST_OPTIMIZER, **AWARE, axis: 2}
+            for axis in ("parallel.data_parallel_size", "parallel.context_parallel_size")
+        ],
+        [
+            {**HOST_OPTIMIZER, **AWARE},
+            {**HOST_OPTIMIZER, **AWARE, "optimizer.optimizer_offload_fraction": 1.0, "parallel.data_parallel_size": 2},
+            {**HOST_OPTIMIZER, "parallel.data_parallel_size": 2},
+            {**AWARE, "parallel.data_parallel_size": 2},
+        ],
+    ),
     "O13": (
         [{"optimizer.optimizer_cpu_offload": True, **COUPLED}],
         [{"optimizer.optimizer_cpu_offload": True}, COUPLED],
