@@ -7,10 +7,8 @@ other is sounder than their sum, which leaves out launch latencies, stragglers a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
-from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.config.schema import Config
 from oomscope.model.flops import (
     StageLayer,
@@ -20,8 +18,9 @@ from oomscope.model.flops import (
     recomputed_layer_flops,
     tokens_of,
 )
-from oomscope.model.ledger import expert_parameters, kept_layer_ledger, stage_parameters
+from oomscope.model.ledger import expert_parameters, stage_parameters
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
+from oomscope.model.offload_traffic import offloaded_bytes
 from oomscope.model.traffic import Collectives, element_bytes, layer_collectives, layer_traffic
 
 _HOST_ADAM_BYTES = 28
@@ -136,8 +135,8 @@ class _Estimate:
 
     def cost(self) -> StepCost:
         config, passes, times = self._config, self._microbatch(), self._config.num_microbatches
-        offloaded = offloaded_bytes(config, [layer.number for layer in self._layers])
-        copy = offloaded / self._rates.pcie
+        offloaded = offloaded_bytes(config, self._stage)
+        copy = offloaded / times / self._rates.pcie
         exposed = max(0.0, copy - passes.forward) + max(0.0, copy - passes.backward)
         work = times * (passes.forward + passes.backward + exposed)
         stages = config.parallel.pipeline_model_parallel_size
@@ -154,7 +153,7 @@ class _Estimate:
             optimizer_offload_s=self._optimizer_offload(host_parameters),
             recompute_flops=times * passes.recompute_flops,
             network_bytes=times * (passes.network_bytes + self._pipeline_bytes()) + reduced[1],
-            pcie_bytes=times * 2 * offloaded + 2 * _FP32 * host_parameters,
+            pcie_bytes=2 * offloaded + 2 * _FP32 * host_parameters,
         )
 
     # One microbatch -------------------------------------------------------------------------------------------
@@ -311,39 +310,3 @@ def _recomputed_collectives(config: Config, sent: Collectives, layer: int) -> Co
         cp=sent.cp if "core_attn" in modules else 0,
         ep=sent.ep if whole_mlp else 0,
     )
-
-
-_SAVED_BY = {
-    "attn_norm": {"norm1_input"},
-    "qkv_linear": {"qkv_input"},
-    "core_attn": {"query_key_value", "context", "softmax", "attention_dropout_mask", "attention_dropped", "lse"},
-    "attn_proj": {"context"},
-    "mlp_norm": {"norm2_input"},
-    "expert_fc1": {"expert_fc1_input"},
-    "moe_act": {"expert_fc1_output", "expert_act_output"},
-}
-"""Rows of the ledger that each module to offload saves; those that two save go once."""
-
-
-def offloaded_bytes(config: Config, layers: Sequence[int]) -> int:
-    """Return the bytes of activations of one microbatch that go to the host, of the ``layers`` of a stage."""
-    offload = config.offload
-    if offload.cpu_offloading and offload.cpu_offloading_activations:
-        going = layers[: offload.cpu_offloading_num_layers]
-        return sum(_large_rows(config, layer, SMALLEST_OFFLOADED, None) for layer in going)
-    if offload.fine_grained_activation_offloading:
-        rows = set().union(*(_SAVED_BY.get(module, set()) for module in offload.offload_modules))
-        if config.model.transformer_impl == "transformer_engine" and "qkv_input" in rows:
-            rows.add("norm1_input")  # the norm is a part of the linear layer
-        moved = sum(
-            _large_rows(config, layer, offload.min_offloaded_tensor_size, frozenset(rows)) for layer in layers[:-1]
-        )
-        return round(offload.activation_offload_fraction * moved)
-    return 0
-
-
-def _large_rows(config: Config, layer: int, smallest: int, rows: frozenset[str] | None) -> int:
-    """Return the bytes that ``layer`` keeps in tensors of ``smallest`` elements or more, of ``rows`` (None: of all)."""
-    least = smallest * element_bytes(config)
-    kept = kept_layer_ledger(config, layer)
-    return sum(size for row, size in kept.items() if size >= least and (rows is None or row in rows))

@@ -1,14 +1,14 @@
 """Offload of what single modules save for backward (Megatron-Core ``fine_grained_activation_offload.py``).
 
 What is saved while a module runs is one *group*. When the module is done, the group is copied to pinned memory on a
-side stream and its tensors are let go; it comes back one group ahead of the backward that reads it. The last group of
-each module's name stays, since nothing could hide its return; of the others the first ``fraction`` go.
+side stream and its tensors are let go, unless it is spared (``offload_plan.py``). The end of each group's backward
+brings back the last that is still away, of the same pass or else of the next: as many are back early as were spared.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,8 +16,10 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from oomscope.config.schema import OffloadConfig
+from oomscope.config.schema import Config
+from oomscope.model.offload_plan import SavedGroup, resident_groups
 from oomscope.model.side_stream import SideStream
+from oomscope.model.turns import PassOrder, pass_order
 
 _LEAST_COVERAGE = 0.5
 """A view of at least this share of its storage takes the whole storage along (upstream's rule)."""
@@ -26,53 +28,72 @@ Result = TypeVar("Result")
 
 
 class ModuleOffload:
-    """Runs parts of a model chunk and offloads what those that are named save.
+    """Runs parts of a rank's model chunks and offloads what those that are named save.
 
     Args:
         modules: names of the parts to offload; the names are Megatron-Core's ``offload_modules``.
         smallest: elements; a smaller tensor stays.
-        fraction: of the groups of a pass, without the last of each name.
-        warmup: passes of the first iteration, in which everything goes (upstream counts the groups in it).
-        device: where the chunk lives.
+        fraction: of the groups of a pass that may go.
+        order: the passes of an iteration through the chunks.
+        device: where the chunks live.
     """
 
     def __init__(
-        self, modules: Collection[str], *, smallest: int, fraction: float, warmup: int, device: torch.device
+        self, modules: Collection[str], *, smallest: int, fraction: float, order: PassOrder, device: torch.device
     ) -> None:
         self._modules = frozenset(modules)
         self._smallest = smallest
         self._fraction = fraction
-        self._warmup = warmup
+        self._order = order
         self._to_host = SideStream(device)
         self._to_device = SideStream(device)
         self._pass = _Pass()
-        self._layout: list[str] = []
-        """The groups of a whole pass, known after the first."""
+        self._passes: list[_Pass] = []
+        """Those of the iteration that have begun."""
+        self._resident: list[set[int]] | None = None
+        """Which groups of each pass stay; not known in the first iteration, in which all go."""
         self._kept: set[int] = set()
 
     @classmethod
-    def of(cls, offload: OffloadConfig, *, num_microbatches: int, device: torch.device) -> ModuleOffload:
-        """Return what ``offload`` asks for; without fine-grained offloading it offloads nothing."""
+    def of(cls, config: Config, *, pp_rank: int, device: torch.device) -> ModuleOffload:
+        """Return what ``config`` asks for; without fine-grained offloading it offloads nothing."""
+        offload = config.offload
         modules = offload.offload_modules if offload.fine_grained_activation_offloading else ()
         return cls(
             modules,
             smallest=offload.min_offloaded_tensor_size,
             fraction=offload.activation_offload_fraction,
-            warmup=num_microbatches,
+            order=pass_order(config, pp_rank),
             device=device,
         )
 
     def begin(self, parameters: Collection[nn.Parameter]) -> None:
-        """Begin the forward of a microbatch; ``parameters`` are never offloaded."""
+        """Begin the forward of a microbatch through a chunk, whose ``parameters`` are never offloaded."""
         if not self._modules:
             return
-        if self._pass.groups:
-            self._layout = [group.name for group in self._pass.groups]
-        self._warmup -= 1
-        resident = set() if self._warmup >= 0 else resident_groups(self._layout, self._fraction)
-        self._pass = _Pass(resident)
-        if not self._kept:
-            self._kept = {parameter.untyped_storage()._cdata for parameter in parameters}
+        if len(self._passes) == len(self._order.chunks):
+            self._end_iteration()
+        if self._resident is None:
+            self._kept |= {parameter.untyped_storage()._cdata for parameter in parameters}
+        resident = set() if self._resident is None else self._resident[len(self._passes)]
+        self._pass = _Pass(resident, partial(self._following, len(self._passes)))
+        self._passes.append(self._pass)
+
+    def _end_iteration(self) -> None:
+        if self._resident is None:
+            saved = [[SavedGroup(group.name, group.nbytes) for group in one.groups] for one in self._passes]
+            self._resident = resident_groups(saved, self._order, self._fraction)
+        self._passes = []
+
+    def _following(self, forward: int) -> _Pass | None:
+        """Return the pass with groups that is differentiated after ``forward``; None where it has not run yet."""
+        order = self._order.backward
+        for later in order[order.index(forward) + 1 :]:
+            if later >= len(self._passes):
+                return None
+            if self._passes[later].groups:
+                return self._passes[later]
+        return None
 
     def run(self, name: str, part: Callable[..., Result], *inputs: torch.Tensor | None, ends: bool = True) -> Result:
         """Return ``part(*inputs)``, and offload what it saved if ``name`` is to be offloaded.
@@ -106,32 +127,23 @@ class ModuleOffload:
         return self._to_host, self._to_device
 
 
-def resident_groups(names: list[str], fraction: float) -> set[int]:
-    """Return which groups of a pass, by number, stay on the device.
-
-    Args:
-        names: the module of each group, in order.
-        fraction: of the others, how many go: the first ones.
-    """
-    last = {name: number for number, name in enumerate(names)}
-    movable = [number for number in range(len(names)) if number not in last.values()]
-    return {*last.values(), *movable[math.ceil(len(movable) * fraction) :]}
-
-
 class _Pass:
     """The groups of one microbatch in one model chunk."""
 
-    def __init__(self, resident: Collection[int] = ()) -> None:
+    def __init__(self, resident: Collection[int] = (), following: Callable[[], _Pass | None] = lambda: None) -> None:
         self.groups: list[_Group] = []
         self.open: _Group | None = None
+        self.gone: list[_Group] = []
+        """The groups that were sent away and whose turn to come back has not come, in order."""
         self._resident = resident
+        self._following = following
         self._parcels: WeakValueDictionary[int, _Parcel] = WeakValueDictionary()
 
     def group(self, name: str, offload: ModuleOffload) -> _Group:
         """Return the group that is open under ``name``, or a new one."""
         if self.open is None or self.open.name != name:
             number = len(self.groups)
-            self.open = _Group(name, number, self, offload, stays=number in self._resident)
+            self.open = _Group(name, self, offload, stays=number in self._resident)
             self.groups.append(self.open)
         return self.open
 
@@ -144,12 +156,12 @@ class _Pass:
         parcel = self._parcels[storage._cdata] = _Parcel(base, group)
         return parcel, True
 
-    def reload_before(self, number: int) -> None:
-        """Begin to bring back the last group before ``number`` that is away."""
-        for group in reversed(self.groups[:number]):
-            if group.is_away:
-                group.reload()
-                return
+    def reload_one(self) -> None:
+        """Give the last group that is gone its turn to come back, or that of the next pass where none is."""
+        following = None if self.gone else self._following()
+        gone = self.gone if following is None else following.gone
+        if gone:
+            gone.pop().reload()
 
 
 class _Parcel:
@@ -174,11 +186,12 @@ class _Packed(NamedTuple):
 class _Group:
     """What one run of a module saved."""
 
-    def __init__(self, name: str, number: int, owner: _Pass, offload: ModuleOffload, *, stays: bool) -> None:
+    def __init__(self, name: str, owner: _Pass, offload: ModuleOffload, *, stays: bool) -> None:
         self.name = name
+        self.nbytes = 0
+        """Of what it saved in large tensors; with those that another group has saved too."""
         self.is_entered = False
         self.is_away = False
-        self._number = number
         self._owner = owner
         self._offload = offload
         self._stays = stays
@@ -190,6 +203,7 @@ class _Group:
         """Take over a tensor that is to be saved."""
         if self._stays or not self._offload.takes(tensor):
             return tensor
+        self.nbytes += tensor.nbytes
         elements = tensor.untyped_storage().nbytes() // tensor.element_size()
         if tensor.numel() >= _LEAST_COVERAGE * elements:
             base = tensor.detach().as_strided((elements,), (1,), 0)
@@ -204,7 +218,9 @@ class _Group:
         return _Packed(parcel, *form)
 
     def offload(self) -> None:
-        """Begin to copy everything to the host, and let go of it."""
+        """Begin to copy everything to the host, and let go of it, unless the group stays."""
+        if self._stays:
+            return
         stream = self._offload.streams[0]
         pairs = []
         for parcel in self._parcels:
@@ -217,9 +233,14 @@ class _Group:
         for parcel in self._parcels:
             parcel.device = None
         self.is_away = bool(self._parcels)
+        self._owner.gone.append(self)
 
     def reload(self) -> None:
-        """Begin to bring everything back."""
+        """Begin to bring everything back, if it has not come yet."""
+        if self.is_away:
+            self._bring_back()
+
+    def _bring_back(self) -> None:
         stream = self._offload.streams[1]
         stream.wait(self._sent)
         pairs = []
@@ -234,14 +255,13 @@ class _Group:
 
     def arrived(self) -> None:
         """Wait until everything is back."""
-        if self.is_away:
-            self.reload()
+        self.reload()
         self._offload.streams[1].wait(self._returned)
         self._returned = None
 
     def left(self, _grad: torch.Tensor) -> None:
-        """The group's backward is over: the group before it is the next to be read."""
-        self._owner.reload_before(self._number)
+        """The group's backward is over: another one may come back."""
+        self._owner.reload_one()
 
 
 def _unpack(packed: torch.Tensor | _Packed) -> torch.Tensor:
@@ -261,5 +281,5 @@ def _contiguous_strides(size: torch.Size) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-KEEP_ALL = ModuleOffload((), smallest=0, fraction=0.0, warmup=0, device=torch.device("cpu"))
+KEEP_ALL = ModuleOffload((), smallest=0, fraction=0.0, order=PassOrder((), (), 0), device=torch.device("cpu"))
 """Offloads nothing."""

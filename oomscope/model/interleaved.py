@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -19,13 +18,7 @@ from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState
 from oomscope.model.pipeline import InFlight, StageStep
 from oomscope.model.stage_links import Action, Direction, RingLinks, Shift
-
-
-class Turn(NamedTuple):
-    """A microbatch's turn at a model chunk, counted in the order of forwards; backward takes the chunks in reverse."""
-
-    microbatch: int
-    chunk: int
+from oomscope.model.turns import Turn, turns, warmup_turns
 
 
 @dataclass(frozen=True)
@@ -48,16 +41,13 @@ class InterleavedSchedule:
 
     @property
     def turns(self) -> list[Turn]:
-        """All turns in order, the same on every rank (``get_schedule_table``)."""
-        starts = range(0, self.num_microbatches, self.group_size)
-        groups = [range(start, min(start + self.group_size, self.num_microbatches)) for start in starts]
-        return [Turn(microbatch, chunk) for group in groups for chunk in range(self.chunks) for microbatch in group]
+        """All turns in order, the same on every rank."""
+        return turns(self.num_microbatches, self.chunks, self.group_size)
 
     @property
     def warmup(self) -> int:
         """Forwards before the first backward's pair: ``min(2(p - r - 1) + (v - 1)G, mv)``."""
-        ahead = 2 * (self.pp_size - self.pp_rank - 1) + (self.chunks - 1) * self.group_size
-        return min(ahead, self.num_microbatches * self.chunks)
+        return warmup_turns(self.pp_size, self.pp_rank, self.num_microbatches, self.chunks, self.group_size)
 
     @property
     def in_flight(self) -> int:

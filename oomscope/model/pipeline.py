@@ -16,11 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from oomscope.model.mesh import ParallelState
 from oomscope.model.stage_links import Action, StageLinks
-
-
-def warmup_microbatches(pp_size: int, pp_rank: int, num_microbatches: int) -> int:
-    """Return the forwards before the first steady-state forward: ``min(p - r - 1, m)``."""
-    return min(pp_size - pp_rank - 1, num_microbatches)
+from oomscope.model.turns import warmup_microbatches
 
 
 def in_flight_microbatches(pp_size: int, pp_rank: int, num_microbatches: int) -> int:

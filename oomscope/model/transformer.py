@@ -43,7 +43,8 @@ class GPTStage(nn.Module):
         device: where everything lives.
         dtype: of parameters and activations.
         observer: is told when the loss begins.
-        beside: another model chunk of this rank; scratch memory and random numbers are one for all of them.
+        beside: another model chunk of this rank; scratch memory, random numbers and offloading of single modules are
+            one for all of them.
 
     Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
     ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
@@ -56,6 +57,7 @@ class GPTStage(nn.Module):
     _scratch: MemoryBuffer
     _tp: TensorParallel
     _random: ModelParallelRandom
+    _module_offload: ModuleOffload
 
     def __init__(
         self,
@@ -95,7 +97,9 @@ class GPTStage(nn.Module):
             imbalance=config.model.moe_imbalance_factor,
         )
         cp = context_parallel(config, state, observer)
-        self._module_offload = ModuleOffload.of(config.offload, num_microbatches=config.num_microbatches, device=device)
+        self._module_offload = (
+            ModuleOffload.of(config, pp_rank=state.pp_rank, device=device) if beside is None else beside._module_offload
+        )
         assembly = Assembly(
             config,
             tp=self._tp,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from oomscope.model import fine_grained_offload
-from oomscope.model.fine_grained_offload import ModuleOffload, resident_groups
+from oomscope.model.fine_grained_offload import ModuleOffload
 from oomscope.model.mesh import ParallelState
 from oomscope.model.transformer import GPTStage
+from oomscope.model.turns import PassOrder
 
 CPU = torch.device("cpu")
 DENSE = ["qkv_linear", "core_attn", "attn_proj"]
@@ -93,6 +92,10 @@ def test_whole_layers_recomputed_give_the_same_bits(config_of):
     assert all(torch.equal(one, two) for one, two in zip(plain, offloaded, strict=True))
 
 
+ONE_PASS = PassOrder(chunks=(0,), backward=(0,), warmup=0)
+"""A microbatch that is differentiated at once."""
+
+
 class Square(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * x
@@ -100,12 +103,12 @@ class Square(nn.Module):
 
 def parcels_of(run, *, names=("a", "b", "a", "b"), warm: bool = False, **settings):
     """Run a chain of squares, and return the offloaded groups' names, the output and what stays on the device."""
-    options = {"smallest": 32, "fraction": 1.0, "warmup": int(warm), "device": CPU, **settings}
+    options = {"smallest": 32, "fraction": 1.0, "order": ONE_PASS, "device": CPU, **settings}
     offload = ModuleOffload({"a", "b"}, **options)
     x = torch.linspace(0.5, 1.5, 64, requires_grad=True)
     for _ in range(2 - warm):
         offload.begin([])
-        out = x
+        out = x * 1  # hooks on a leaf would outlive the pass
         for name in names:
             out = offload.run(name, Square(), out)
     return [group.name for group in offload._pass.groups if group.is_away], out, offload, x
@@ -116,6 +119,7 @@ def test_the_last_group_of_each_name_stays_after_the_first_iteration():
     assert parcels_of(None)[0] == ["a", "b"]
     assert parcels_of(None, fraction=0.5)[0] == ["a"]
     assert parcels_of(None, fraction=0.0)[0] == []
+    assert parcels_of(None, fraction=0.4)[0] == ["a"], "int(2 * 0.6) of two stay"
 
 
 def test_small_tensors_stay():
@@ -141,25 +145,58 @@ def test_what_leaves_the_device_is_what_the_host_gets_once(config_of):
     assert all(parcel.host is None for group in groups for parcel in group._parcels)
 
 
-def test_a_group_comes_back_one_ahead(monkeypatch):
+def logged(monkeypatch, *methods: str) -> list[str]:
+    """Return a list that grows by a line for each call of a group's ``methods``: the method, the pass, the group."""
     log: list[str] = []
-    for method in ("offload", "reload", "left"):
+    for method in methods:
         original = getattr(fine_grained_offload._Group, method)
 
         def call(group, *args, original=original, method=method):
-            log.append(f"{method} {group._number}")
+            passes = group._offload._passes
+            log.append(f"{method} {passes.index(group._owner)}.{group._owner.groups.index(group)}")
             return original(group, *args)
 
         monkeypatch.setattr(fine_grained_offload._Group, method, call)
+    return log
+
+
+def test_as_many_groups_are_back_early_as_were_spared(monkeypatch):
+    """Two names: the end of a backward brings back what the next but one reads; in the first iteration nothing does."""
+    log = logged(monkeypatch, "_bring_back", "left")
+    _, out, _, _ = parcels_of(None, names=("a", "b") * 3)
+    out.sum().backward()
+    early = [line for number in (5, 4, 3, 2) for line in (f"left 0.{number}", f"_bring_back 0.{number - 2}")]
+    assert log == [*early, "left 0.1", "left 0.0"]
+
+
+def test_what_was_not_spared_comes_back_when_it_is_read(monkeypatch):
+    log = logged(monkeypatch, "_bring_back", "left")
     _, out, _, x = parcels_of(None, warm=True, names=("a", "b", "a"))
     out.sum().backward()
-    offloaded = ["offload 0", "offload 1", "offload 2"]
-    assert log == [*offloaded, "reload 2", "left 2", "reload 1", "left 1", "reload 0", "left 0"]
+    assert log == ["_bring_back 0.2", "left 0.2", "_bring_back 0.1", "left 0.1", "_bring_back 0.0", "left 0.0"]
     assert torch.allclose(x.grad, 8 * x.detach() ** 7)
 
 
+def test_the_end_of_a_pass_brings_back_the_last_group_of_the_next(monkeypatch):
+    """Two passes in flight: only the one that is differentiated first has spared a group."""
+    log = logged(monkeypatch, "_bring_back", "left")
+    order = PassOrder(chunks=(0, 0), backward=(0, 1), warmup=1)
+    offload = ModuleOffload({"a"}, smallest=1, fraction=1.0, order=order, device=CPU)
+    x = torch.linspace(0.5, 1.5, 64, requires_grad=True)
+    for _ in range(2):
+        passes = []
+        for _ in range(2):
+            offload.begin([])
+            passes.append(offload.run("a", Square(), offload.run("a", Square(), x * 1)))
+        log.clear()
+        for out in passes:
+            out.sum().backward()
+    second = ["_bring_back 1.1", "left 1.1", "_bring_back 1.0", "left 1.0"]
+    assert log == ["left 0.1", "_bring_back 0.0", "left 0.0", *second]
+
+
 def test_a_small_view_does_not_take_its_storage_along():
-    offload = ModuleOffload({"a"}, smallest=1, fraction=1.0, warmup=1, device=CPU)
+    offload = ModuleOffload({"a"}, smallest=1, fraction=1.0, order=ONE_PASS, device=CPU)
     offload.begin([])
     whole = torch.linspace(0, 1, 100, requires_grad=True)
     base = whole * 1
@@ -168,13 +205,3 @@ def test_a_small_view_does_not_take_its_storage_along():
     assert [host.numel() for host in hosts] == [10, 10]
     out.sum().backward()
     assert torch.equal(whole.grad[:10], whole.detach()[10:20])
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=12), st.floats(0, 1))
-def test_more_than_the_last_of_each_name_never_goes(names, fraction):
-    resident = resident_groups(names, fraction)
-    assert {len(names) - 1 - names[::-1].index(name) for name in set(names)} <= resident
-    away = [number for number in range(len(names)) if number not in resident]
-    movable = len(names) - len(set(names))
-    assert fraction * movable <= len(away) <= fraction * movable + 1
-    assert resident_groups(names, 1.0) <= resident

@@ -11,8 +11,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oomscope.model.interleaved import InterleavedSchedule, Turn, run_interleaved
+from oomscope.model.interleaved import InterleavedSchedule, run_interleaved
 from oomscope.model.stage_links import Action, Shift
+from oomscope.model.turns import Turn
 
 
 class Shape(NamedTuple):

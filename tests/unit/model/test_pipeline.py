@@ -15,9 +15,9 @@ from oomscope.model.pipeline import (
     in_flight_microbatches,
     one_forward_one_backward,
     run_one_forward_one_backward,
-    warmup_microbatches,
 )
 from oomscope.model.stage_links import Action
+from oomscope.model.turns import warmup_microbatches
 
 stages = st.integers(1, 12).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p - 1)))
 microbatches = st.integers(1, 40)
