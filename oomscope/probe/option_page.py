@@ -1,6 +1,6 @@
 """Measures the example of every option and writes ``docs/options.md``.
 
-``python -m oomscope.probe.option_page docs`` probes each row of ``options.py`` before and after its example on the
+``python -m oomscope.probe.option_page docs`` probes each row of ``options/`` before and after its example on the
 simulated device; what several rows begin from is probed once.
 """
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from oomscope.config.keys import SECTIONS
 from oomscope.config.load import load_preset
 from oomscope.errors import ConfigError
-from oomscope.probe.options import NO_EFFECT, NOT_MODELLED, SMALL, TOPICS, Option
+from oomscope.probe.options.option import SMALL, Option
+from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, TOPICS
 from oomscope.probe.variants import Variant, launched, measure_variant
 from oomscope.units import format_size
 

@@ -13,7 +13,8 @@ from oomscope.config.load import load_preset
 from oomscope.config.rules import RULES
 from oomscope.errors import ConfigError
 from oomscope.probe.option_page import page, probed, row
-from oomscope.probe.options import NO_EFFECT, NOT_MODELLED, OWN_KEYS, OWN_SECTIONS, SMALL, TOPICS
+from oomscope.probe.options.option import SMALL
+from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, OWN_KEYS, OWN_SECTIONS, TOPICS
 from oomscope.probe.variants import Variant
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -1,0 +1,146 @@
+"""Options of optimizer, precision, data and allocator."""
+
+from __future__ import annotations
+
+from oomscope.probe.options.option import AWARE, DENSE_OPTIMIZER, LLAMA, PIPELINE, SHORT, TINY, UNFUSED, Option, keys
+
+OPTIMIZER = (
+    Option(
+        keys("optimizer", "use_distributed_optimizer"),
+        "Masters and moments are sharded: 6 + 12/d bytes a parameter in place of 18 (bf16, fp32 gradients). "
+        "Parameters start at multiples of 64 elements, buckets end at multiples of lcm(d, 128).",
+        "A reduce-scatter and an all-gather in place of an all-reduce.",
+        LLAMA,
+        ("optimizer.use_distributed_optimizer=true",),
+        given=(DENSE_OPTIMIZER,),
+    ),
+    Option(
+        keys("optimizer", "overlap_grad_reduce"),
+        "Buckets are views of one buffer: no bytes, but for the padding at the end of each bucket.",
+        "Hides the reduction behind backward.",
+        LLAMA,
+        ("optimizer.overlap_grad_reduce=true",),
+    ),
+    Option(
+        keys("optimizer", "overlap_param_gather"),
+        "The gather is in place: no bytes.",
+        "Hides the gather behind the next forward.",
+        LLAMA,
+        ("optimizer.overlap_param_gather=true",),
+        given=("optimizer.overlap_grad_reduce=true",),
+    ),
+    Option(
+        keys("optimizer", "optimizer sgd_momentum"),
+        "Adam keeps 8 bytes a parameter of moments, SGD 4 with momentum and none without.",
+        "None.",
+        LLAMA,
+        ("optimizer.optimizer=sgd",),
+    ),
+    Option(
+        keys("optimizer", "use_precision_aware_optimizer store_param_remainders"),
+        "Masters are kept as the 16 bits that bf16 parameters lack: 6 + 10/d bytes a parameter.",
+        "None.",
+        LLAMA,
+        (AWARE,),
+    ),
+    Option(
+        keys("optimizer", "exp_avg_dtype exp_avg_sq_dtype main_params_dtype main_grads_dtype"),
+        "With the precision-aware optimizer, moments, masters and gradients in 16 bits: 2 bytes a parameter less each.",
+        "Rounding.",
+        LLAMA,
+        ("optimizer.exp_avg_dtype=bf16", "optimizer.exp_avg_sq_dtype=bf16"),
+        given=(AWARE,),
+    ),
+    Option(
+        keys("optimizer", "clip_grad"),
+        "The norm needs scratch for a moment; 0 does without it.",
+        "A pass over the gradients.",
+        LLAMA,
+        ("optimizer.clip_grad=0.0",),
+    ),
+)
+
+
+PRECISION = (
+    Option(
+        keys("precision", "bf16"),
+        "Activations of 2 bytes in place of 4; parameters 2 + 4 of gradients + 12 of masters and moments (fp32: 16).",
+        "Matrix products are many times faster.",
+        LLAMA,
+        ("precision.bf16=true",),
+        given=("precision.bf16=false", SHORT, UNFUSED),
+    ),
+    Option(
+        keys("precision", "fp16"),
+        "As bf16, with gradients of 2 bytes in the buffer and their fp32 copies at the step: 20 bytes a parameter.",
+        "Loss scaling; steps that overflow are left out.",
+        LLAMA,
+        ("precision.bf16=false", "precision.fp16=true"),
+    ),
+    Option(
+        keys("precision", "grad_reduce_in_fp32"),
+        "false keeps gradients in 16 bits: 2 bytes a parameter less, and 4/d for a moment at the step.",
+        "Half the traffic of the reduction; rounding.",
+        LLAMA,
+        ("precision.grad_reduce_in_fp32=false",),
+    ),
+    Option(
+        keys("precision", "gradient_accumulation_fusion"),
+        "Weight gradients go into the main gradients at once: the 16-bit gradient of a matrix never exists.",
+        "Fewer passes over gradients.",
+        LLAMA,
+        ("precision.gradient_accumulation_fusion=true",),
+    ),
+)
+
+
+DATA = (
+    Option(
+        keys("data", "seq_length"),
+        "n = s·b/c: activations and logits grow with it; unfused scores with s².",
+        "Attention grows with s².",
+        LLAMA,
+        ("data.seq_length=16384",),
+    ),
+    Option(
+        keys("data", "micro_batch_size"),
+        "n = s·b/c: activations and logits grow with it.",
+        "Larger products are more efficient.",
+        TINY,
+        ("data.micro_batch_size=8",),
+    ),
+    Option(
+        keys("data", "num_microbatches global_batch_size"),
+        "Nothing without a pipeline; with one up to p - r microbatches are in flight.",
+        "A smaller bubble.",
+        LLAMA,
+        ("data.num_microbatches=1",),
+        given=PIPELINE,
+    ),
+    Option(
+        keys("data", "create_attention_mask_in_dataloader"),
+        "A boolean mask of b·s²/c bytes for each microbatch at both ends of the pipeline.",
+        "Its making.",
+        LLAMA,
+        ("data.create_attention_mask_in_dataloader=false",),
+    ),
+)
+
+
+ALLOCATOR = (
+    Option(
+        keys("allocator", "conf"),
+        "Live bytes stay, what is reserved beyond them changes: expandable_segments ends most fragmentation, "
+        "max_split_size_mb and roundup_power2_divisions move it.",
+        "Mapping of pages while the first steps run.",
+        LLAMA,
+        ("allocator.conf=expandable_segments:True",),
+    ),
+    Option(
+        keys("device", "cublas_workspace_config"),
+        "The workspace that cuBLAS takes for each handle and stream; null means the card's default.",
+        "A small workspace leaves out algorithms.",
+        LLAMA,
+        ("device.cublas_workspace_config=:4096:2",),
+    ),
+)
