@@ -121,7 +121,8 @@ class PackageDeltas:
         requirements = self.requirements(changes)
         if not requirements:
             return command
-        return f"{_VARIABLE}={shlex.quote(str(self.overlays.folder(requirements)))}:${_VARIABLE} {command}"
+        folder = shlex.quote(str(self.overlays.folder(requirements)))
+        return f"{_VARIABLE}={folder}${{{_VARIABLE}:+:${_VARIABLE}}} {command}"
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

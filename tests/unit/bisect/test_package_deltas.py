@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +68,11 @@ def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
     folder = packages.overlays.folder(packages.requirements(frozenset()))
     assert experiment.job.environment == {"PYTHONPATH": f"{folder}:/theirs"}
     assert experiment.content.packages == folder.name
-    assert packages.command("oomscope probe", frozenset()) == f"PYTHONPATH={folder}:$PYTHONPATH oomscope probe"
+    command = packages.command("printenv PYTHONPATH", frozenset())
+    for theirs, wanted in (("", f"{folder}"), ("/theirs", f"{folder}:/theirs")):
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": theirs}
+        said = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
+        assert said.stdout.strip() == wanted
 
 
 def test_nothing_to_install_is_the_environment_itself(tmp_path: Path) -> None:
