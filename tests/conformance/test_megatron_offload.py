@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.rules import check
-from oomscope.model.mesh import ParallelState
+from oomscope.model.mesh import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, live, sim_session, stage_of
 
@@ -57,6 +59,44 @@ class TestK8:
 
     def test_the_least_size_counts_elements(self) -> None:
         assert self.forward(self.N * self.H + 1)[1] == 0
+
+    def peak(self, rank: int, stages: int, chunks: int, *, offload: bool) -> int:
+        """Return the peak of two iterations of four microbatches with two layers a chunk, on pipeline rank ``rank``."""
+        modules = {"offload_modules": ["qkv_linear", "core_attn", "attn_proj"]} if offload else {}
+        config = config_of(
+            model={**self.MODEL, "num_layers": 2 * stages * chunks},
+            data={"seq_length": self.N // 2, "micro_batch_size": 2, "num_microbatches": 4},
+            parallel={
+                "pipeline_model_parallel_size": stages,
+                "virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
+            },
+            offload={
+                "fine_grained_activation_offloading": offload,
+                "min_offloaded_tensor_size": self.N * self.H,
+                **modules,
+            },
+        )
+        session = sim_session()
+        dist.init_process_group("sim:fake,cpu:fake", store=FakeStore(), rank=rank, world_size=stages)
+        try:
+            state = build_parallel_state(config, rank=rank, world_size=stages)
+            with session:
+                trainer = Trainer(config, state, device=session.device, observer=session.observer)
+                trainer.setup()
+                for iteration in range(2):
+                    with session.iteration(iteration):
+                        trainer.step(iteration)
+        finally:
+            dist.destroy_process_group()
+        return session.memory.allocator.requested_peak
+
+    @pytest.mark.parametrize(("stages", "chunks", "in_flight"), [(4, 1, 4), (2, 2, 5)], ids=["1F1B", "interleaved"])
+    def test_the_first_stage_spares_one_layer_of_all_passes_in_flight(
+        self, stages: int, chunks: int, in_flight: int
+    ) -> None:
+        """Only of the pass that is differentiated first a group of each name stays (``post_warmup_callback``)."""
+        saved = self.peak(0, stages, chunks, offload=False) - self.peak(0, stages, chunks, offload=True)
+        assert saved / self.GROUPS == pytest.approx(2 * in_flight - 1, abs=0.2)  # a tensor on its way is 1/6
 
 
 class TestK9:
