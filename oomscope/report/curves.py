@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
@@ -11,6 +12,9 @@ from markupsafe import Markup
 from oomscope.report.area import SIDE, ticks
 from oomscope.report.markup import box, figure, markup, share
 from oomscope.units import format_size
+
+NARROW_NAMES: Final = 4
+"""How many parts of the axis are named on a narrow screen, where the names of all would not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,5 +68,6 @@ def _name_axis(chart: ET.Element, stretches: Sequence[tuple[str, float]]) -> Non
         return
     parts = box(chart, "stretches", tag="div")
     starts = [start for _, start in stretches]
-    for (name, start), end in zip(stretches, [*starts[1:], 1.0], strict=True):
-        box(parts, "end", name, left=share(start, 1), width=share(end - start, 1))
+    every = -(-len(stretches) // NARROW_NAMES)
+    for index, ((name, start), end) in enumerate(zip(stretches, [*starts[1:], 1.0], strict=True)):
+        box(parts, "end minor" if index % every else "end", name, left=share(start, 1), width=share(end - start, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from oomscope.report import explain_words as words
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
-from oomscope.report.sparkline import Sparkline
+from oomscope.report.sparkline import BARS, Sparkline
 from oomscope.report.words import count, fix_outcome, known_size, one_line, percent, unread_text
 from oomscope.snapshot.explaining.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
@@ -119,7 +119,15 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
 def _facts(device: DeviceExplanation) -> Iterator[tuple[str, RenderableType]]:
     yield from words.facts(device)
     if len(device.curves.live) > 1:
-        yield "Timeline", Sparkline(device.curves.live, "cyan")
+        yield "Timeline", _timeline(device.curves.live)
+
+
+def _timeline(live: Sequence[int]) -> RenderableType:
+    """Return the shape of the timeline; in words where bars from zero would all be alike."""
+    least, most = min(live), max(live)
+    if least * len(BARS) < most * (len(BARS) - 1):
+        return Sparkline(live, "cyan")
+    return f"flat: every part of it reaches {format_size(least)} to {format_size(most)} live"
 
 
 def category_table(categories: tuple[CategoryBytes, ...]) -> Table:

@@ -71,6 +71,15 @@ def test_curves_end_and_peak_where_they_should() -> None:
     assert {"iteration 0", "iteration 1", "A, peak 5 B"} <= {each.text for each in chart.iter("span")}
 
 
+def test_a_narrow_screen_names_a_few_parts_of_the_axis_only() -> None:
+    stretches = [(f"iteration {number}", number / 10) for number in range(10)]
+    chart = ET.fromstring(curves((Series(label="A", values=(1,), style="first"),), title="t", stretches=stretches))
+    kept = [each.text for each in chart.iter("span") if each.get("class") == "end"]
+    left_out = [each.text for each in chart.iter("span") if each.get("class") == "end minor"]
+    assert kept == ["iteration 0", "iteration 3", "iteration 6", "iteration 9"]
+    assert len(left_out) == 6
+
+
 TYPE = """
 const box = document.querySelector("input[type=search]");
 box.value = "forward mlp";

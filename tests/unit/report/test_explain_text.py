@@ -16,6 +16,7 @@ from oomscope.report.explain_frames import tables_of
 from oomscope.report.explain_html import explain_page
 from oomscope.report.explain_text import report
 from oomscope.report.explain_words import advice_text
+from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.device_free import FREE_UNKNOWN
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
@@ -92,6 +93,18 @@ def test_a_setting_under_which_the_job_fails_is_not_advised():
     recorded, better = device.verdict.fixes
     for fixes in ((recorded, replace(better, survives=False)), (replace(recorded, survives=False), better)):
         assert advice_text(replace(device, verdict=replace(device.verdict, fixes=fixes))) is None
+
+
+def test_a_flat_timeline_is_said_in_words():
+    machine = Machine(GiB)
+    older = machine.alloc(900 * MiB)
+    machine.builder = TraceBuilder()
+    machine.free(machine.alloc(20 * MiB))
+    machine.alloc(2 * MiB)
+    text = rendered(explain(recorded(machine), file="snap.pickle"))
+    assert "flat: every part of it reaches 900.00 MiB to 920.00 MiB live" in text
+    machine.free(older)
+    assert "flat" not in rendered(explain(recorded(machine), file="snap.pickle"))
 
 
 def test_one_failure_has_one_line():
