@@ -87,7 +87,8 @@ class BranchSearch(LineSearch):
     def brought(self) -> Bytes:
         """The bytes that the line brought to the merge, as far as they are measured: from its beginning to its tip."""
         last = self.track.last
-        until = last if not self.is_end_of_branch(last) else max(place for place in self.results if place < last)
+        before = (place for place in self.results if place < last and self.measured(place) is not None)
+        until = max(before) if self.is_end_of_branch(last) else last
         return self.bytes_at(until) - self.bytes_at(0)
 
     def is_end_of_branch(self, position: int) -> bool:

@@ -196,6 +196,23 @@ def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
     assert_sums(result)
 
 
+def test_a_merged_branch_with_an_untestable_tip_is_opened_up_to_there(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for name, size in (("side 0", "520"), ("side 1", "520"), ("side 2", "import")):
+        world.repo.commit(name, {"size.txt": size, "side": name})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main", {"main": "1"})
+    world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
+    merge = world.repo.commit("merge", {"size.txt": "527"})
+    result = world.bisect(good, steps=STEPS)
+    assert [(row.label, row.merge, row.commits, row.delta.live_bytes) for row in result.steps] == [
+        ("side 0", merge, 1, 20),
+        ("merge", None, 2, 7),
+    ], "the tip or the merge"
+    assert_sums(result)
+
+
 def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
     good = world.repo.commit("good", {"one": "0", "two": "0", "size.txt": "500"})
     for name, files in {"one": {"one": "1"}, "two": {"size.txt": "520"}}.items():
@@ -279,7 +296,7 @@ def random_graph(case: int, size: int) -> Graph:
             tip = graph.add(tip, own=steps.get(len(graph.own), 0))
         line.append(graph.add(line[-1], own=0))
         line.append(graph.add(line[-1], tip, own=0))
-        edges |= {fork, tip, line[-1], line[-2]}
+        edges |= {fork, line[-1], line[-2]}
     line.append(graph.add(line[-1]))
     graph.untestable = set(rng.sample(sorted(set(range(len(graph.own) - 1)) - edges), size * 15 // 100))
     return graph
