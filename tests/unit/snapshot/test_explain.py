@@ -337,7 +337,7 @@ def test_a_leak_is_a_tag_of_a_foreign_snapshot_too():
         job.step(leak=2 * MiB)
     device = explained(job)
     assert device.verdict.tags == ("leak",)
-    assert "live memory grows 2.00 MiB an iteration, most of it from /home/me/metrics.py:33" in device.verdict.headline
+    assert "live memory grows 2.00 MiB an iteration, most of it from …/home/me/metrics.py:33" in device.verdict.headline
     assert [suspect.bytes_per_iteration for suspect in device.suspects] == [2 * MiB]
 
 
