@@ -21,6 +21,9 @@ from oomscope.probe.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.fingerprint import installed_torch
 
 _PREFIX = "env:"
+_CREDENTIAL = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY(_ID)?|PRIVATE_KEY)$", re.IGNORECASE
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -28,7 +31,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class EnvironmentDeltas:
     """Two sets of variables; one that a set lacks is not there under it, whatever the user's environment holds.
 
-    Variables of the terminal, the shell and the login are left out: no result depends on them.
+    Variables of the terminal, the shell and the login are left out, since no result depends on them; so are
+    credentials (``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``), which a report must not show.
     """
 
     low: Mapping[str, str]
@@ -91,7 +95,7 @@ class EnvironmentDeltas:
     def _deltas(self) -> Iterator[_Delta]:
         for name in sorted(self.low.keys() | self.high.keys()):
             good, bad = self.low.get(name), self.high.get(name)
-            if good == bad or not is_heeded(name):
+            if good == bad or not is_heeded(name) or _CREDENTIAL.search(name):
                 continue
             settings = apart(good, bad) if name in ALLOCATOR_VARIABLES else {}
             if not settings:

@@ -55,6 +55,15 @@ def mixed(good: Leaves, bad: Leaves, changed: set[tuple[str, ...]], path: str) -
     return bytes(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, encoding="utf-8"))
 
 
+def shown(value: Any) -> Any:
+    """Return a leaf as JSON has it: what YAML has beyond that (dates, sets, bytes) as text."""
+    if isinstance(value, list):
+        return [shown(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): shown(part) for key, part in value.items()}
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
 def _is_json(path: str) -> bool:
     """Whether ``path`` names JSON: to YAML some of its numbers and letters mean something else."""
     return PurePosixPath(path).suffix == ".json"

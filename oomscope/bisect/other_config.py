@@ -13,7 +13,7 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.deltas import Changes
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.leaves import Leaves, differing, mixed, read_leaves
+from oomscope.bisect.leaves import Leaves, differing, mixed, read_leaves, shown
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
@@ -125,7 +125,7 @@ class ConfigLeaves:
             return KeyChange(key=key, good=self.before.short, bad=self.after.short, delta=delta)
         good, bad = self._documents
         place = self._places[self.keys.index(key)]
-        return KeyChange(key=key, good=good.get(place), bad=bad.get(place), delta=delta)
+        return KeyChange(key=key, good=shown(good.get(place)), bad=shown(bad.get(place)), delta=delta)
 
     def experiment(self, changes: Changes) -> Experiment | Untestable:
         """Return how the code is measured with ``changes`` made in the good file."""

@@ -27,6 +27,20 @@ def test_what_differs_is_a_change_and_the_login_is_not() -> None:
     assert DELTAS.keys == ("env:A", "env:B", f"env:{ALLOC}/max_split_size_mb")
 
 
+def test_credentials_are_left_out_and_tokens_of_text_are_not() -> None:
+    names = (
+        "HF_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "WANDB_API_KEY",
+        "db_password",
+        "MAX_TOKENS",
+        "TOKENIZERS_PARALLELISM",
+    )
+    deltas = EnvironmentDeltas(low={}, high=dict.fromkeys(names, "1"))
+    assert deltas.keys == ("env:MAX_TOKENS", "env:TOKENIZERS_PARALLELISM")
+    assert "HF_TOKEN" not in deltas.command("x", frozenset({0, 1}))
+
+
 def test_no_change_is_the_good_side_and_all_changes_are_the_bad_one() -> None:
     assert DELTAS.values(frozenset()) == {"A": "1", "B": None, ALLOC: LOW[ALLOC]}
     everything = DELTAS.values(frozenset(range(3)))
