@@ -21,7 +21,7 @@ from oomscope.model.flops import (
 from oomscope.model.ledger import expert_parameters, stage_parameters
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
 from oomscope.model.offload_traffic import offloaded_bytes
-from oomscope.model.traffic import Collectives, element_bytes, layer_collectives, layer_traffic
+from oomscope.model.traffic import Collectives, element_bytes, gathers_tokens, layer_collectives, layer_traffic
 
 _HOST_ADAM_BYTES = 28
 """What Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32 a parameter."""
@@ -177,7 +177,7 @@ class _Estimate:
         passes.matmul += 3 * flops / rates.matmul
         passes.elementwise += 3 * moved / rates.memory
         passes.collectives += 2 * self._communication(sent) + self._gathered_again(sent)
-        passes.network_bytes += 2 * sum((sent.tp, sent.cp, sent.ep))
+        passes.network_bytes += 2 * sent.total
         if layer.recomputed:
             again = (flops, moved, sent)
         else:
@@ -188,10 +188,17 @@ class _Estimate:
             )
         passes.recompute += again[0] / rates.matmul + again[1] / rates.memory + self._communication(again[2])
         passes.recompute_flops += again[0]
-        passes.network_bytes += sum((again[2].tp, again[2].cp, again[2].ep))
+        passes.network_bytes += again[2].total
 
     def _communication(self, sent: Collectives) -> float:
-        return sent.tp / self._link("tp") + sent.cp / self._link("cp") + sent.ep / self._link("ep")
+        experts: Axis = "expert_tp_ep" if gathers_tokens(self._config) else "ep"
+        sent_by_axis: tuple[tuple[int, Axis], ...] = (
+            (sent.tp, "tp"),
+            (sent.cp, "cp"),
+            (sent.ep, experts),
+            (sent.expert_tp, "expert_tp"),
+        )
+        return sum(sent_bytes / self._link(axis) for sent_bytes, axis in sent_by_axis)
 
     def _gathered_again(self, sent: Collectives) -> float:
         """Return what sequence parallelism gathers again in backward, the shards alone being kept."""
@@ -293,8 +300,11 @@ def recomputed_traffic(config: Config, layer: int) -> int:
         again += traffic.core_attention
     if ("moe" if moe else "mlp") in modules:
         again += traffic.activation + (traffic.norms // 2 if fused and not moe else 0)
-    elif moe and "moe_act" in modules:
-        again += traffic.activation
+    elif moe:
+        again += traffic.activation - traffic.shared_activation if "moe_act" in modules else 0
+        again += traffic.shared_activation if "shared_experts" in modules else 0
+    if "mla_up_proj" in modules and config.model.multi_latent_attention:
+        again += traffic.attention - traffic.core_attention
     if "layernorm" in modules and (moe or not fused):
         again += traffic.norms // 2 if fused else traffic.norms
     return again
@@ -302,11 +312,14 @@ def recomputed_traffic(config: Config, layer: int) -> int:
 
 def _recomputed_collectives(config: Config, sent: Collectives, layer: int) -> Collectives:
     """Return what selective recomputation sends again: an ordinary checkpoint replays its region's collectives."""
-    modules = config.recompute_modules
-    whole_mlp = ("moe" if config.is_moe_layer(layer) else "mlp") in modules
+    modules, moe = config.recompute_modules, config.is_moe_layer(layer)
+    whole_mlp = ("moe" if moe else "mlp") in modules
+    latents = sent.latents_tp if "mla_up_proj" in modules else 0
     return Collectives(
-        attention_tp=0,
-        mlp_tp=sent.mlp_tp if whole_mlp else 0,
+        attention_tp=latents,
+        latents_tp=latents,
+        mlp_tp=sent.mlp_tp if whole_mlp or (moe and "shared_experts" in modules) else 0,
         cp=sent.cp if "core_attn" in modules else 0,
         ep=sent.ep if whole_mlp else 0,
+        expert_tp=sent.expert_tp if whole_mlp else 0,
     )

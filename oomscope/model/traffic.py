@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from oomscope.config.schema import Config
 from oomscope.model.flops import tokens_of
+from oomscope.model.mesh import expert_tensor_parallel_size
 
 _PROBABILITY_PASSES = 4
 """Element passes of unfused attention over a·s·n/t scores without dropout: scores written by the product and read by
@@ -30,6 +31,8 @@ class LayerTraffic(NamedTuple):
     """Of ``attention``: core attention."""
     activation: int
     """The MLP's non-linearity, and with experts the permutation of rows."""
+    shared_activation: int
+    """Of ``activation``: the non-linearity of shared experts."""
     residual: int
 
     @property
@@ -58,12 +61,16 @@ def layer_traffic(config: Config, layer: int = 0) -> LayerTraffic:
         norms=2 * 2 * hidden,
         attention=core + _rotary(config),
         core_attention=core,
-        activation=_activation(config, layer),
+        activation=_activation(config, layer) + _shared_activation(config, layer),
+        shared_activation=_shared_activation(config, layer),
         residual=2 * (3 * hidden + mask),
     )
 
 
 def _rotary(config: Config) -> int:
+    if config.model.multi_latent_attention:  # Q, K and V are written anew, most of them without being turned
+        width = config.model.num_attention_heads * (2 * config.query_width + config.value_width)
+        return 2 * element_bytes(config) * tokens_of(config) * width // config.parallel.tensor_model_parallel_size
     if config.model.position_embedding_type != "rope":
         return 0
     heads = config.model.num_attention_heads + config.query_groups
@@ -90,8 +97,15 @@ def _activation(config: Config, layer: int) -> int:
         return streams * element_bytes(config) * tokens_of(config) * config.ffn_size // t
     routed = streams * (model.moe_ffn_hidden_size or config.ffn_size) + 4 * model.hidden_size
     width = routed * model.moe_router_topk * model.moe_imbalance_factor
-    width += streams * (model.moe_shared_expert_intermediate_size or 0)
     return round(element_bytes(config) * tokens_of(config) * width / t)
+
+
+def _shared_activation(config: Config, layer: int) -> int:
+    model, t = config.model, config.parallel.tensor_model_parallel_size
+    if not config.is_moe_layer(layer):
+        return 0
+    width = (3 if model.gated_linear_unit else 2) * (model.moe_shared_expert_intermediate_size or 0)
+    return element_bytes(config) * tokens_of(config) * width // t
 
 
 class Collectives(NamedTuple):
@@ -99,17 +113,26 @@ class Collectives(NamedTuple):
 
     attention_tp: int
     """Round the attention, to the tensor-parallel ranks."""
+    latents_tp: int
+    """Of ``attention_tp``: what the projections up from the latents gather (MLA)."""
     mlp_tp: int
-    """Round a dense MLP, to them."""
+    """Round a dense MLP or shared experts, to them."""
     cp: int
-    """Keys and values round the context-parallel ring."""
+    """Keys and values to all context-parallel ranks, or sequences against heads (``cp_comm_type``)."""
     ep: int
-    """Rows to the experts and back."""
+    """Rows to the experts and back; with ``allgather`` all tokens, over expert TP as well."""
+    expert_tp: int
+    """Rows to the other ranks that hold parts of the same experts, and back."""
 
     @property
     def tp(self) -> int:
         """All that goes to tensor-parallel ranks."""
         return self.attention_tp + self.mlp_tp
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.tp + self.cp + self.ep + self.expert_tp
 
 
 def layer_collectives(config: Config, layer: int = 0) -> Collectives:
@@ -118,19 +141,72 @@ def layer_collectives(config: Config, layer: int = 0) -> Collectives:
     An all-gather and a reduce-scatter under sequence parallelism send what one all-reduce does without
     (Korthikanti et al. 2022, section 4.2.2).
     """
-    model, parallel = config.model, config.parallel
-    t, c, ep = (
-        parallel.tensor_model_parallel_size,
-        parallel.context_parallel_size,
-        parallel.expert_model_parallel_size,
-    )
+    t, moe = config.parallel.tensor_model_parallel_size, config.is_moe_layer(layer)
     pair = 2 * _hidden(config) * (t - 1) // t
-    moe = config.is_moe_layer(layer)
-    ring = element_bytes(config) * tokens_of(config) * 2 * config.query_groups * config.query_width // t
-    rows = _hidden(config) // t * model.moe_router_topk
+    latents = _latents(config) * (t - 1) // t
+    has_mlp = not moe or bool(config.model.moe_shared_expert_intermediate_size)
     return Collectives(
-        attention_tp=pair,
-        mlp_tp=0 if moe else pair,
-        cp=(c - 1) * ring,
-        ep=2 * rows * (ep - 1) // ep if moe else 0,
+        attention_tp=_attention_pair(config, pair),
+        latents_tp=latents,
+        mlp_tp=pair if has_mlp else 0,
+        cp=_context(config),
+        ep=_to_experts(config) if moe else 0,
+        expert_tp=_to_expert_parts(config) if moe else 0,
     )
+
+
+def _attention_pair(config: Config, pair: int) -> int:
+    """Return what goes round the attention: MLA gathers latents and the rotary key instead of the hidden state."""
+    t, model = config.parallel.tensor_model_parallel_size, config.model
+    if not (model.multi_latent_attention and config.parallel.sequence_parallel):
+        return pair
+    rotary_key = element_bytes(config) * tokens_of(config) * model.qk_pos_emb_head_dim
+    return pair // 2 + (_latents(config) + rotary_key) * (t - 1) // t
+
+
+def _latents(config: Config) -> int:
+    """Return the bytes of the latents of the whole sequence that sequence parallelism has cut up (``mla.py``)."""
+    model = config.model
+    if not (model.multi_latent_attention and config.parallel.sequence_parallel):
+        return 0
+    return element_bytes(config) * tokens_of(config) * ((model.q_lora_rank or model.hidden_size) + model.kv_lora_rank)
+
+
+def _context(config: Config) -> int:
+    """Return what context parallelism sends.
+
+    ``p2p`` and ``all_gather`` bring K and V of each rank to all others (Liu et al. 2023; Dubey et al. 2024, section
+    3.3.2), ``a2a`` sends of Q, K, V and the context all but its own part (Jacobs et al. 2023).
+    """
+    c, t = config.parallel.context_parallel_size, config.parallel.tensor_model_parallel_size
+    token = element_bytes(config) * tokens_of(config) * (config.query_width + config.value_width)
+    keys_values = token * config.query_groups // t
+    if config.parallel.cp_comm_type == "a2a":
+        return (keys_values + token * config.model.num_attention_heads // t) * (c - 1) // c
+    return (c - 1) * keys_values
+
+
+def _to_experts(config: Config) -> int:
+    """Return what the dispatcher sends along expert parallelism, there and back (Megatron-Core token_dispatcher.py)."""
+    ep = config.parallel.expert_model_parallel_size
+    if gathers_tokens(config):
+        return 2 * _own_tokens(config) * (ep * expert_tensor_parallel_size(config) - 1)
+    return 2 * _own_tokens(config) * config.model.moe_router_topk * (ep - 1) // ep
+
+
+def _to_expert_parts(config: Config) -> int:
+    """Return what ``alltoall`` sends besides where experts are cut up: the rows that have arrived, there and back."""
+    if gathers_tokens(config):
+        return 0
+    rows = _own_tokens(config) * config.model.moe_router_topk * config.model.moe_imbalance_factor
+    return round(2 * rows * (expert_tensor_parallel_size(config) - 1))
+
+
+def gathers_tokens(config: Config) -> bool:
+    """Whether every rank that shares experts is sent all tokens, and not the rows that it asks for."""
+    return config.model.moe_token_dispatcher_type == "allgather"  # noqa: S105  (no password)
+
+
+def _own_tokens(config: Config) -> int:
+    """Return the bytes of the hidden states of the tokens that one rank routes."""
+    return _hidden(config) // config.parallel.tensor_model_parallel_size
