@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
+from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks, bytes_by
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Stack
@@ -83,8 +83,7 @@ def _totals(timeline: Timeline, event: int, column: NDArray[np.integer]) -> list
     """Return the distinct values of a column among the live blocks, each with its bytes, largest first."""
     rows = timeline.live_at(event)
     values, place = np.unique(_column(timeline, rows, column), return_inverse=True)
-    totals = np.zeros(len(values), dtype=np.int64)
-    np.add.at(totals, place, timeline.lifetimes.size[rows])
+    totals = bytes_by(place, timeline.lifetimes.size[rows], len(values))
     return sorted(zip(values.tolist(), totals.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
 
 

@@ -69,6 +69,19 @@ class ActiveBlock:
     pending: bool
 
 
+def bytes_by(group: Indices, size: Indices, groups: int) -> Indices:
+    """Return the bytes of each of ``groups`` groups, exactly: sums of float64, as of ``bincount``, end at 2^53.
+
+    Args:
+        group: of each block the number of its group.
+        size: of each block the bytes.
+        groups: how many there are.
+    """
+    totals = np.zeros(groups, dtype=np.int64)
+    np.add.at(totals, group, size)
+    return totals
+
+
 def active_blocks(segments: Sequence[Segment]) -> tuple[ActiveBlock, ...]:
     """Return the blocks in use, or pending on a stream, in the order of the segments."""
     return tuple(

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from oomscope.snapshot.lifetimes import bytes_by
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 
@@ -30,7 +31,7 @@ CLASSES: Final = (
     ("of 1 to 10 MiB", 10 * MiB),
     ("of 10 to 100 MiB", 100 * MiB),
     ("of 100 MiB to 1 GiB", GiB),
-    ("above 1 GiB", 1 << 62),
+    ("above 1 GiB", (1 << 63) - 1),
 )
 """Labels and largest requests."""
 
@@ -39,7 +40,7 @@ def by_size(timeline: Timeline, event: int) -> tuple[SizeClass, ...]:
     """Return live requested bytes by size class right after ``event``, smallest sizes first; empty classes left out."""
     size = timeline.lifetimes.size[timeline.live_at(event)]
     number = np.searchsorted([largest for _, largest in CLASSES], size)
-    total = np.bincount(number, weights=size, minlength=len(CLASSES)).astype(np.int64)
+    total = bytes_by(number, size, len(CLASSES))
     count = np.bincount(number, minlength=len(CLASSES))
     rows = zip(CLASSES, total.tolist(), count.tolist(), strict=True)
     return tuple(SizeClass(label=label, bytes=size, count=blocks) for (label, _), size, blocks in rows if blocks)

@@ -14,7 +14,7 @@ import numpy as np
 from oomscope.snapshot.attribution import by_module, by_site
 from oomscope.snapshot.inferring.category_rules import Confidence
 from oomscope.snapshot.inferring.evidence import Evidence
-from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.lifetimes import Indices, bytes_by
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.size_classes import SizeClass, by_size
 from oomscope.snapshot.timeline import Timeline
@@ -80,7 +80,7 @@ def _categories(timeline: Timeline, rows: Indices, evidence: Evidence) -> tuple[
     found = []
     for category in np.unique(evidence.category[rows]).tolist():
         own = evidence.category[rows] == category
-        told = np.bincount(evidence.confidence[rows][own], weights=size[own], minlength=len(Confidence))
+        told = bytes_by(evidence.confidence[rows][own], size[own], len(Confidence))
         found.append(
             CategoryBytes(
                 category=Category(category).label,
@@ -94,7 +94,7 @@ def _categories(timeline: Timeline, rows: Indices, evidence: Evidence) -> tuple[
 
 
 def _rules(evidence: Evidence, rows: Indices, size: Indices) -> dict[str, int]:
-    totals = np.bincount(evidence.rule[rows], weights=size, minlength=len(evidence.rules)).astype(np.int64)
+    totals = bytes_by(evidence.rule[rows], size, len(evidence.rules))
     return {evidence.rules[rule]: int(totals[rule]) for rule in np.argsort(-totals).tolist() if totals[rule]}
 
 

@@ -78,3 +78,12 @@ def test_a_wait_gets_a_handle_beside_the_largest_stream() -> None:
 
 def test_half_characters_are_shown_as_escapes() -> None:
     assert printable("a\ud800b\udfffc\udc80") == r"a\ud800b\udfffc\x80"
+
+
+@pytest.mark.parametrize("size", [2**53 + 1, 2**62 + 1, 2**63 - 1])
+def test_a_block_larger_than_a_float_can_tell_is_told_to_the_byte(size: int) -> None:
+    device = explained(document(alloc(BASE, size)))["devices"][0]
+    assert device["peak"]["requested_bytes"] == size
+    assert [row["bytes"] for row in device["categories"]] == [size]
+    assert [total for row in device["categories"] for total in row["rules"].values()] == [size]
+    assert [row["bytes"] for row in device["size_classes"]] == [size]
