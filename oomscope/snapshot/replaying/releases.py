@@ -82,7 +82,7 @@ class _Judge:
         self._timeline = timeline
         self._ends_in = np.select([trace.action == Action.OOM, np.isin(trace.action, _TAKEN)], [_OOM, _MORE]).tolist()
         self._stack_id: list[int] = trace.stack_id.tolist()
-        self._most = int(timeline.reserved.max(initial=0))
+        self._most = int(timeline.reserved.max(initial=timeline.initial_reserved_bytes))
         self._calls: dict[int, bool] = {}
 
     def was_refused(self, event: int, end: int) -> bool:

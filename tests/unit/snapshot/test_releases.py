@@ -8,7 +8,7 @@ from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.replaying.releases import Release, capacity_of, releases_of
 from oomscope.snapshot.replaying.requests import Kind, requests_of
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Action, Frame
+from oomscope.snapshot.trace import Action, Frame, Segment
 from oomscope.units import MiB
 
 from .machine import Machine
@@ -25,6 +25,19 @@ def recorded(*events) -> Timeline:
     for action, size, stack in events:
         builder.event(action, size * MiB << 10, size * MiB, 0, 0, stack)
     return Timeline.of(builder.build())
+
+
+def held(at: int, size: int) -> Segment:
+    """Return an empty segment of ``size`` MiB that stands at the end, ``at`` MiB from 0."""
+    return Segment(
+        device=0,
+        address=at * MiB,
+        total_size=size * MiB,
+        stream=0,
+        segment_type="large",
+        is_expandable=False,
+        blocks=(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,6 +65,18 @@ def test_without_stacks_a_request_beyond_what_was_ever_held_was_refused(size, re
         (Action.SEGMENT_FREE, 60, ()),
         (Action.SEGMENT_ALLOC, size, ()),
     )
+    assert [release.refused for release in releases_of(timeline)] == [False, refused]
+
+
+@pytest.mark.parametrize(("size", "refused"), [(40, False), (41, True)])
+def test_what_was_held_before_the_first_event_was_held(size, refused):
+    builder = TraceBuilder()
+    builder.event(Action.SEGMENT_FREE, 40 * MiB, 40 * MiB, 0, 0, ())
+    builder.event(Action.ALLOC, 0, 1, 0, 0, ())
+    builder.event(Action.SEGMENT_FREE, 200 * MiB, 50 * MiB, 0, 0, ())
+    builder.event(Action.SEGMENT_ALLOC, 300 * MiB, size * MiB, 0, 0, ())
+    timeline = Timeline.of(builder.build(), (held(300, size), held(400, 10)))
+    assert timeline.initial_reserved_bytes == 100 * MiB
     assert [release.refused for release in releases_of(timeline)] == [False, refused]
 
 
