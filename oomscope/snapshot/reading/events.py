@@ -73,7 +73,7 @@ def _batch(
         said = [text if type(text) is str else "" for text in said]
     return {
         "action": reader.text_numbers(values["action"], where, "action"),
-        "address": reader.integers(values["addr"], "Q", where, "addr"),
+        "address": reader.integers(values["addr"], "Q", where, lambda index: _address_key(batch[index]) or "addr"),
         "size": reader.sizes(values["size"], where, "size"),
         "stream": reader.integers(values["stream"], "q", where, "stream"),
         "time_us": reader.integers(values["time_us"], "q", where, "time_us"),
@@ -103,9 +103,14 @@ def _values(events: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
 
 def _address(event: dict[str, Any]) -> Any:
     """Return the address of an event; of an ``oom`` event what was free, whatever it has for an address."""
-    if event.get("action") == "oom":
-        return event.get("device_free", event.get("addr", FREE_UNKNOWN))
-    return event.get("addr", event.get("device_free", 0))
+    key = _address_key(event)
+    return event[key] if key else FREE_UNKNOWN if event.get("action") == "oom" else 0
+
+
+def _address_key(event: dict[str, Any]) -> str:
+    """Return under which key an event has its address; none where it has neither."""
+    keys = ("device_free", "addr") if event.get("action") == "oom" else ("addr", "device_free")
+    return next((key for key in keys if key in event), "")
 
 
 def _pool_numbers(

@@ -27,6 +27,8 @@ _BOUNDS: Final = {"i": (-(2**31), 2**31), "q": (-(2**63), 2**63), "Q": (0, 2**64
 Kind = TypeVar("Kind", int, str, list[Any], dict[str, Any])
 Place = Callable[[int], str]
 """Says where in the file the value at an index of a column stands."""
+Key = Callable[[int], str]
+"""Says under which key the value at an index of a column stands."""
 
 
 class Reader:
@@ -69,14 +71,14 @@ class Reader:
             raise self.error(place(wrong), "mapping")
         return values
 
-    def integers(self, values: Sequence[Any], typecode: str, place: Place, key: str) -> Column:
+    def integers(self, values: Sequence[Any], typecode: str, place: Place, key: str | Key) -> Column:
         """Return ``values`` as a column, refusing what is no integer or does not fit.
 
         Args:
             values: the values under ``key`` of consecutive dicts.
             typecode: of :mod:`array`.
             place: where each of the dicts stands.
-            key: their key.
+            key: their key, or what tells it of each.
         """
         try:
             return array(typecode, values)
@@ -84,7 +86,8 @@ class Reader:
             low, high = _BOUNDS[typecode]
             wrong = next(i for i, value in enumerate(values) if type(value) is not int or not low <= value < high)
         bits = 8 * array(typecode).itemsize
-        raise self.error(f"{place(wrong)}.{key}", f"{bits}-bit integer")
+        name = key if isinstance(key, str) else key(wrong)
+        raise self.error(f"{place(wrong)}.{name}", f"{bits}-bit integer")
 
     def sizes(self, values: Sequence[Any], place: Place, key: str) -> Column:
         """Return ``values`` as a column of bytes, refusing what is negative as well."""

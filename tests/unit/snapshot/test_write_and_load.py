@@ -240,6 +240,12 @@ def test_a_pickle_that_calls_anything_is_refused(tmp_path, monkeypatch):
             r"device_traces\[0\]\[0\]\.addr is no 64-bit integer",
         ),
         (
+            pickle.dumps(
+                {"segments": [], "device_traces": [[{"action": "oom", "addr": 0, "device_free": 0.5, "size": 1}]]}
+            ),
+            r"device_traces\[0\]\[0\]\.device_free is no 64-bit integer",
+        ),
+        (
             pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "frames": [{"line": "x"}]}]]}),
             "a frame of",
         ),
