@@ -11,7 +11,6 @@ from oomscope.errors import ConfigError
 from oomscope.model.attention import CoreAttention, SelfAttention
 from oomscope.model.balancing import Balance
 from oomscope.model.context_parallel import ContextParallel
-from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.experts import ExpertForm, GroupedExperts, SequentialExperts
 from oomscope.model.fine_grained_offload import ModuleOffload
@@ -23,6 +22,7 @@ from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
 from oomscope.model.router import Router
+from oomscope.model.row_plan import ExpertParallel
 from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear, TensorParallel
 from oomscope.model.transformer_layer import TransformerLayer
 

@@ -18,9 +18,9 @@ from oomscope.model.flops import (
     recomputed_layer_flops,
     tokens_of,
 )
-from oomscope.model.ledger import expert_parameters, stage_parameters
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
 from oomscope.model.offload_traffic import offloaded_bytes
+from oomscope.model.parameters import expert_parameters, stage_parameters
 from oomscope.model.traffic import Collectives, element_bytes, gathers_tokens, layer_collectives, layer_traffic
 
 _HOST_ADAM_BYTES = 28

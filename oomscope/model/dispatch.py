@@ -7,7 +7,6 @@ group to every rank, which picks its own. Rows reach the experts sorted by exper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,31 +19,7 @@ from oomscope.model.devices import computes
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
 from oomscope.model.routing import Routing
-from oomscope.model.token_drop import capacity
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpertParallel:
-    """One rank's place among those that share the experts of a layer."""
-
-    group: dist.ProcessGroup | None = None
-    rank: int = 0
-    size: int = 1
-    tp_group: dist.ProcessGroup | None = None
-    """Ranks that hold parts of the same experts."""
-    tp_rank: int = 0
-    tp_size: int = 1
-    everybody: dist.ProcessGroup | None = None
-    """Both together, expert TP fastest."""
-    buffer: MemoryBuffer | None = None
-    """Where ``allgather`` brings all tokens of the group; None brings them into fresh memory."""
-    imbalance: float = 1.0
-    """Rows that reach this rank's experts over an even share, where routing cannot be observed."""
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of ``everybody``."""
-        return self.size * self.tp_size
+from oomscope.model.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
 
 
 class Arrival(NamedTuple):
@@ -73,20 +48,6 @@ class Journey(Protocol):
 # How many rows go where ------------------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
-    """How many rows go where."""
-
-    sent: list[int]
-    """Rows for each rank of the expert-parallel group."""
-    received: list[list[int]]
-    """Rows from each rank of ``everybody`` for each of this rank's experts; senders with expert TP slowest."""
-
-    @property
-    def by_expert(self) -> list[int]:
-        """Rows for each of this rank's experts."""
-        return [sum(rows) for rows in zip(*self.received, strict=True)]
-
-
 def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
     """Return how the rows of ``visits`` [n, E] are exchanged.
 
@@ -110,36 +71,6 @@ def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
 def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
     """Whether the router's choice is known: there are values, and the other ranks are not only played."""
     return computes(device) and (ep.everybody is None or dist.get_backend(ep.everybody) != "fake")
-
-
-def nominal_plan(tokens: int, model: ModelConfig, ep: ExpertParallel) -> Plan:
-    """Return the exchange of the rows of ``tokens`` on each rank under even routing, times ``ep.imbalance``.
-
-    An expert takes at most its capacity of each rank's tokens, and each token once.
-    """
-    num_experts, rows = model.num_moe_experts or 1, tokens * model.moe_router_topk
-    local = num_experts // ep.size
-    limit = min(tokens, capacity(tokens, model) or tokens)
-    if is_padded(model):
-        return Plan([limit * local] * ep.size, [[limit] * local] * ep.ranks)
-    shares = [min(share, limit) for share in _even(rows, num_experts)]
-    sent = [sum(shares[rank * local : (rank + 1) * local]) for rank in range(ep.size)]
-    arriving = [min(share, limit) for share in _even(received_rows(rows, ep.size, ep.imbalance), local)]
-    return Plan(sent, [arriving] * ep.ranks)
-
-
-def is_padded(model: ModelConfig) -> bool:
-    """Whether every expert gets its capacity, so that no size depends on the routing."""
-    return model.moe_pad_expert_input_to_capacity and model.moe_expert_capacity_factor is not None
-
-
-def received_rows(rows: int, ep_size: int, imbalance: float) -> int:
-    """Return the rows that each rank of a group sends to one rank, of the ``rows`` that it sends in all."""
-    return round(rows // ep_size * imbalance) if ep_size > 1 else rows
-
-
-def _even(rows: int, parts: int) -> list[int]:
-    return [rows * (part + 1) // parts - rows * part // parts for part in range(parts)]
 
 
 # Collectives on rows ---------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
+from oomscope.model.layer_groups import layer_groups
 from oomscope.model.mesh import rank_coordinates
-from oomscope.model.recompute import layer_groups
 
 
 class LayerFlops(NamedTuple):

@@ -1,4 +1,4 @@
-"""How many bytes a stage keeps from forward to backward, in closed form.
+"""How many bytes a layer keeps from forward to backward, in closed form.
 
 This is Table 2 of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer Models") made
 exact for today's layers: GQA, latent attention, gated MLPs, experts, flash attention, context parallelism, norm
@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomscope.config.schema import Config
-from oomscope.model.dispatch import ExpertParallel, Plan, is_padded, nominal_plan
-from oomscope.model.loss import loss_form
 from oomscope.model.mesh import expert_tensor_parallel_size
-from oomscope.model.recompute import layer_groups
+from oomscope.model.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
 
 _FLASH_RANDOM_STATE = 24
 """The seed (two uint64) and the offset (one) that ``aten::_scaled_dot_product_flash_attention`` returns."""
@@ -337,142 +335,3 @@ def _gathered_key_bytes(config: Config) -> int:
     """Return the rotary key of the whole sequence; without sequence parallelism it is a part of the latent."""
     size = _sizes(config)
     return size.element * size.n * config.model.qk_pos_emb_head_dim if size.sigma > 1 else 0
-
-
-def layers_bytes(config: Config, num_layers: int, first: int = 0) -> int:
-    """Return what ``num_layers`` layers of one stage, from ``first`` on, keep of one microbatch."""
-    shards = config.parallel.tensor_model_parallel_size if config.recompute.distribute_saved_activations else 1
-    checkpoint = hidden_bytes(config) // shards
-    return sum(
-        checkpoint
-        if group.recompute
-        else sum(sum(kept_layer_ledger(config, first + layer).values()) for layer in group.layers)
-        for group in layer_groups(config.recompute, num_layers)
-    )
-
-
-def embedding_ledger(config: Config) -> Ledger:
-    """Return what the embedding keeps: indices, and the dropout mask."""
-    size, model = _sizes(config), config.model
-    learned = model.position_embedding_type == "learned_absolute"
-    return {
-        "word_indices": _INDEX * size.n,
-        "words_elsewhere": size.n if size.t > 1 else 0,
-        "position_indices": _INDEX * size.n // config.data.micro_batch_size if learned else 0,
-        "embedding_dropout_mask": size.n * model.hidden_size // size.sigma if model.hidden_dropout > 0 else 0,
-    }
-
-
-def head_ledger(config: Config) -> Ledger:
-    """Return what the final norm, the output layer and the loss keep.
-
-    Of the logits that is their softmax, or with Transformer Engine's loss their gradient.
-    """
-    size, form = _sizes(config), loss_form(config)
-    hidden = hidden_bytes(config)
-    rows = {
-        "final_norm_input": hidden,
-        "final_norm_stats": size.stats * size.n // size.sigma,
-        "output_input": hidden,
-    }
-    logits = size.n * config.padded_vocab_size // size.t
-    if form.kernels == "te":
-        return {**rows, "logits_gradient": (size.element if form.overwrites_logits else 4) * logits}
-    return {
-        **rows,
-        "vocabulary_softmax": 4 * logits,
-        "label_indices": _INDEX * size.n,
-        "labels_elsewhere": size.n,
-    }
-
-
-def logits_bytes(config: Config) -> int:
-    """Return the output layer's logits, E·n·V/t.
-
-    They are gone when the loss is known, but in 16 bits they live beside their fp32 copy, ``vocabulary_softmax`` of
-    :func:`head_ledger`: six bytes a logit at the loss's peak. In fp32 the copy is the logits themselves.
-    """
-    size = _sizes(config)
-    return size.element * size.n * config.padded_vocab_size // size.t
-
-
-def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:
-    """Return what one stage, whose layers begin with ``first``, keeps of one microbatch until backward."""
-    total = layers_bytes(config, num_layers, first)
-    if pre_process:
-        total += sum(embedding_ledger(config).values())
-    if post_process:
-        total += sum(head_ledger(config).values())
-    return total
-
-
-# Parameters ------------------------------------------------------------------------------------------------------
-
-
-def layer_parameters(config: Config, layer: int = 0) -> int:
-    """Return the parameters of ``layer`` that one rank holds."""
-    attention = _latent_parameters(config) if config.model.multi_latent_attention else _attention_parameters(config)
-    norms = 2 * _norm_parameters(config, config.model.hidden_size)
-    return attention + norms + (_moe_parameters(config) if config.is_moe_layer(layer) else _mlp_parameters(config))
-
-
-def _attention_parameters(config: Config) -> int:
-    model, h, d, t = config.model, config.model.hidden_size, config.head_dim, config.parallel.tensor_model_parallel_size
-    qkv = (model.num_attention_heads + 2 * config.query_groups) * d // t
-    matrices = h * (qkv + model.num_attention_heads * d // t)
-    biases = qkv + h if model.add_bias_linear else qkv if model.add_qkv_bias else 0
-    return matrices + biases + (2 * _norm_parameters(config, d) if model.qk_layernorm else 0)
-
-
-def _latent_parameters(config: Config) -> int:
-    """Every rank holds the way down; the way up and the output projection are split by heads."""
-    model, h = config.model, config.model.hidden_size
-    heads = model.num_attention_heads // config.parallel.tensor_model_parallel_size
-    query, latent = model.q_lora_rank, model.kv_lora_rank
-    down = h * (query or 0) + h * (latent + model.qk_pos_emb_head_dim)
-    up = heads * ((query or h) * config.query_width + latent * (model.qk_head_dim + model.v_head_dim))
-    normed = (query or 0, latent) if model.qk_layernorm else ()
-    biases = h if model.add_bias_linear else 0
-    return down + up + heads * model.v_head_dim * h + biases + sum(_norm_parameters(config, width) for width in normed)
-
-
-def _mlp_parameters(config: Config, ffn_size: int | None = None) -> int:
-    model, h, t = config.model, config.model.hidden_size, config.parallel.tensor_model_parallel_size
-    width = (ffn_size or config.ffn_size) // t
-    fc1 = (2 if model.gated_linear_unit else 1) * width
-    return h * (fc1 + width) + (fc1 + h if model.add_bias_linear else 0)
-
-
-def _moe_parameters(config: Config) -> int:
-    model, shared = config.model, config.model.moe_shared_expert_intermediate_size
-    router = (model.num_moe_experts or 0) * model.hidden_size
-    return router + expert_parameters(config) + (0 if shared is None else _mlp_parameters(config, shared))
-
-
-def expert_parameters(config: Config) -> int:
-    """Return the parameters of the routed experts of one MoE layer that one rank holds; they have no biases."""
-    model = config.model
-    if model.num_moe_experts is None:
-        return 0
-    matrices = 3 if model.gated_linear_unit else 2
-    local = model.num_moe_experts // config.parallel.expert_model_parallel_size
-    return local * matrices * model.hidden_size * config.expert_ffn_size // expert_tensor_parallel_size(config)
-
-
-def stage_parameters(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:
-    """Return the parameters of one stage that one TP rank holds; a weight tied within the stage counts once."""
-    model, h = config.model, config.model.hidden_size
-    vocabulary = config.padded_vocab_size * h // config.parallel.tensor_model_parallel_size
-    total = sum(layer_parameters(config, first + layer) for layer in range(num_layers))
-    if pre_process:
-        total += vocabulary
-        if model.position_embedding_type == "learned_absolute":
-            total += (model.max_position_embeddings or config.data.seq_length) * h
-    if post_process:
-        tied_here = pre_process and model.share_embeddings_and_output_weights
-        total += _norm_parameters(config, h) + (0 if tied_here else vocabulary)
-    return total
-
-
-def _norm_parameters(config: Config, width: int) -> int:
-    return width if config.model.normalization == "RMSNorm" else 2 * width

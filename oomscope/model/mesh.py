@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 Axis = Literal["tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_tp_ep", "expert_dp", "embedding"]
 
@@ -239,6 +240,8 @@ class _Groups:
         if world_size == 1:
             self._only_own = True
             return
+        import torch.distributed as dist
+
         if not dist.is_initialized() or dist.get_world_size() != world_size or dist.get_rank() != rank:
             raise UsageError(
                 f"torch.distributed is not initialised as rank {rank} of {world_size}",
@@ -248,6 +251,8 @@ class _Groups:
 
     def along(self, axis: Axis) -> dist.ProcessGroup | None:
         """Return this rank's group along ``axis``, None where it is alone on it."""
+        import torch.distributed as dist
+
         mine = group_of(self._config, self._rank, axis)
         for ranks in (mine,) if self._only_own else groups(self._config, axis):
             if len(ranks) > 1 and ranks not in self._made:

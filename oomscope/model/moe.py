@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import ModelConfig
-from oomscope.model.dispatch import ExpertParallel, Journey, journey
+from oomscope.model.dispatch import Journey, journey
 from oomscope.model.experts import GroupedExperts, SequentialExperts
 from oomscope.model.mlp import MLP
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint
 from oomscope.model.router import Router
+from oomscope.model.row_plan import ExpertParallel
 
 
 class MoE(nn.Module):

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.config.schema import Config
+from oomscope.model.layer_groups import layer_groups
 from oomscope.model.ledger import Ledger, element_size, kept_layer_ledger
 from oomscope.model.offload_plan import SavedGroup, resident_groups
-from oomscope.model.recompute import layer_groups
 from oomscope.model.turns import pass_order
 
 _SAVED_BY = {

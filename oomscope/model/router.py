@@ -15,7 +15,8 @@ from oomscope.config.schema import ModelConfig
 from oomscope.model.autograd import Function
 from oomscope.model.balancing import Balance, WithLoss, balancing_loss, count_visits, scores_of_all, z_loss
 from oomscope.model.routing import Routing, choose
-from oomscope.model.token_drop import capacity, drop
+from oomscope.model.row_plan import capacity
+from oomscope.model.token_drop import drop
 
 
 def router_dtype(model: ModelConfig, dtype: torch.dtype) -> torch.dtype:

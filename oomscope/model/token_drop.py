@@ -5,22 +5,10 @@ Megatron-Core ``moe/moe_utils.py``: ``get_capacity``, ``apply_router_token_dropp
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from oomscope.config.schema import ModelConfig
 from oomscope.model.routing import Routing
-
-
-def capacity(tokens: int, model: ModelConfig) -> int | None:
-    """Return the rows that an expert takes of ``tokens``: ceil(n·k/E · factor), None where it takes all.
-
-    Source: Megatron-Core ``moe/moe_utils.py::get_capacity``.
-    """
-    if model.moe_expert_capacity_factor is None or model.num_moe_experts is None:
-        return None
-    return math.ceil(tokens * model.moe_router_topk / model.num_moe_experts * model.moe_expert_capacity_factor)
 
 
 def drop(routing: Routing, model: ModelConfig, limit: int) -> Routing:

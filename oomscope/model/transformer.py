@@ -17,15 +17,16 @@ from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
 from oomscope.model.balancing import balance_of
 from oomscope.model.context_parallel import context_parallel
-from oomscope.model.dispatch import ExpertParallel
 from oomscope.model.fine_grained_offload import ModuleOffload
+from oomscope.model.layer_groups import layer_groups
 from oomscope.model.loss import loss_form, vocab_parallel_cross_entropy
 from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.offload import LayerOffload
 from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.recompute import checkpoint, layer_groups
+from oomscope.model.recompute import checkpoint
+from oomscope.model.row_plan import ExpertParallel
 from oomscope.model.tensor_parallel import ColumnParallelLinear, TensorParallel
 
 _SILENT = Silent()

@@ -12,7 +12,7 @@ import pytest
 
 from oomscope.config.schema import Config
 from oomscope.model.interleaved import InterleavedSchedule
-from oomscope.model.ledger import expert_parameters, stage_parameters
+from oomscope.model.parameters import expert_parameters, stage_parameters
 from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, layer_kept
 
 

@@ -14,9 +14,10 @@ from torch import nn
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.rules import RULES, check
 from oomscope.config.schema import RecomputeConfig
+from oomscope.model.layer_groups import layer_groups
 from oomscope.model.mesh import ParallelState
 from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.recompute import DiscardedOutput, checkpoint, layer_groups
+from oomscope.model.recompute import DiscardedOutput, checkpoint
 from tests.conformance.megatron_stages import CPU, FULL, UNFUSED, config_of, live, sim_session, stage_of, trained
 
 

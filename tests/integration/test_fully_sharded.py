@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.sharded_ledger import gathered_in_backward, gathered_in_forward, shard_ledger
 from oomscope.probe.gpus import find_gpu
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.recipes import load_recipe, world_of
 from oomscope.probe.sessions import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
+from tests.ledgers.sharded import gathered_in_backward, gathered_in_forward, shard_ledger
 
 RANKS = 8
 STEP_COUNTS = 2 * 4

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from oomscope.config.load import load_preset
-from oomscope.model import ledger
+from oomscope.model.parameters import stage_parameters
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.launch import run
 from oomscope.units import MiB
+from tests.ledgers.stage import logits_bytes, stage_bytes
 
 CUBLAS_WORKSPACES = 3 * 32 * MiB
 """One for the forward thread, one for the backward thread and one of Transformer Engine on an H100."""
@@ -22,11 +23,11 @@ def ledger_sum(config) -> int:
     stages = parallel.pipeline_model_parallel_size
     layers = config.model.num_layers // stages
     last = stages == 1
-    parameters = ledger.stage_parameters(config, layers, pre_process=True, post_process=last)
+    parameters = stage_parameters(config, layers, pre_process=True, post_process=last)
     states = parameters * (6 + 12 / parallel.data_parallel_size)
     in_flight = min(stages, config.num_microbatches)
-    activations = in_flight * ledger.stage_bytes(config, layers, pre_process=True, post_process=last)
-    logits = ledger.logits_bytes(config) if last else 0
+    activations = in_flight * stage_bytes(config, layers, pre_process=True, post_process=last)
+    logits = logits_bytes(config) if last else 0
     return int(states) + activations + logits + CUBLAS_WORKSPACES
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from oomscope.model import context_attention
 from oomscope.model.context_parallel import ContextParallel
-from oomscope.model.ledger import embedding_ledger, kept_layer_ledger, layer_ledger, stage_bytes
+from oomscope.model.ledger import kept_layer_ledger, layer_ledger
+from tests.ledgers.stage import embedding_ledger, stage_bytes
 
 WAYS = ("p2p", "a2a", "all_gather")
 

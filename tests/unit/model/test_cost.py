@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from oomscope.config.load import load_preset
@@ -157,3 +160,9 @@ def test_each_microbatch_gathers_fully_sharded_parameters_twice_and_reduces_them
     assert costs[once, 1].network_bytes == pytest.approx(2 * share, rel=0.01)
     assert costs[fsdp2, 2].network_bytes == 2 * costs[fsdp2, 1].network_bytes
     assert costs[fsdp2, 2].data_parallel_s == pytest.approx(2 * costs[fsdp2, 1].data_parallel_s)
+
+
+def test_an_estimate_needs_no_torch() -> None:
+    """``advise`` and ``sweep`` estimate in the process that the user waits for."""
+    script = "import sys, oomscope.model.cost; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
 from oomscope.model import core_attention
-from oomscope.model.ledger import (
-    embedding_ledger,
-    head_ledger,
-    kept_layer_ledger,
-    layer_ledger,
-    layers_bytes,
-    logits_bytes,
-    stage_bytes,
-    stage_parameters,
-)
+from oomscope.model.ledger import kept_layer_ledger, layer_ledger
+from oomscope.model.parameters import stage_parameters
+from tests.ledgers.stage import embedding_ledger, head_ledger, layers_bytes, logits_bytes, stage_bytes
 
 NORMS = ("LayerNorm", "RMSNorm")
 GROUPS = (8, 16)  # of 16 heads

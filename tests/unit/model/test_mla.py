@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.ledger import kept_layer_ledger, layer_ledger, stage_parameters
+from oomscope.model.ledger import kept_layer_ledger, layer_ledger
 from oomscope.model.mesh import ParallelState
 from oomscope.model.mla import LatentAttention
+from oomscope.model.parameters import stage_parameters
 from oomscope.model.transformer import GPTStage
 
 LATENT = {

@@ -18,10 +18,11 @@ from torch.nn import functional
 
 from oomscope.config.schema import Config, ModelConfig
 from oomscope.model import dispatch
-from oomscope.model.dispatch import ExpertParallel, nominal_plan
-from oomscope.model.ledger import kept_layer_ledger, layer_ledger, stage_parameters
+from oomscope.model.ledger import kept_layer_ledger, layer_ledger
 from oomscope.model.mesh import ParallelState
 from oomscope.model.moe import MoE
+from oomscope.model.parameters import stage_parameters
+from oomscope.model.row_plan import ExpertParallel, nominal_plan
 from oomscope.model.transformer import GPTStage
 
 CPU = torch.device("cpu")

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch.autograd.graph import get_gradient_edge
 
 from oomscope.config.schema import RecomputeConfig
+from oomscope.model.layer_groups import layer_groups
 from oomscope.model.mesh import ParallelState
 from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.recompute import DiscardedOutput, checkpoint, layer_groups
+from oomscope.model.recompute import DiscardedOutput, checkpoint
 from oomscope.model.transformer import GPTStage
 
 MODES = [

@@ -18,7 +18,8 @@ from oomscope.model.ledger import kept_layer_ledger
 from oomscope.model.mesh import ParallelState
 from oomscope.model.router import Router
 from oomscope.model.routing import choose, even_shares
-from oomscope.model.token_drop import capacity, drop
+from oomscope.model.row_plan import capacity
+from oomscope.model.token_drop import drop
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 1, "num_moe_experts": 12}
 SIGMOID = {"moe_router_score_function": "sigmoid"}

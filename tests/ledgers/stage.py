@@ -1,0 +1,93 @@
+"""How many bytes a stage keeps from forward to backward, in closed form: its layers, the embedding and the head.
+
+Symbols as in ``oomscope/model/ledger.py``, which has the rows of a layer.
+"""
+
+from __future__ import annotations
+
+from oomscope.config.schema import Config
+from oomscope.model.layer_groups import layer_groups
+from oomscope.model.ledger import Ledger, element_size, hidden_bytes, kept_layer_ledger
+from oomscope.model.loss import loss_form
+
+_INDEX = 8
+"""Bytes of a token index (int64)."""
+
+
+def _tokens(config: Config) -> int:
+    return config.data.seq_length * config.data.micro_batch_size // config.parallel.context_parallel_size
+
+
+def _sigma(config: Config) -> int:
+    return config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
+
+
+def _stats(config: Config) -> int:
+    return 4 if config.model.normalization == "RMSNorm" else 8
+
+
+def layers_bytes(config: Config, num_layers: int, first: int = 0) -> int:
+    """Return what ``num_layers`` layers of one stage, from ``first`` on, keep of one microbatch."""
+    shards = config.parallel.tensor_model_parallel_size if config.recompute.distribute_saved_activations else 1
+    checkpoint = hidden_bytes(config) // shards
+    return sum(
+        checkpoint
+        if group.recompute
+        else sum(sum(kept_layer_ledger(config, first + layer).values()) for layer in group.layers)
+        for group in layer_groups(config.recompute, num_layers)
+    )
+
+
+def embedding_ledger(config: Config) -> Ledger:
+    """Return what the embedding keeps: indices, and the dropout mask."""
+    n, model = _tokens(config), config.model
+    learned = model.position_embedding_type == "learned_absolute"
+    return {
+        "word_indices": _INDEX * n,
+        "words_elsewhere": n if config.parallel.tensor_model_parallel_size > 1 else 0,
+        "position_indices": _INDEX * n // config.data.micro_batch_size if learned else 0,
+        "embedding_dropout_mask": n * model.hidden_size // _sigma(config) if model.hidden_dropout > 0 else 0,
+    }
+
+
+def head_ledger(config: Config) -> Ledger:
+    """Return what the final norm, the output layer and the loss keep.
+
+    Of the logits that is their softmax, or with Transformer Engine's loss their gradient.
+    """
+    n, form = _tokens(config), loss_form(config)
+    hidden = hidden_bytes(config)
+    rows = {
+        "final_norm_input": hidden,
+        "final_norm_stats": _stats(config) * n // _sigma(config),
+        "output_input": hidden,
+    }
+    logits = n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
+    if form.kernels == "te":
+        return {**rows, "logits_gradient": (element_size(config) if form.overwrites_logits else 4) * logits}
+    return {
+        **rows,
+        "vocabulary_softmax": 4 * logits,
+        "label_indices": _INDEX * n,
+        "labels_elsewhere": n,
+    }
+
+
+def logits_bytes(config: Config) -> int:
+    """Return the output layer's logits, E·n·V/t.
+
+    They are gone when the loss is known, but in 16 bits they live beside their fp32 copy, ``vocabulary_softmax`` of
+    :func:`head_ledger`: six bytes a logit at the loss's peak. In fp32 the copy is the logits themselves.
+    """
+    n = _tokens(config)
+    return element_size(config) * n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
+
+
+def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:
+    """Return what one stage, whose layers begin with ``first``, keeps of one microbatch until backward."""
+    total = layers_bytes(config, num_layers, first)
+    if pre_process:
+        total += sum(embedding_ledger(config).values())
+    if post_process:
+        total += sum(head_ledger(config).values())
+    return total
