@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pickle
+import resource
 import struct
 import sys
 import threading
@@ -222,7 +223,17 @@ def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):
     assert "numpy" in sys.modules
 
 
-def test_the_answer_is_the_same_without_a_process():
+@pytest.fixture
+def own_limits():
+    """Give this process back the limits that reading sets: they would end the tests that follow."""
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_CORE)
+    before = {kind: resource.getrlimit(kind) for kind in kinds}
+    yield
+    for kind, limits in before.items():
+        resource.setrlimit(kind, limits)
+
+
+def test_the_answer_is_the_same_without_a_process(own_limits):
     out = io.BytesIO()
     limits = {"file": 1 << 20, "unpacked": 1 << 20, "unpacked_per_byte": 9, "depth": 9}
     machine = {"memory": 1 << 33, "memory_per_byte": 32, "memory_to_start": 1 << 28}
