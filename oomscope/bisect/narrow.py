@@ -101,7 +101,7 @@ def _narrowed(
         keys=keys,
         hunks=hunks,
         delta=found.delta,
-        interaction=None if None in found.alone else found.interaction,
+        interaction=found.delta - sum((delta for _, delta in _single(found) if delta is not None), start=Bytes()),
         rest=search.bytes(whole) - search.bytes(found.changes),
     )
 

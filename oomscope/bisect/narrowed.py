@@ -49,8 +49,8 @@ class Narrowed:
     """Those at fault, in the order of the patch, and after them the others that touch lines whose bytes differ."""
     delta: Bytes
     """From the commit before to that with the guilty hunks or keys alone."""
-    interaction: Bytes | None
-    """What is left of ``delta`` when the bytes of each guilty one alone are taken off; None where one is unknown."""
+    interaction: Bytes
+    """What is left of ``delta`` when the bytes of each guilty one that was measured by itself are taken off."""
     rest: Bytes
     """What all others add to that."""
 

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import HunkChange, Narrowed
 from oomscope.report import bisect_words, words
 from oomscope.report.layout import section, table
@@ -27,18 +28,25 @@ def narrowed_sections(narrowed: Narrowed) -> Iterator[RenderableType]:
 
 def hunk_table(narrowed: Narrowed) -> Table:
     """Return the hunks with the bytes that each brings by itself; the rows with bytes sum to the commit's."""
-    rows = table("Hunk", "In", "By itself", "Lines that it wrote, and their live bytes")
+    rows = table("Hunk", "In", ">Live", ">Reserved", "Lines that it wrote")
     for hunk in narrowed.hunks:
-        delta = bisect_words.delta_text(hunk.delta) if hunk.is_guilty else "not at fault"
-        rows.add_row(hunk.name, hunk.section, delta, _sites(hunk))
+        sizes = _sizes(hunk.delta) if hunk.is_guilty else ("not at fault", "")
+        rows.add_row(hunk.name, hunk.section, *sizes, _sites(hunk))
     rows.add_section()
     if len(narrowed.guilty) > 1:
-        together = narrowed.interaction
-        rows.add_row("only together", "", bisect_words.delta_text(together) if together else "not known", "")
+        is_known = all(hunk.delta is not None for hunk in narrowed.guilty)
+        label = "only together" if is_known else "together, or not measured"
+        rows.add_row(label, "", *_sizes(narrowed.interaction), "")
     if narrowed.candidates > len(narrowed.guilty):
-        rows.add_row("all other hunks", "", bisect_words.delta_text(narrowed.rest), "")
-    rows.add_row("the commit", "", bisect_words.delta_text(narrowed.delta + narrowed.rest), "")
+        rows.add_row("all other hunks", "", *_sizes(narrowed.rest), "")
+    rows.add_row("the commit", "", *_sizes(narrowed.delta + narrowed.rest), "")
     return rows
+
+
+def _sizes(delta: Bytes | None) -> tuple[str, str]:
+    if delta is None:
+        return "not measured", ""
+    return format_size(delta.live_bytes, signed=True), format_size(delta.reserved_bytes, signed=True)
 
 
 def _sites(hunk: HunkChange) -> str:

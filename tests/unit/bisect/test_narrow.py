@@ -111,7 +111,6 @@ def test_one_hunk_of_four_is_at_fault(world: World) -> None:
     assert (guilty.path, live(guilty)) == ("train.py", 900)
     assert guilty.name.startswith("train.py @@ -7,7 ")
     assert (narrowed.delta.live_bytes, narrowed.rest.live_bytes) == (900, -50)
-    assert narrowed.interaction is not None
     assert narrowed.interaction.live_bytes == 0
 
 
@@ -128,7 +127,6 @@ def test_hunks_that_only_interact(world: World) -> None:
     narrowed = found(world.narrowed(OLD, {**new, "lr.py": "lr = 2\n"}))
     assert [live(hunk) for hunk in narrowed.guilty] == [350, 100]
     assert narrowed.delta.live_bytes == 1100 - 300
-    assert narrowed.interaction is not None
     assert narrowed.interaction.live_bytes == 800 - 350 - 100
 
 
@@ -140,6 +138,15 @@ def test_a_hunk_and_the_new_file_that_it_needs(world: World) -> None:
     assert narrowed.candidates == 4
 
 
+def test_the_rows_sum_to_the_change_of_the_commit(world: World) -> None:
+    new = {"train.py": OLD["train.py"].replace("c = alloc(100)", "wide()").replace("b = alloc(100)", "b = alloc(450)")}
+    result = world.narrowed(OLD, {**new, "lr.py": "lr = alloc(7)\n"})
+    narrowed = found(result)
+    alone = sum(live(hunk) or 0 for hunk in narrowed.guilty)
+    assert result.change is not None
+    assert alone + narrowed.interaction.live_bytes + narrowed.rest.live_bytes == result.change.live_bytes
+
+
 def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     """Two hunks open and close a bracket; neither is probed without the other."""
     rows = "".join(f"    {number},\n" for number in range(20))
@@ -148,6 +155,7 @@ def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     narrowed = found(world.narrowed(old, {**new, "lr.py": "lr = 2\n"}))
     assert [hunk.path for hunk in narrowed.guilty] == ["train.py", "train.py"]
     assert [live(hunk) for hunk in narrowed.guilty] == [None, None]
+    assert narrowed.interaction == narrowed.delta, "none of it belongs to one of the two"
     assert world.run.ran <= 2 + 2
 
 

@@ -35,7 +35,7 @@ NARROWED = Narrowed(
         hunk("data.py", is_guilty=False, sites=searches.SITES[:1]),
     ),
     delta=size(2 * GiB),
-    interaction=None,
+    interaction=size(GiB),
     rest=size(-MiB),
 )
 
@@ -43,12 +43,12 @@ NARROWED = Narrowed(
 def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() -> None:
     text = " ".join(rendered(bisect_report(with_narrowed(NARROWED))).split())
     assert "At fault: 2 hunks of 41 in this commit" in text
-    assert "loss.py @@ -8,7 +8,9 @@ def loss(logits): live +1.00 GiB, reserved +1.00 GiB" in text
+    assert "loss.py @@ -8,7 +8,9 @@ def loss(logits): +1.00 GiB +1.00 GiB" in text
     assert "model.py @@ -1,3 +1,3 @@ not measured" in text
     assert "data.py not at fault" in text
-    assert "only together not known" in text
-    assert "all other hunks live -1.00 MiB" in text
-    assert "the commit live +2.00 GiB" in text
+    assert "only together, or not measured +1.00 GiB +1.00 GiB" in text
+    assert "all other hunks -1.00 MiB" in text
+    assert "the commit +2.00 GiB" in text
 
 
 def test_one_hunk_alone_has_no_row_for_the_others() -> None:
