@@ -206,6 +206,25 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         source="Megatron-LM training/arguments.py; Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     Rule(
+        id="O18",
+        severity="warning",
+        keys=("optimizer.store_param_remainders", "optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"),
+        applies=lambda config: (
+            _offloads_optimizer(config)
+            and config.optimizer.use_precision_aware_optimizer
+            and (
+                config.optimizer.optimizer_offload_fraction < 1
+                or config.optimizer.exp_avg_dtype != "fp32"
+                or config.optimizer.exp_avg_sq_dtype != "fp32"
+            )
+        ),
+        summary="With optimizer offloading no optimizer is precision-aware: remainders and narrow moments are ignored.",
+        message="the hybrid optimizer is made of plain Adams: what stays on the device has an fp32 master and fp32"
+        " moments, 12 bytes a parameter, whatever store_param_remainders, exp_avg_dtype and exp_avg_sq_dtype ask for",
+        remedy="set optimizer_offload_fraction to 1 and leave the dtypes at fp32, or remove optimizer_cpu_offload",
+        source=_OPTIMIZER,
+    ),
+    Rule(
         id="O17",
         severity="warning",
         keys=("optimizer.optimizer_offload_fraction", "optimizer.use_distributed_optimizer"),

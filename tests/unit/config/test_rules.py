@@ -56,6 +56,11 @@ RECOMPUTED_MHC = {**MHC, **SELECTIVE, MODULES: ["mhc"]}
 SHARED_OVERLAP = {**MOE, "model.moe_shared_expert_overlap": True, "model.moe_shared_expert_intermediate_size": 64}
 OFFLOADED = "offload.offload_modules"
 FINE = {"offload.fine_grained_activation_offloading": True, OFFLOADED: ["core_attn"]}
+AWARE_OFFLOAD = {
+    "optimizer.optimizer_cpu_offload": True,
+    "optimizer.use_precision_aware_optimizer": True,
+    "optimizer.use_distributed_optimizer": True,
+}
 INFLIGHT = "offload.fine_grained_offloading_max_inflight_offloads"
 HOST_OPTIMIZER = {"optimizer.optimizer_cpu_offload": True, "optimizer.optimizer_offload_fraction": 0.5}
 FUSER = {"model.use_transformer_engine_op_fuser": True}
@@ -457,6 +462,16 @@ CASES: dict[str, tuple[list[Settings], list[Settings]]] = {
                 "optimizer.optimizer_offload_fraction": 0.5,
                 "optimizer.use_precision_aware_optimizer": True,
             },
+        ],
+    ),
+    "O18": (
+        [
+            {**AWARE_OFFLOAD, "optimizer.optimizer_offload_fraction": 0.5},
+            {**AWARE_OFFLOAD, "optimizer.optimizer_offload_fraction": 1.0, "optimizer.exp_avg_dtype": "bf16"},
+        ],
+        [
+            {**AWARE_OFFLOAD, "optimizer.optimizer_offload_fraction": 1.0},
+            {**AWARE_OFFLOAD, "optimizer.optimizer_cpu_offload": False},
         ],
     ),
     "O17": (
