@@ -46,7 +46,7 @@ def test_guilty_hunks_come_with_their_bytes_and_the_others_with_their_lines() ->
     assert "loss.py @@ -8,7 +8,9 @@ def loss(logits): +1.00 GiB +1.00 GiB" in text
     assert "model.py @@ -1,3 +1,3 @@ not measured" in text
     assert "data.py not at fault" in text
-    assert "only together, or not measured +1.00 GiB +1.00 GiB" in text
+    assert "together, or not measured +1.00 GiB +1.00 GiB" in text
     assert "all other hunks -1.00 MiB" in text
     assert "the commit +2.00 GiB" in text
 
