@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from oomscope.report.replay_text import FEW
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.fixes import AS_RECORDED
 from oomscope.snapshot.replaying.replay_table import AFRESH, ReplayTable, replay_file
@@ -87,8 +88,14 @@ def reasons(path: Path) -> Iterator[str]:
     for trace in (trace for trace in snapshot.traces if len(trace)):
         table = replay_file(snapshot, device=trace.device, confs=[], with_plan=False)
         for reason in dict.fromkeys(mismatch.reason for mismatch in table.fidelity.mismatches):
-            count = sum(mismatch.reason == reason for mismatch in table.fidelity.mismatches)
-            yield f"- {path.name}, device {trace.device}, {count} events: {reason}."
+            events = [mismatch for mismatch in table.fidelity.mismatches if mismatch.reason == reason]
+            yield f"- {path.name}, device {trace.device}, {len(events)} events: {reason}."
+            if len(events) <= FEW:
+                yield from (
+                    f"  - {'recorded' if row.recorded else 'replayed'} only: {row.action} of {format_size(row.size)} "
+                    f"at event {row.event:,}"
+                    for row in events
+                )
 
 
 def main(arguments: list[str] | None = None) -> int:

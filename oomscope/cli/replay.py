@@ -32,6 +32,9 @@ LONG = 100_000
 @card_options
 @click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device (default: the busiest).")
+@click.option(
+    "--all-mismatches", is_flag=True, help="List all that the replay does otherwise (default: in groups from 21 on)."
+)
 @snapshot_limits_options
 @json_option
 def replay(
@@ -43,6 +46,7 @@ def replay(
     non_torch: str | None,
     torch_version: str | None,
     device: int | None,
+    all_mismatches: bool,
     limits: Limits,
     as_json: bool,
 ) -> ExitCode:
@@ -76,5 +80,5 @@ def replay(
         return ExitCode.OK
     from oomscope.report.replay_text import replay_report
 
-    print_report(replay_report(table, title=str(file)))
+    print_report(replay_report(table, title=str(file), all_mismatches=all_mismatches))
     return ExitCode.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,13 +17,22 @@ from oomscope.snapshot.replaying.recording import STAND_FOR
 from oomscope.snapshot.replaying.replay_table import AFRESH, ReplayTable, SettingReplayed
 from oomscope.units import format_size
 
-
-def replay_report(replayed: ReplayTable, *, title: str = "") -> RenderableType:
-    """Return the whole report."""
-    return Group(*_parts(replayed, title))
+FEW: Final = 20
+"""Segment events of one side only that are listed one by one unless all are asked for."""
 
 
-def _parts(replayed: ReplayTable, title: str) -> Iterator[RenderableType]:
+def replay_report(replayed: ReplayTable, *, title: str = "", all_mismatches: bool = False) -> RenderableType:
+    """Return the whole report.
+
+    Args:
+        replayed: the replayed snapshot.
+        title: what the first line begins with.
+        all_mismatches: whether every segment event that only one side has is a row, however many there are.
+    """
+    return Group(*_parts(replayed, title, all_mismatches=all_mismatches))
+
+
+def _parts(replayed: ReplayTable, title: str, *, all_mismatches: bool) -> Iterator[RenderableType]:
     device = f"device {replayed.device}"
     if len(replayed.devices) > 1:
         device += f" of {', '.join(map(str, replayed.devices))}"
@@ -34,9 +44,12 @@ def _parts(replayed: ReplayTable, title: str) -> Iterator[RenderableType]:
     yield section("The same allocations under each setting", setting_table(replayed))
     if replayed.fidelity.is_trusted and any(row.begun_afresh for row in replayed.rows):
         yield Text("* begun afresh, to be compared with the row that is begun so", style="dim")
-    if replayed.fidelity.mismatches:
-        title = "What the replay does otherwise than the recording"
-        yield section(title, mismatch_table(replayed.fidelity.mismatches))
+    if mismatches := replayed.fidelity.mismatches:
+        one_by_one = all_mismatches or len(mismatches) <= FEW
+        rows = mismatch_table(mismatches) if one_by_one else mismatch_groups(mismatches)
+        yield section("What the replay does otherwise than the recording", rows)
+        if not one_by_one:
+            yield Text("each of these events: --all-mismatches", style="dim")
     for caveat in replayed.caveats:
         yield Text(f"note: {caveat.text}", style="dim")
 
@@ -122,12 +135,26 @@ def _size(size: int | None) -> str:
 
 
 def mismatch_table(mismatches: tuple[Mismatch, ...]) -> Table:
+    """Return what only one side did, event by event; a reason stands where it first holds."""
+    rows = table(">Event", "Only", "What", ">Size", "Why")
+    reason = ""
+    for row in mismatches:
+        why = "" if row.reason == reason else row.reason
+        rows.add_row(f"{row.event:,}", _side(row.recorded), row.action, format_size(row.size), why)
+        reason = row.reason
+    return rows
+
+
+def _side(recorded: bool) -> str:
+    return "recorded" if recorded else "replayed"
+
+
+def mismatch_groups(mismatches: tuple[Mismatch, ...]) -> Table:
     """Return what only one side did, events of one kind and reason as one row."""
     groups: dict[tuple[bool, str, str], list[Mismatch]] = {}
     for row in mismatches:
         groups.setdefault((row.recorded, row.action, row.reason), []).append(row)
     rows = table("Only", "What", ">Events", ">First", "Why")
     for (recorded, action, reason), group in groups.items():
-        side = "recorded" if recorded else "replayed"
-        rows.add_row(side, action, f"{len(group):,}", f"{group[0].event:,}", reason)
+        rows.add_row(_side(recorded), action, f"{len(group):,}", f"{group[0].event:,}", reason)
     return rows

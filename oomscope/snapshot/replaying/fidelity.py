@@ -6,10 +6,12 @@ does otherwise is listed event by event, with the reason where one is known.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -221,6 +223,7 @@ class _Reasons:
         self._first_divergence = first_divergence
         self._is_ascend = is_ascend(timeline)
         self._records_segments = bool(np.isin(timeline.trace.action, SEGMENT_ACTIONS).any())
+        self._segments = sorted((segment.address, segment.total_size) for segment in timeline.segments or ())
 
     def mismatch(self, event: int, step: Step, *, recorded: bool) -> Mismatch:
         reason = self._reason(event, step)
@@ -245,5 +248,5 @@ class _Reasons:
         if event >= len(self._timeline.trace):
             return False
         address = int(self._timeline.trace.address[event])
-        segments = self._timeline.segments or ()
-        return any(segment.address <= address < segment.address + segment.total_size for segment in segments)
+        before = bisect_right(self._segments, address, key=itemgetter(0))
+        return before > 0 and address < sum(self._segments[before - 1])
