@@ -1,0 +1,83 @@
+"""Ranks and pipelines: of each rule what breaks it, and what keeps it."""
+
+from __future__ import annotations
+
+from tests.unit.config.rule_cases.settings import GROUP, MOE, NO_OVERLAP, PP2, SP2, TP2, VPP, VPP2, Cases
+
+CASES: Cases = {
+    "P1": ([{"parallel.sequence_parallel": True}], [{}, TP2, SP2]),
+    "P2": ([{"parallel.tensor_model_parallel_size": 3}], [TP2]),
+    "P3": ([{"model.num_query_groups": 3}, {"model.num_query_groups": 8}], [{"model.num_query_groups": 2}]),
+    "P4": (
+        [{"model.num_attention_heads": 12, "model.kv_channels": 32, "model.num_query_groups": 3, **TP2}],
+        [{"model.num_query_groups": 1, **TP2}, {"model.num_query_groups": 4, **TP2}],
+    ),
+    "P5": ([{"model.ffn_hidden_size": 129, **TP2}], [TP2, {"model.ffn_hidden_size": 129}]),
+    "P6": (
+        [{"parallel.pipeline_model_parallel_size": 3}, {**PP2, "parallel.virtual_pipeline_model_parallel_size": 3}],
+        [{"parallel.pipeline_model_parallel_size": 4}, {**PP2, "parallel.num_layers_in_first_pipeline_stage": 1}],
+    ),
+    "V1": (
+        [{**PP2, "parallel.num_layers_in_last_pipeline_stage": 1, "parallel.account_for_loss_in_pipeline_split": True}],
+        [
+            {**PP2, "parallel.num_layers_in_last_pipeline_stage": 1},
+            {
+                **PP2,
+                "parallel.account_for_embedding_in_pipeline_split": True,
+                "parallel.account_for_loss_in_pipeline_split": True,
+            },
+        ],
+    ),
+    "V2": (
+        [{**PP2, VPP: 2, "parallel.num_layers_per_virtual_pipeline_stage": 1}],
+        [{**VPP2, "data.num_microbatches": 2}, {**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 1}],
+    ),
+    "V3": (
+        [
+            {
+                **PP2,
+                "parallel.num_layers_in_first_pipeline_stage": 2,
+                "parallel.num_layers_per_virtual_pipeline_stage": 1,
+            }
+        ],
+        [{**PP2, "parallel.num_layers_in_first_pipeline_stage": 2}],
+    ),
+    "V4": (
+        [{**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 3}],
+        [{**PP2, "parallel.num_layers_per_virtual_pipeline_stage": 2}],
+    ),
+    "V5": (
+        [VPP2, {**VPP2, GROUP: 1, "data.num_microbatches": 4}, {**VPP2, GROUP: 5, "data.num_microbatches": 4}],
+        [{**VPP2, GROUP: 3, "data.num_microbatches": 3}, PP2],
+    ),
+    "V6": (
+        [{**VPP2, "data.num_microbatches": 3}, {**VPP2, GROUP: 3, "data.num_microbatches": 4}],
+        [{**VPP2, "data.num_microbatches": 4}, {**VPP2, GROUP: 3, "data.num_microbatches": 5}],
+    ),
+    "V8": ([{**NO_OVERLAP, "parallel.pipeline_model_parallel_size": 2}], [NO_OVERLAP]),
+    "V9": (
+        [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True, "parallel.batch_p2p_comm": True}],
+        [{**NO_OVERLAP, "parallel.batch_p2p_comm": True}, {"parallel.batch_p2p_comm": True}],
+    ),
+    "V10": ([{"parallel.overlap_p2p_comm": True}], [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True}]),
+    "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
+    "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
+    "P8": ([{"parallel.expert_model_parallel_size": 2}], [{**MOE, "parallel.expert_model_parallel_size": 2}]),
+    "P9": ([{**MOE, "parallel.expert_model_parallel_size": 3}], [{**MOE, "parallel.expert_model_parallel_size": 4}]),
+    "P10": (
+        [{**MOE, "parallel.expert_model_parallel_size": 2, "parallel.data_parallel_size": 3}],
+        [
+            {**MOE, "parallel.expert_model_parallel_size": 2, "parallel.data_parallel_size": 4},
+            {**MOE, **TP2, "parallel.expert_tensor_parallel_size": 1, "parallel.expert_model_parallel_size": 2},
+        ],
+    ),
+    "P11": ([{**MOE, **TP2}], [{**MOE, **SP2}, TP2, MOE]),
+    "P12": (
+        [{"parallel.context_parallel_size": 3}],
+        [{"parallel.context_parallel_size": 2}, {"data.seq_length": 127}],
+    ),
+    "P13": (
+        [{"parallel.virtual_pipeline_model_parallel_size": 2}],
+        [{"parallel.virtual_pipeline_model_parallel_size": 2, "parallel.pipeline_model_parallel_size": 2}],
+    ),
+}

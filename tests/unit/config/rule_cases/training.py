@@ -1,0 +1,23 @@
+"""Precision: of each rule what breaks it, and what keeps it."""
+
+from __future__ import annotations
+
+from tests.unit.config.rule_cases.settings import AWARE, Cases
+
+CASES: Cases = {
+    "T1": ([{**AWARE, "optimizer.optimizer": "sgd"}], [AWARE, {"optimizer.optimizer": "sgd"}]),
+    "T2": (
+        [{"optimizer.use_precision_aware_optimizer": True}],
+        [AWARE, {"optimizer.use_distributed_optimizer": True}],
+    ),
+    "T3": ([{"optimizer.exp_avg_dtype": "bf16"}], [{**AWARE, "optimizer.exp_avg_dtype": "bf16"}]),
+    "T4": (
+        [{**AWARE, "optimizer.main_grads_dtype": "bf16"}],
+        [{**AWARE, "optimizer.main_grads_dtype": "bf16", "precision.grad_reduce_in_fp32": False}, AWARE],
+    ),
+    "T5": ([{"optimizer.min_loss_scale": 2.0, "optimizer.initial_loss_scale": 1.0}], [{}]),
+    "N-narrow-states": (
+        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp8"}, {**AWARE, "optimizer.main_params_dtype": "fp16"}],
+        [{**AWARE, "optimizer.exp_avg_sq_dtype": "fp16"}],
+    ),
+}
