@@ -1,0 +1,161 @@
+"""All sections together, and what follows from them, each quantity with Megatron's own definition."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from oomscope.config.schema.allocator import AllocatorConfig
+from oomscope.config.schema.cost import CostConfig
+from oomscope.config.schema.cuda_graph import CudaGraphConfig
+from oomscope.config.schema.data import DataConfig
+from oomscope.config.schema.device import DeviceConfig
+from oomscope.config.schema.model import FlashKernels, ModelConfig
+from oomscope.config.schema.offload import OffloadConfig
+from oomscope.config.schema.optimizer import OptimizerConfig
+from oomscope.config.schema.parallel import ParallelConfig
+from oomscope.config.schema.precision import PrecisionConfig
+from oomscope.config.schema.probe import ProbeConfig
+from oomscope.config.schema.recompute import RecomputeConfig
+from oomscope.config.schema.section import Section
+
+
+class Config(Section):
+    """A whole configuration."""
+
+    model_config = ConfigDict(strict=False)  # sections arrive as mappings
+
+    model: ModelConfig
+    parallel: ParallelConfig = ParallelConfig()
+    recompute: RecomputeConfig = RecomputeConfig()
+    offload: OffloadConfig = OffloadConfig()
+    cuda_graph: CudaGraphConfig = CudaGraphConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    precision: PrecisionConfig = PrecisionConfig()
+    data: DataConfig = DataConfig()
+    allocator: AllocatorConfig = AllocatorConfig()
+    device: DeviceConfig = DeviceConfig()
+    probe: ProbeConfig = ProbeConfig()
+    cost: CostConfig = CostConfig()
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.model.kv_channels or self.model.hidden_size // self.model.num_attention_heads
+
+    @property
+    def query_width(self) -> int:
+        """Width of one query and key head: with MLA its two parts together."""
+        model = self.model
+        return model.qk_head_dim + model.qk_pos_emb_head_dim if model.multi_latent_attention else self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of one value head."""
+        return self.model.v_head_dim if self.model.multi_latent_attention else self.head_dim
+
+    @property
+    def query_groups(self) -> int:
+        """Key/value heads."""
+        return self.model.num_query_groups or self.model.num_attention_heads
+
+    @property
+    def ffn_size(self) -> int:
+        """Width of the dense MLP (of each half when gated)."""
+        return self.model.ffn_hidden_size or 4 * self.model.hidden_size
+
+    @property
+    def expert_ffn_size(self) -> int:
+        """Width of one routed expert (of each half when gated)."""
+        return self.model.moe_ffn_hidden_size or self.ffn_size
+
+    @property
+    def aux_loss_coeff(self) -> float:
+        """Weight of the router's balancing loss; 0 where the configured balancing has none."""
+        has_loss = self.model.moe_router_load_balancing_type not in {"none", "sinkhorn"}
+        return self.model.moe_aux_loss_coeff if has_loss else 0.0
+
+    @property
+    def has_no_dense_layer(self) -> bool:
+        """Whether every layer has experts."""
+        pattern = self.model.moe_layer_freq
+        everywhere = 0 not in pattern if isinstance(pattern, tuple) else pattern == 1
+        return self.model.num_moe_experts is not None and everywhere
+
+    def is_moe_layer(self, layer: int) -> bool:
+        """Whether ``layer``, counted over the whole model from 0, has experts (Megatron-Core ``moe_layer_freq``)."""
+        if self.model.num_moe_experts is None:
+            return False
+        pattern = self.model.moe_layer_freq
+        return layer % pattern == 0 if isinstance(pattern, int) else pattern[layer] == 1
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Vocabulary padded to a multiple of make_vocab_size_divisible_by * TP."""
+        multiple = self.model.make_vocab_size_divisible_by * self.parallel.tensor_model_parallel_size
+        return -(-self.model.vocab_size // multiple) * multiple
+
+    @property
+    def num_microbatches(self) -> int:
+        """Microbatches of a step on each pipeline."""
+        if self.data.num_microbatches is not None:
+            return self.data.num_microbatches
+        if self.data.global_batch_size is not None:
+            return self.data.global_batch_size // (self.data.micro_batch_size * self.parallel.data_parallel_size)
+        return 1
+
+    @property
+    def model_chunks(self) -> int:
+        """Model chunks that each pipeline rank holds (v); without a pipeline always 1."""
+        parallel = self.parallel
+        if parallel.pipeline_model_parallel_size == 1:
+            return 1
+        if parallel.virtual_pipeline_model_parallel_size is not None:
+            return parallel.virtual_pipeline_model_parallel_size
+        if parallel.num_layers_per_virtual_pipeline_stage is None:
+            return 1
+        return max(1, self.layers_of_even_stage // parallel.num_layers_per_virtual_pipeline_stage)
+
+    @property
+    def layers_of_even_stage(self) -> int:
+        """Layers of a stage where all have the same; embedding and loss included where they count."""
+        parallel = self.parallel
+        ends = parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
+        return (self.model.num_layers + ends) // parallel.pipeline_model_parallel_size
+
+    @property
+    def overlap_p2p_comm(self) -> bool:
+        """Whether model chunks communicate while they compute (Megatron-LM training/arguments.py)."""
+        return self.model_chunks > 1 and self.parallel.overlap_p2p_comm is not False
+
+    @property
+    def microbatch_group_size(self) -> int:
+        """Microbatches that a model chunk takes in a row (G)."""
+        return self.parallel.microbatch_group_size_per_vp_stage or self.parallel.pipeline_model_parallel_size
+
+    @property
+    def attention_backend(self) -> Literal["flash", "unfused"]:
+        """Whether scores are kept (unfused) or not (flash: by flash-attn's kernels or cuDNN's)."""
+        if self.model.attention_backend == "auto":
+            half = self.precision.bf16 or self.precision.fp16
+            return "flash" if half and self.model.transformer_impl == "transformer_engine" else "unfused"
+        return "unfused" if self.model.attention_backend == "unfused" else "flash"
+
+    @property
+    def flash_kernels(self) -> FlashKernels:
+        """Whose kernels flash attention is made of."""
+        return "auto" if self.model.attention_backend == "unfused" else self.model.attention_backend
+
+    @property
+    def recompute_modules(self) -> tuple[str, ...]:
+        """The modules that selective recompute acts on (null promoted to core_attn, as upstream); else none."""
+        if self.recompute.recompute_granularity != "selective":
+            return ()
+        modules = self.recompute.recompute_modules
+        return ("core_attn",) if modules is None else modules
+
+    def flat(self) -> dict[str, Any]:
+        """Return dotted keys and JSON values of every field, in declaration order."""
+        document = self.model_dump(mode="json")
+        return {f"{section}.{key}": value for section, values in document.items() for key, value in values.items()}

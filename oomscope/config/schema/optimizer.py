@@ -1,0 +1,74 @@
+"""The section ``optimizer``: what is updated, and where its states lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from oomscope.config.schema.section import Count, Section
+
+
+class OptimizerConfig(Section):
+    """The optimizer (Megatron-Core ``OptimizerConfig`` and ``DistributedDataParallelConfig``)."""
+
+    SOURCE = "Megatron-Core optimizer/optimizer_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "overlap_grad_reduce": "Megatron-Core distributed/distributed_data_parallel_config.py",
+    }
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Adam (decoupled weight decay) or SGD with momentum."""
+    lr: float = Field(default=1e-4, gt=0)
+    """Learning rate."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Decoupled weight decay."""
+    decoupled_weight_decay: bool = True
+    """AdamW; false (weight decay in the gradient) is not modelled."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the second moment."""
+    adam_eps: float = Field(default=1e-8, gt=0)
+    """Epsilon of Adam."""
+    sgd_momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    clip_grad: float = Field(default=1.0, ge=0)
+    """Clip the gradient's global norm to this; 0 turns clipping off."""
+    loss_scale: float | None = Field(default=None, gt=0)
+    """Multiply the loss by this and divide the gradients by it; null means dynamic scaling in fp16, else none."""
+    initial_loss_scale: float = Field(default=2.0**32, gt=0)
+    """First factor of dynamic loss scaling."""
+    min_loss_scale: float = Field(default=1.0, gt=0)
+    """Least factor of dynamic loss scaling."""
+    loss_scale_window: Count = 1000
+    """Steps without overflow after which the factor is doubled."""
+    hysteresis: Count = 2
+    """Overflows after which the factor is halved."""
+    use_precision_aware_optimizer: bool = False
+    """Let the optimizer keep master weights and moments in the dtypes below, and read gradients as they are."""
+    store_param_remainders: bool = True
+    """With it, keep of the fp32 master of a bf16 parameter the lower 16 bits alone: 2 bytes a parameter less."""
+    main_grads_dtype: Literal["fp32", "bf16"] = "fp32"
+    """Dtype of main gradients; bf16 needs use_precision_aware_optimizer and grad_reduce_in_fp32 off."""
+    main_params_dtype: Literal["fp32", "fp16"] = "fp32"
+    """Dtype of master weights."""
+    exp_avg_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Dtype of Adam's first moment; fp8 is not modelled."""
+    exp_avg_sq_dtype: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Dtype of Adam's second moment; fp8 is not modelled."""
+    use_distributed_optimizer: bool = False
+    """Shard master weights and optimizer states over the data-parallel ranks."""
+    overlap_grad_reduce: bool = False
+    """Reduce gradients bucket by bucket during backward."""
+    overlap_param_gather: bool = False
+    """Gather updated parameters while the next forward begins, in place: no byte depends on it."""
+    optimizer_cpu_offload: bool = False
+    """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
+    optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Share of parameters whose optimizer states live on the host."""
+    overlap_cpu_optimizer_d2h_h2d: bool = False
+    """Overlap the copies of the offloaded optimizer."""
+    use_torch_optimizer_for_cpu_offload: bool = False
+    """Accepted and without effect upstream."""

@@ -1,0 +1,88 @@
+"""The section ``parallel``: how model and batch are shared out over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from oomscope.config.schema.section import Count, Section
+
+
+class ParallelConfig(Section):
+    """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
+
+    SOURCE = "Megatron-Core model_parallel_config.py"
+    SOURCES: ClassVar[Mapping[str, str]] = {
+        "data_parallel_size": "Megatron-Core parallel_state.py (derived there)",
+        "num_layers_per_virtual_pipeline_stage": "Megatron-LM training/arguments.py",
+        "num_layers_in_first_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
+        "num_layers_in_last_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
+        "account_for_embedding_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
+        "account_for_loss_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
+        "use_torch_fsdp2": "Megatron-LM training/arguments.py",
+        "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
+        "use_megatron_fsdp": "Megatron-LM training/arguments.py",
+        "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
+    }
+
+    tensor_model_parallel_size: Count = 1
+    """Ranks that share each matrix (TP)."""
+    sequence_parallel: bool = False
+    """Split norms, dropouts and the residual stream along the sequence over the TP group (SP)."""
+    pipeline_model_parallel_size: Count = 1
+    """Pipeline stages (PP)."""
+    virtual_pipeline_model_parallel_size: Count | None = None
+    """Model chunks a pipeline rank holds (VPP): the interleaved schedule, which keeps more microbatches in flight."""
+    num_layers_per_virtual_pipeline_stage: Count | None = None
+    """Layers of a model chunk, in place of the number of chunks."""
+    microbatch_group_size_per_vp_stage: Count | None = None
+    """Microbatches that a chunk takes in a row before the next chunk's turn; null means pipeline_model_parallel_size.
+    Each one more keeps v - 1 more chunks in flight."""
+    num_layers_in_first_pipeline_stage: Count | None = None
+    """Layers of the first stage, over all its chunks; null means an even share."""
+    num_layers_in_last_pipeline_stage: Count | None = None
+    """Layers of the last stage, over all its chunks; null means an even share."""
+    account_for_embedding_in_pipeline_split: bool = False
+    """Count the embedding as a layer when layers are shared out: the first chunk gets one less."""
+    account_for_loss_in_pipeline_split: bool = False
+    """Count the loss as a layer when layers are shared out: the last chunk gets one less."""
+    context_parallel_size: Count = 1
+    """Ranks that share each sequence (CP)."""
+    cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] = "p2p"
+    """How attention sees the other ranks' tokens: p2p passes keys and values round a ring, a2a exchanges heads for
+    tokens, all_gather fetches all keys and values; a2a+p2p (hierarchical) is not modelled."""
+    expert_model_parallel_size: Count = 1
+    """Ranks that share the experts of a layer (EP)."""
+    expert_tensor_parallel_size: Count | None = None
+    """TP inside an expert; null means tensor_model_parallel_size."""
+    data_parallel_size: Count = 1
+    """Replicas (DP). The world has TP * PP * CP * DP ranks."""
+    overlap_moe_expert_parallel_comm: bool = False
+    """Overlap the experts' all-to-all with the computation of another microbatch; not modelled."""
+    use_torch_fsdp2: bool = False
+    """Shard parameters, gradients and states over the data-parallel ranks with torch's fully_shard."""
+    torch_fsdp2_reshard_after_forward: bool = True
+    """With use_torch_fsdp2, drop a unit's gathered parameters after its forward, and gather them again for backward."""
+    use_megatron_fsdp: bool = False
+    """Shard them with Megatron-FSDP instead; not modelled."""
+    data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
+    """What Megatron-FSDP shards."""
+    overlap_p2p_comm: bool | None = None
+    """With model chunks, send and receive while the next pass runs; false, between pairs of passes, where no buffer
+    waits during a backward. null means Megatron-LM's choice: true."""
+    batch_p2p_comm: bool | None = None
+    """Post sends and receives as one batch; changes no bytes that torch allocates. null means Megatron-LM's choice:
+    the opposite of overlap_p2p_comm."""
+    deallocate_pipeline_outputs: bool = True
+    """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
+    Megatron-Bridge always turn it on)."""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return (
+            self.tensor_model_parallel_size
+            * self.pipeline_model_parallel_size
+            * self.context_parallel_size
+            * self.data_parallel_size
+        )
