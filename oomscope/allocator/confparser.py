@@ -23,7 +23,7 @@ _SIZE_MAX = (1 << 64) - 1
 _MAX_SIZE_MB = _SIZE_MAX // MiB
 _MAX_PINNED_THREADS = 128
 _INTEGER = re.compile(r"[+-]?\d+")
-_REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_REAL = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|infinity|inf)", re.IGNORECASE)
 
 SINCE: dict[str, Version] = {
     "expandable_segments": (2, 1),

@@ -162,6 +162,14 @@ def test_numbers_are_read_as_cpp_reads_them():
     assert AllocatorSettings.parse("garbage_collection_threshold:.5x").garbage_collection_threshold == 0.5
 
 
+@pytest.mark.parametrize("text", ["nan", "-inf", "Infinity", "NaNs", "1e9"])
+def test_what_is_a_number_to_cpp_and_no_share_is_refused_as_torch_refuses_it(text):
+    with pytest.raises(AllocatorConfError, match=r"column 30: garbage_collect_threshold is invalid, set it in"):
+        AllocatorSettings.parse(f"garbage_collection_threshold:{text}")
+    with pytest.raises(AllocatorConfError, match=r"column 29: per_process_memory_fraction is invalid, set it in"):
+        AllocatorSettings.parse(f"per_process_memory_fraction:{text}")
+
+
 NUMBERS = st.sampled_from(["0", "1", "2", "3", "4", "10", "11", "19", "20", "21", "64", "x", "-1", "1.5", "0.5", ""])
 PAIRS = st.one_of(
     st.tuples(st.sampled_from(["max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb"]), NUMBERS),
