@@ -67,7 +67,7 @@ def row(path: Path, snapshot: Snapshot, trace: Trace) -> str:
         format_size(table.live_peak_bytes),
         format_size(reserved),
         format_size(reserved - table.live_peak_bytes),
-        format_size(int(timeline.reserved.max())),
+        format_size(timeline.reserved_peak().reserved_bytes),
         f"{fidelity.share:.3f} ({fidelity.matched:,} of {max(fidelity.recorded, fidelity.emulated):,})",
         f"{fidelity.placed:,} of {fidelity.allocations:,}",
         format_size(peak_of(table, AFRESH, AS_RECORDED)),
