@@ -69,7 +69,7 @@ class ActiveBlock:
     pending: bool
 
 
-def bytes_by(group: Indices, size: Indices, groups: int) -> Indices:
+def bytes_by(group: NDArray[np.integer], size: Indices, groups: int) -> Indices:
     """Return the bytes of each of ``groups`` groups, exactly: sums of float64, as of ``bincount``, end at 2^53.
 
     Args:
