@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oomscope.errors import ConfigError
@@ -22,6 +22,7 @@ from oomscope.probe.variants import (
     Probe,
     Variant,
     estimated_sequence,
+    idle_finding,
     launched,
     measure_variant,
     objection_text,
@@ -29,8 +30,6 @@ from oomscope.probe.variants import (
 )
 
 SCHEMA_VERSION = 1
-_STILL_HELP = frozenset({"O8", "O14", "O17"})
-"""Warnings that a change does less than it could, or costs more, or less on some ranks; others say that it is idle."""
 _RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "data"))
 """Keys of another split of the model. Its estimate leaves out that thinner products are slower, and Megatron-Bridge's
 memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""
@@ -171,10 +170,9 @@ class _Adviser:
             loaded = self.load(overrides)
         except ConfigError as error:
             return objection_text(error)
-        keys = {override.partition("=")[0] for override in overrides}
-        known = self._known | _STILL_HELP
-        idle = [row for row in loaded.findings if row.rule not in known and row.keys[0] in keys]
-        return idle[0].message if idle else None
+        new = tuple(finding for finding in loaded.findings if finding.rule not in self._known)
+        idle = idle_finding(replace(loaded, findings=new), overrides)
+        return idle.message if idle else None
 
     def _try_single(self, changes: Sequence[Remedy], enough: int | None) -> None:
         """Try what costs nothing first, then in order, until enough fit; then what may be cheaper than the best."""

@@ -20,12 +20,15 @@ from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
+    from oomscope.config.rule import Finding
     from oomscope.config.schema import Config
 
 LoadWith = Callable[[Sequence[str]], "LoadedConfig"]
 """The configuration with further overrides on top; raises ConfigError where the rules refuse it."""
 VariantOutcome = Literal["fits", "oom", "error", "refused", "interrupted"]
 Answer = TypeVar("Answer")
+STILL_HELP = frozenset({"O8", "O14", "O17"})
+"""Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
 
 
 class Probe(Protocol):
@@ -68,6 +71,8 @@ class Variant:
     """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost``)."""
     sequence_s: float | None = None
     """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
+    idle: str = ""
+    """The rules' warning that something of what it sets does nothing here."""
 
     @property
     def fits(self) -> bool:
@@ -98,7 +103,8 @@ def measure_variant(
     """
     overrides = tuple(overrides)
     try:
-        config = _checked(load(overrides))
+        loaded = load(overrides)
+        config = _checked(loaded)
     except ConfigError as error:
         return Variant(overrides=overrides, outcome="refused", message=objection_text(error))
     from oomscope.probe.jobs import bundled_job
@@ -110,7 +116,13 @@ def measure_variant(
             break
     step_s = slowest_step(config)
     measured = variant_of(worst_of(results), overrides)
-    return replace(measured, step_s=step_s, sequence_s=_of_one_sequence(step_s, config))
+    idle = idle_finding(loaded, overrides)
+    return replace(
+        measured,
+        step_s=step_s,
+        sequence_s=_of_one_sequence(step_s, config),
+        idle=f"{idle.message} (rule {idle.rule})" if idle else "",
+    )
 
 
 def estimated_sequence(config: Config) -> float | None:
@@ -123,9 +135,20 @@ def _of_one_sequence(step_s: float | None, config: Config) -> float | None:
     return None if step_s is None else step_s / sequences
 
 
+def idle_finding(loaded: LoadedConfig, overrides: Sequence[str]) -> Finding | None:
+    """Return the first warning that something of what ``overrides`` set does nothing, if there is one."""
+    keys = {override.partition("=")[0] for override in overrides}
+    idle = (row for row in loaded.findings if row.rule not in STILL_HELP and row.keys[0] in keys)
+    return next(idle, None)
+
+
 def objection_text(error: ConfigError) -> str:
-    """Return why the rules refuse a variant: the first of their reasons, without the place."""
-    return error.problems[0].message if isinstance(error, InvalidConfigError) else error.message
+    """Return why the rules refuse a variant: the first of their reasons and its rule, without place and source."""
+    if not isinstance(error, InvalidConfigError):
+        return error.message
+    first = error.problems[0]
+    text, rule, _source = first.message.rpartition(f" {first.rule}: ")
+    return f"{text}{rule.removesuffix(': ')})" if rule else first.message
 
 
 def _checked(loaded: LoadedConfig) -> Config:

@@ -31,6 +31,9 @@ def sweep_report(sweep: Sweep, *, title: str = "") -> RenderableType:
     reasons = reason_table(sweep)
     if reasons.row_count:
         parts.append(section("Not measured, and why", reasons))
+    idle = idle_table(sweep)
+    if idle.row_count:
+        parts.append(section("Measured, and without effect", idle))
     parts.append(Text(_TIMES, style="dim"))
     return Group(*parts)
 
@@ -66,6 +69,15 @@ def reason_table(sweep: Sweep) -> Table:
     for row in sweep.rows:
         if row.variant.outcome in {"refused", "error"}:
             rows.add_row(*row.values, row.variant.message)
+    return rows
+
+
+def idle_table(sweep: Sweep) -> Table:
+    """Return the rows of which the rules say that something that they set does nothing."""
+    rows = table(*short_names(sweep), "Warning")
+    for row in sweep.rows:
+        if row.variant.idle:
+            rows.add_row(*row.values, row.variant.idle)
     return rows
 
 

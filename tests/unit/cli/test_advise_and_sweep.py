@@ -70,6 +70,13 @@ def test_the_whole_table_is_had_of_what_fits(capsys) -> None:
     assert "100% of the optimizer's states on the host" in out
 
 
+def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
+    assert run(["sweep", "--preset", "gpt-tiny", "recompute=none,moe", "--quiet"]) == ExitCode.OK
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Measured, and without effect" in out
+    assert "recomputing moe does nothing in a dense model (rule R27b)" in out
+
+
 def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     words = ["recompute=none,full", "offload=none,layers:2", "--limit", "1500MiB", "--csv", str(tmp_path / "out")]
     assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, *words]) == ExitCode.OK

@@ -43,7 +43,13 @@ def test_refused_and_failed_combinations_are_rows() -> None:
     first, second = sweep(load, axes, probe=fails).rows
     assert (first.variant.outcome, first.variant.message) == ("error", "it fell over")
     assert second.variant.outcome == "refused"
-    assert "R21" in second.variant.message
+    assert second.variant.message == "cpu_offloading does not work when activations are recomputed (rule R21)"
+
+
+def test_a_combination_without_effect_says_so() -> None:
+    none, moe = sweep(load, [Axis.parse("recompute=none,moe")], probe=played).rows
+    assert none.variant.idle == ""
+    assert moe.variant.idle == "recomputing moe does nothing in a dense model (rule R27b)"
 
 
 def test_an_interrupt_keeps_what_is_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,15 @@ def test_a_page_holds_every_combination_and_escapes_it(grid: Sweep) -> None:
     assert "rules refuse &lt;it&gt;" in page
     assert page.count("●") == 2
     assert not re.search(r"(src|href)=", page)
+
+
+def test_a_page_names_what_has_no_effect(grid: Sweep) -> None:
+    assert "without effect" not in sweep_page(grid, title="x")
+    first, *others = grid.rows
+    idle = replace(first, variant=replace(first.variant, idle="does <nothing>"))
+    page = sweep_page(replace(grid, rows=(idle, *others)), title="x")
+    assert "Measured, and without effect" in page
+    assert "does &lt;nothing&gt;" in page
 
 
 def test_a_page_without_times_has_no_chart_of_them(grid: Sweep) -> None:
