@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    from oomscope.capture.messages import Messages
     from oomscope.capture.settings import Settings
 
 STARTUP: Final = os.path.join(os.path.dirname(__file__), "startup")  # noqa: PTH118, PTH120 - pathlib takes its time
@@ -40,16 +41,23 @@ def arm_from_environment() -> None:
 def _arm() -> None:
     from oomscope.capture.messages import Messages
 
-    Messages(quiet=False, strict=False).attempt("nothing is recorded", _arm_recording)
+    messages = Messages(quiet=False, strict=False)
+    messages.attempt("nothing is recorded", lambda: _arm_recording(messages))
 
 
-def _arm_recording() -> None:
+def _arm_recording(messages: Messages) -> None:
+    import torch
+
     from oomscope.capture.recording import Recording
     from oomscope.capture.settings import from_environment
 
     settings = from_environment(os.environ)
-    if settings is not None:
+    if settings is None:
+        return
+    if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA before a fork
         Recording(settings).arm()
+    else:
+        messages.refuse("torch is built without CUDA")
 
 
 class AfterImport:

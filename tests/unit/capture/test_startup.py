@@ -71,6 +71,13 @@ def test_a_program_that_does_not_leaves_nothing_and_hears_nothing(python, tmp_pa
     assert snapshots(tmp_path) == []
 
 
+def test_a_torch_without_cuda_is_a_line(python, tmp_path: Path) -> None:
+    done = python("import torch; print('ran')", WITHOUT_CUDA="1")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr == "oomscope: nothing is recorded: torch is built without CUDA\n"
+    assert snapshots(tmp_path) == []
+
+
 def test_a_failure_ends_the_program_as_it_would_have(python, tmp_path: Path) -> None:
     done = python(TRAIN + "    torch.cuda.fail()\n")
     assert done.returncode == 1

@@ -1,10 +1,12 @@
 """As much of torch as a recording asks for, for programs that run in a process of their own."""
 
+import os
 from types import SimpleNamespace
 
 from . import cuda
 
 __version__ = "2.13.0+paper"
+backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: "WITHOUT_CUDA" not in os.environ))
 
 
 class OutOfMemoryError(RuntimeError):
