@@ -72,7 +72,7 @@ def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_js
             remark(f"warning: {line}")
         for finding in loaded.findings:
             where = loaded.where(finding.keys)
-            say(f"{where}: {finding.severity} {finding.rule}: {finding.message}; {finding.remedy}")
+            say(f"{where}: {finding.kind} {finding.rule}: {finding.message}; {finding.remedy}")
         say(f"{loaded.source}: {_summary(len(broken), len(loaded.findings) - len(broken))}")
     return ExitCode.USAGE if broken else ExitCode.OK
 

@@ -57,6 +57,7 @@ def import_command(
     if world_size is not None:
         arguments.world_size = world_size
     imported = import_arguments(arguments, dialect)
+    _refuse_strangers(imported)
     text = configuration_file(imported, preset=preset)
     if as_json:
         print_json(_document(imported, text))
@@ -95,6 +96,21 @@ def given_arguments(words: tuple[str, ...]) -> Arguments:
     return arguments
 
 
+def _refuse_strangers(imported: Imported) -> None:
+    """Refuse arguments of which none is known.
+
+    Raises:
+        ConfigError: there are some, and not one of them means anything.
+    """
+    known = imported.settings or imported.not_modelled or imported.without_memory
+    if imported.not_understood and not known:
+        raise ConfigError(
+            f"none of its arguments is one of {imported.dialect}'s",
+            where=imported.source,
+            remedy="name whose they are with --dialect; a configuration of oomscope's own needs no import",
+        )
+
+
 def _broken_rules(text: str) -> list[str]:
     """Return what the rules say of the result; a part of a configuration is not checked."""
     from oomscope.config.load import load_text
@@ -103,7 +119,7 @@ def _broken_rules(text: str) -> list[str]:
         loaded = load_text(text, source="the result", enforce=False)
     except ConfigError as error:
         return [f"the result is no whole configuration: {error}"]
-    return [f"{finding.severity} {finding.rule}: {finding.message}; {finding.remedy}" for finding in loaded.findings]
+    return [f"{finding.kind} {finding.rule}: {finding.message}; {finding.remedy}" for finding in loaded.findings]
 
 
 def _document(imported: Imported, text: str) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class Finding:
     source: str
 
     @property
+    def kind(self) -> str:
+        """The severity in words."""
+        return self.severity.replace("_", " ")
+
+    @property
     def is_fatal(self) -> bool:
         """Whether the configuration cannot be measured."""
         return self.severity != "warning"

@@ -77,3 +77,15 @@ def test_probe_refuses_what_is_not_modelled(tmp_path: Path, capsys) -> None:
 def test_probe_without_a_file(capsys) -> None:
     assert run(["probe", "--from", "megatron"]) == 2
     assert "--from megatron without a file" in capsys.readouterr().err
+
+
+def test_arguments_of_which_none_is_known_are_refused(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "foo.yaml"
+    file.write_text("foo: 1\n")
+    assert run(["config", "import", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none of its arguments is one of" in err
+    own = tmp_path / "own.yaml"
+    own.write_text("allocator:\n  conf: expandable_segments:True\n")
+    assert run(["config", "import", str(own)]) == 2

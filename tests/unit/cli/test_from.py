@@ -51,7 +51,7 @@ def test_check_names_what_is_not_modelled_and_where(arguments: Path, capsys) -> 
     arguments.write_text(f"{TINY}  --squared-relu: true\n")
     assert run(["config", "check", "--from", "megatron", str(arguments)]) == ExitCode.USAGE
     out = capsys.readouterr().out
-    assert f"{arguments}:12 (--squared-relu): not_modelled import: squared_relu is true, which is not modelled" in out
+    assert f"{arguments}:12 (--squared-relu): not modelled import: squared_relu is true, which is not modelled" in out
     assert out.count("squared_relu is true") == 1
     assert "cannot be measured: 1 broken" in out
 
