@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -56,15 +57,17 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
         subject = subject_of(request.subject, repository, place / _CLONE)
         for end in (good, bad):
             subject.check(end)
-        return CommitBisect(request, repository, subject, Prober.of(request, **means), good, bad, line).run()
+        with Prober.of(request, **means) as prober:
+            return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
 
 def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, means: Means) -> BisectResult:
     """Look for a good end before ``bad``, and search from there."""
-    with room(request.places.checkouts.absolute(), "bisect") as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject = subject_of(request.subject, repository, place / _CLONE)
         subject.check(bad)
-        prober = Prober.of(request, **means)
+        prober = stack.enter_context(Prober.of(request, **means))
         sought = GoodEndSearch(repository, bad, subject, prober).run()
         if sought.good is not None:
             line = repository.line(sought.good, bad, request.paths)

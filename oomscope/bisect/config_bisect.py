@@ -34,7 +34,8 @@ def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResu
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
     mixture = Axes(keys, request.layers) if request.layers else keys
-    return DeltaBisect(mixture, Prober.of(request, **means)).run()
+    with Prober.of(request, **means) as prober:
+        return DeltaBisect(mixture, prober).run()
 
 
 def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:

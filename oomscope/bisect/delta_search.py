@@ -4,12 +4,15 @@ each change that was found by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid
+from oomscope.bisect.deltas import Changes, asked_after, minimal_set, smallest_valid
 from oomscope.bisect.ends import EndsAnswer, judge_ends
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.foresight import ahead
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.mixture import Mixture, everything, names, title
 from oomscope.bisect.prober import Prober, Question
@@ -59,6 +62,8 @@ class DeltaSearch:
     role_alone: Role = "key alone"
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
+    _experiments: dict[Changes, Experiment | Untestable] = field(default_factory=dict)
+    _valid: dict[Changes, bool] = field(default_factory=dict)
 
     def ends(self) -> EndsAnswer | None:
         """Check both ends, and return the answer that they give by themselves.
@@ -66,7 +71,9 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed.
         """
+        self.prober.foresee(self._ends_ahead)
         good = self.ask(NONE, "good end")
+        self.prober.foresee(self._ends_ahead)
         bad = self.ask(everything(self.mixture), "bad end") if self.mixture.keys else good
         return judge_ends(good, bad)
 
@@ -76,16 +83,48 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed before it was found.
         """
-        questions = minimal_set(list(units), self.mixture.is_valid)
+        questions = minimal_set(list(units), self._is_valid)
+        answers: tuple[Answer, ...] = ()
         try:
             changes = next(questions)
             while True:
-                changes = questions.send(self.ask(changes, self.role).answer)
+                self.prober.foresee(partial(self._ahead, units, answers))
+                answer = self.ask(changes, self.role).answer
+                answers = (*answers, answer)
+                changes = questions.send(answer)
         except StopIteration as stop:
             found: list[Changes] = stop.value
         fault = NONE.union(*found)
         alone = self._each_alone(found, fault)
         return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
+
+    def _ends_ahead(self) -> Iterator[Experiment | Untestable]:
+        """Yield both ends, and what the search asks unless they answer by themselves."""
+        yield self.experiment(NONE)
+        if self.mixture.keys:
+            yield self.experiment(everything(self.mixture))
+            yield from self._ahead(self.mixture.units(), ())
+
+    def _ahead(self, units: Sequence[Changes], answers: tuple[Answer, ...]) -> Iterator[Experiment | Untestable]:
+        """Yield what the search that was given ``answers`` is likely to ask, likeliest first."""
+        wanted = ahead(
+            [answers],
+            lambda given: asked_after(list(units), self._is_valid, given),
+            lambda given, _changes, answer: (*given, answer),
+            lambda changes: self.prober.foreseen(self.experiment(changes)),
+        )
+        return map(self.experiment, wanted)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the state with ``changes`` made is measured; the same value whenever it is asked for."""
+        if changes not in self._experiments:
+            self._experiments[changes] = self.mixture.experiment(changes)
+        return self._experiments[changes]
+
+    def _is_valid(self, changes: Changes) -> bool:
+        if changes not in self._valid:
+            self._valid[changes] = self.mixture.is_valid(changes)
+        return self._valid[changes]
 
     def smallest_bad(self) -> Changes | None:
         """Return the smallest set of changes that was seen to be bad; None before both ends were."""
@@ -104,7 +143,7 @@ class DeltaSearch:
         """
         name = self.mixture.bad if role == "bad end" else title(self.mixture, changes)
         question = Question(role=role, name=name, keys=names(self.mixture, changes))
-        record, result = self.prober.ask(question, self.mixture.experiment(changes))
+        record, result = self.prober.ask(question, self.experiment(changes))
         self.records[changes] = record
         if result is not None:
             self.results[changes] = result

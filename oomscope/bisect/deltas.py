@@ -8,7 +8,7 @@ Each costs one bisection, so k needed changes of n take about k * log2(n) probes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from itertools import combinations
 
 from oomscope.bisect.search import Answer, Search
@@ -49,6 +49,18 @@ def minimal_set(units: list[Changes], is_valid: IsValid) -> Generator[Changes, A
     for lump in lumps:
         yield from _thin_out(lump, lumps, is_valid)
     return [_union([lump]) for lump in lumps]
+
+
+def asked_after(units: list[Changes], is_valid: IsValid, answers: Sequence[Answer]) -> Changes | None:
+    """Return what :func:`minimal_set` asks once it has been given ``answers``; None where it is done."""
+    questions = minimal_set(units, is_valid)
+    try:
+        wanted = next(questions)
+        for answer in answers:
+            wanted = questions.send(answer)
+    except StopIteration:
+        return None
+    return wanted
 
 
 def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Changes, Answer, None]:

@@ -18,7 +18,7 @@ class Untestable:
     """One line."""
 
 
-def _nothing() -> tuple[str, ...]:
+def _nothing(_place: Path) -> tuple[str, ...]:
     return ()
 
 
@@ -30,9 +30,9 @@ class Experiment:
     ranks: tuple[int, ...] = (0,)
     """The worst of these ranks speaks for all."""
     content: Content = field(default_factory=Content)
-    lay_out: Callable[[], tuple[str, ...]] = _nothing
-    """Called before a probe is really run: puts the files under test where the job looks for them and returns what
-    is missing there, one line each.
+    lay_out: Callable[[Path], tuple[str, ...]] = _nothing
+    """Called before a probe is really run, with the directory of the job's checkout: puts the files under test there
+    and returns what is missing, one line each. Several threads may call it, each with a directory of its own.
 
     Raises:
         GitError: they cannot be laid out.
@@ -46,13 +46,12 @@ class Experiment:
             name: tells this edit from all others: part of what a result is kept under.
             edit: changes the files in the directory that it is given; may raise GitError.
         """
-        target = self.job.target
-        if not isinstance(target, HarnessTarget):
+        if not isinstance(self.job.target, HarnessTarget):
             return Untestable("there is no checkout whose files could be changed")
 
-        def lay_out() -> tuple[str, ...]:
-            missing = self.lay_out()
-            edit(Path(target.repo))
+        def lay_out(place: Path) -> tuple[str, ...]:
+            missing = self.lay_out(place)
+            edit(place)
             return missing
 
         return replace(self, content=replace(self.content, tree=f"{self.content.tree}+{name}"), lay_out=lay_out)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import GitError
+from oomscope.probe.environment import own_environment
 
 _SETTINGS = (
     ("core.hooksPath", os.devnull),
@@ -83,7 +84,7 @@ class Git:
             return subprocess.run(
                 ["git", *arguments],
                 cwd=self.directory,
-                env=isolated(os.environ, self.trusted),
+                env=isolated(own_environment(), self.trusted),
                 input=stdin,
                 capture_output=True,
                 check=False,

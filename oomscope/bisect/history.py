@@ -8,7 +8,6 @@ the time of the reading the process has the environment of :func:`oomscope.bisec
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from oomscope.bisect.git import complaint, isolated
 from oomscope.errors import GitError
+from oomscope.probe.environment import ON_LOAN
 
 if TYPE_CHECKING:
     import git
-
-_ENVIRONMENT = threading.RLock()
-"""Held while the environment is not the user's: two readings in two threads would put back each other's."""
 
 
 @contextmanager
@@ -60,7 +57,7 @@ def reading(directory: Path) -> Iterator[git.Repo]:
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
     """Give the process the environment ``wanted`` and put back what differed."""
-    with _ENVIRONMENT:
+    with ON_LOAN:  # also since two readings in two threads would put back each other's
         names = os.environ.keys() | wanted.keys()
         before = {name: os.environ.get(name) for name in names if os.environ.get(name) != wanted.get(name)}
         try:

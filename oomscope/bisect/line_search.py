@@ -6,7 +6,7 @@ parent; where the parent is bad as well, the search goes on among the commits in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,8 @@ from typing import Literal
 from oomscope.bisect.commits import Line
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.ends import judge_ends
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.foresight import ahead
 from oomscope.bisect.growth import dominant_growth
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.measured import Bytes, bytes_of
@@ -105,6 +107,7 @@ class LineSearch:
     prober: Prober
     records: dict[int, ProbeRecord] = field(default_factory=dict)
     results: dict[int, ProbeResult] = field(default_factory=dict)
+    _experiments: dict[int, Experiment | Untestable] = field(default_factory=dict)
     _places: Sequence[int] = ()
     """The positions that the bisection under way is over."""
     _search: Search | None = None
@@ -114,8 +117,10 @@ class LineSearch:
         """Check the ends, search between them and return the answer."""
         try:
             if 0 not in self.records:
+                self._foresee_ends()
                 self.probe(0, "good end")
             if self.track.last not in self.records:
+                self._foresee_ends()
                 self.probe(self.track.last, "bad end")
             answered = judge_ends(self.records[0], self.records[self.track.last])
             if answered is not None:
@@ -209,7 +214,36 @@ class LineSearch:
 
     def _ask(self, wanted: int) -> None:
         if self._search is not None:
+            places, search = self._places, self._search
+            self.prober.foresee(lambda: map(self.experiment, self._ahead(places, search)))
             self._search = self._search.told(wanted, self.probe(self._places[wanted], "search").answer)
+
+    def _foresee_ends(self) -> None:
+        """Foresee both ends, and a bisection between them, which follows unless they answer by themselves."""
+        places = self.track.asked_first
+
+        def positions() -> Iterator[int]:
+            yield from (0, self.track.last)
+            if self.track.last > 0:
+                yield from self._ahead(places, Search.over(len(places) - 1))
+
+        self.prober.foresee(lambda: map(self.experiment, positions()))
+
+    def _ahead(self, places: Sequence[int], search: Search) -> Iterator[int]:
+        """Yield the positions that ``search`` over ``places`` is likely to ask about, likeliest first."""
+        wanted = ahead(
+            [search],
+            lambda state: state.wanted,
+            Search.told,
+            lambda place: self.prober.foreseen(self.experiment(places[place])),
+        )
+        return (places[place] for place in wanted)
+
+    def experiment(self, position: int) -> Experiment | Untestable:
+        """Return how ``position`` is measured; the same value whenever it is asked for."""
+        if position not in self._experiments:
+            self._experiments[position] = self.subject.experiment(self.commit(position))
+        return self._experiments[position]
 
     def _among_all(self, found: Found) -> Found:
         """Search among all that lies between the last good and the first bad position that ``found`` left.
@@ -240,7 +274,7 @@ class LineSearch:
         question = Question(
             role=role, name=f"{commit.short} {commit.subject}", commit=commit.hash, subject=commit.subject
         )
-        record, result = self.prober.ask(question, self.subject.experiment(commit))
+        record, result = self.prober.ask(question, self.experiment(position))
         self.know(position, record, result)
         return record
 

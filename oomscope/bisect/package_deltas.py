@@ -107,9 +107,9 @@ class PackageDeltas:
         behind = experiment.job.environment.get(_VARIABLE) or self.inherited
         folder = self.overlays.folder(requirements)
 
-        def lay_out() -> tuple[str, ...]:
+        def lay_out(place: Path) -> tuple[str, ...]:
             self.overlays.install(requirements)
-            return experiment.lay_out()
+            return experiment.lay_out(place)
 
         path = os.pathsep.join(filter(None, (str(folder), behind)))
         job = replace(experiment.job, environment={**experiment.job.environment, _VARIABLE: path})

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol, TypedDict, Unpack
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypedDict, Unpack
 
+from oomscope.bisect.bench import Bench, Errand
 from oomscope.bisect.cache import ResultCache
+from oomscope.bisect.cards import Cards, visible_cards
 from oomscope.bisect.deadline import Deadline, OutOfTimeError
+from oomscope.bisect.executors import Action, Executor, Inline, Measured, Threads
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Machine, digest_of, key_of
 from oomscope.bisect.logs import Logs
@@ -24,6 +30,7 @@ from oomscope.bisect.search import Answer
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
 from oomscope.probe import warm
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.launch import StoppedError
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
 
@@ -42,7 +49,10 @@ class Means(TypedDict, total=False):
     """What a search works with; each has a default."""
 
     probe: Probe
-    """Measures one job; :func:`oomscope.probe.warm.run` unless given."""
+    """Measures one job; :func:`oomscope.probe.warm.run` unless given. A probe that was foreseen and is not wanted any
+    more is stopped only if that is the one."""
+    executor: Executor
+    """Does the work; as many threads as the request has jobs unless given, and this thread for one job."""
     reporter: Reporter
     """Told of every probe as it comes; nobody unless given."""
     clock: Callable[[], float]
@@ -62,6 +72,14 @@ class Question:
     keys: tuple[str, ...] | None = None
 
 
+Ahead = Callable[[], Iterable[Experiment | Untestable]]
+"""Returns what is likely to be asked next, likeliest first."""
+
+
+def _nothing() -> tuple[Experiment, ...]:
+    return ()
+
+
 @dataclass
 class Prober:
     """Runs experiments and judges them.
@@ -74,6 +92,10 @@ class Prober:
         logs: where the output of probes that failed is kept; None keeps none.
         deadline: when to stop.
         environment: the variables that probes will see.
+        bench: does the work; in the calling thread unless given.
+        cards: what probes on GPUs get one each of; unless given, they take what they see.
+
+    As a context manager it ends all that still runs.
     """
 
     probe: Probe
@@ -85,6 +107,9 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     records: list[ProbeRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    bench: Bench = field(default_factory=lambda: Bench(Inline()))
+    cards: Cards = field(default_factory=lambda: Cards(()))
+    _ahead: Ahead = _nothing
     _results: dict[str, ProbeResult] = field(default_factory=dict)
     _ran: bool = False
 
@@ -98,10 +123,41 @@ class Prober:
             deadline=Deadline.after(request.deadline_s, means.get("clock", time.monotonic)),
             environment=means.get("environment", os.environ),
         )
+        if request.jobs > 1:
+            prober.cards = Cards(visible_cards(prober.environment))
+        prober.bench = Bench(means.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()))
         prober.logs = Logs(request.places.logs, prober.note)
         if request.use_cache:
             prober.cache = ResultCache(request.places.results, prober.note)
         return prober
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """End all that still runs."""
+        self.bench.close()
+
+    def foresee(self, ahead: Ahead) -> None:
+        """Begin, while the next question is answered, what ``ahead`` names, as far as there are idle slots.
+
+        It changes no answer. ``ahead`` is called whenever a slot is idle, and only as many of its experiments are
+        taken as are needed.
+        """
+        self._ahead = ahead
+
+    def foreseen(self, experiment: Experiment | Untestable) -> Answer | None:
+        """Return what the answer to ``experiment`` would be, where that is known already or nothing can be measured."""
+        if isinstance(experiment, Untestable):
+            return Answer.UNTESTABLE
+        try:
+            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._seen, experiment))
+        except LookupError:
+            return None
+        return self.bad.judge(result).answer
 
     def ask(self, question: Question, experiment: Experiment | Untestable) -> tuple[ProbeRecord, ProbeResult | None]:
         """Return the answer to ``question``, and the result that it rests on where something was measured.
@@ -118,7 +174,10 @@ class Prober:
         number = len(self.records) + 1
         self.reporter.probing(question.name, number)
         started = self.deadline.clock()
-        found = self._measured(experiment)
+        try:
+            found = self._measured(experiment)
+        finally:
+            self._ahead = _nothing
         result = None if isinstance(found, Untestable) else found
         judgement = (
             Judgement(answer=Answer.UNTESTABLE, reason=found.reason)
@@ -165,36 +224,78 @@ class Prober:
 
     def _result(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
         """Return the result of one rank: what is known already, else of a probe."""
-        key = key_of(job, experiment.content, self._machine, self.environment)
-        name = digest_of(key)
-        known = self._results.get(name) or (self.cache.get(key) if self.cache else None)
+        name, key = self._name(experiment, job)
+        known = self._known(name, key)
         if known is None:
             self._ran = True
-            missing = experiment.lay_out()
-            for line in missing:
+            measured = self.bench.take(self._errand(name, experiment, job), self._errands, self.reporter.progressed)
+            for line in measured.missing:
                 self.note(line)
-            known = self._run(job)
-            if self.cache and not missing:  # what lacks today (a submodule, a large file) may be there tomorrow
+            known = _answering(measured.result)
+            # What lacks today (a submodule, a large file) may be there tomorrow.
+            if self.cache and not measured.missing:
                 self.cache.put(key, known)
         self._results[name] = known
         return known
 
-    def _run(self, job: ProbeJob) -> ProbeResult:
-        """Run a probe; one that was killed from outside gets a second chance."""
-        result = self._run_once(job)
-        if result.failure is not None and result.failure.kind == "killed":
-            result = self._run_once(job)
-        if result.failure is not None and result.failure.kind == "unfit":
-            raise MachineUnfitError(result.failure.message)
-        if result.failure is not None and result.failure.kind == "usage":
-            raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
-        return _without_checkout(result, job)
+    def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
+        key = key_of(job, experiment.content, self._machine, self.environment)
+        return digest_of(key), key
 
-    def _run_once(self, job: ProbeJob) -> ProbeResult:
+    def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
+        """Return a result that needs no probe."""
+        return self._results.get(name) or (self.cache.get(key) if self.cache else None)
+
+    def _seen(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
+        """Return the result of one rank that is there already.
+
+        Raises:
+            LookupError: there is none.
+        """
+        name, key = self._name(experiment, job)
+        if (known := self._known(name, key)) is not None:
+            return known
+        if (measured := self.bench.look(name)) is not None:
+            return measured.result
+        raise LookupError(name)
+
+    def _errands(self) -> Iterator[Errand]:
+        """Yield what is foreseen and not known."""
+        for experiment in self._ahead():
+            if isinstance(experiment, Untestable):
+                continue
+            for rank in experiment.ranks:
+                job = replace(experiment.job, rank=rank)
+                name, key = self._name(experiment, job)
+                if self._known(name, key) is None:
+                    yield self._errand(name, experiment, job)
+
+    def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Errand:
+        def begin(slot: int) -> Action:
+            return lambda progressed, stop: self._measure(experiment, _in_slot(job, slot), progressed, stop)
+
+        return Errand(name=name, begin=begin)
+
+    def _measure(
+        self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event
+    ) -> Measured:
+        """Lay out the files and run a probe; one that was killed from outside gets a second chance."""
+        place = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else Path()
+        missing = experiment.lay_out(place)
+        with self.cards.lent(job) as alone:
+            result = self._run(alone, progressed, stop)
+            if result.failure is not None and result.failure.kind == "killed":
+                result = self._run(alone, progressed, stop)
+        return Measured(result=_without_checkout(result, job), missing=missing)
+
+    def _run(self, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event) -> ProbeResult:
         left = self.deadline.left_s
+        if stop.is_set():
+            raise StoppedError
         if left <= 0:
             raise OutOfTimeError
-        result = self.probe(replace(job, timeout_s=min(job.timeout_s, left)), self.reporter.progressed)
+        job = replace(job, timeout_s=min(job.timeout_s, left))
+        result = warm.run(job, progressed, stop=stop) if self.probe is warm.run else self.probe(job, progressed)
         timed_out = result.failure is not None and result.failure.kind == "timeout"
         if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
@@ -203,6 +304,27 @@ class Prober:
     @cached_property
     def _machine(self) -> Machine:
         return Machine.here(self.environment)
+
+
+def _in_slot(job: ProbeJob, slot: int) -> ProbeJob:
+    """Return ``job`` with the checkout of ``slot``: each slot has its own, the first one that of the job."""
+    if slot == 0 or not isinstance(job.target, HarnessTarget):
+        return job
+    return replace(job, target=replace(job.target, repo=f"{job.target.repo}-{slot + 1}"))
+
+
+def _answering(result: ProbeResult) -> ProbeResult:
+    """Return ``result`` if it says something about the target.
+
+    Raises:
+        MachineUnfitError: this machine cannot probe at all.
+        InconclusiveError: the harness cannot be one.
+    """
+    if result.failure is not None and result.failure.kind == "unfit":
+        raise MachineUnfitError(result.failure.message)
+    if result.failure is not None and result.failure.kind == "usage":
+        raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
+    return result
 
 
 def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:

@@ -23,6 +23,8 @@ class SearchRequest:
     use_cache: bool = True
     """Take results of earlier searches, and keep those of this one."""
     places: Places = field(default_factory=Places.default)
+    jobs: int = 1
+    """Probes side by side: what is likely to be asked next is begun early. It changes no answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

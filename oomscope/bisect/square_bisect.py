@@ -7,6 +7,7 @@ together are, each is searched with the other as in the bad commit.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -52,9 +53,10 @@ def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -
     request.places.make()
     good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
     line = repository.line(good, bad, request.paths)
-    with room(request.places.checkouts.absolute(), "bisect") as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject = subject_of(request.subject, repository, place / _CLONE)
-        prober = Prober.of(request, **means)
+        prober = stack.enter_context(Prober.of(request, **means))
         return SquareBisect(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()
 
 

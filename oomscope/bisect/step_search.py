@@ -81,10 +81,17 @@ class StepSearch:
         The range that differs most comes first, so that a search that is stopped knows the heaviest steps. Without
         one, a look goes into the middle of the range with most open positions, which spreads them evenly.
         """
-        if splitting := [range_ for range_ in self.ranges if self._differs(range_) and range_.search.open]:
-            return max(splitting, key=lambda range_: _weight(range_.delta)).search.wanted
+        if splitting := self.splitting:
+            return splitting[0].wanted
         widest = max(self.ranges, key=lambda range_: len(range_.search.open))
         return widest.search.wanted if self.looks else None
+
+    @cached_property
+    def splitting(self) -> tuple[Search, ...]:
+        """The searches of the ranges that are going to be split, the one that differs most first."""
+        ranges = [range_ for range_ in self.ranges if self._differs(range_) and range_.search.open]
+        ranges.sort(key=lambda range_: _weight(range_.delta), reverse=True)
+        return tuple(range_.search for range_ in ranges)
 
     def told(self, position: int, measured: Bytes | None) -> StepSearch:
         """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not.

@@ -6,14 +6,18 @@ of a merge when the steps that it brought in are taken off stays its own, if it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.experiment import Experiment, Untestable
+from oomscope.bisect.foresight import ahead
 from oomscope.bisect.line_search import Known, LineSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.merges import BranchSearch, MergeOpener, opened
 from oomscope.bisect.result import StepRow
+from oomscope.bisect.search import Search
 from oomscope.bisect.step_search import StepSearch
 from oomscope.bisect.steps import Step, Threshold
 from oomscope.bisect.waterfall import StepsWanted, Stretch, Waterfall
@@ -84,6 +88,7 @@ class StepWalk:
         state = state.looking(looks)
         try:
             while (wanted := state.wanted) is not None:
+                search.prober.foresee(partial(_ahead, search, state))
                 search.probe(wanted, "step")
                 state = state.told(wanted, search.measured(wanted))
         except OutOfTimeError:
@@ -143,6 +148,17 @@ class StepWalk:
 
     def _significant(self, rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
         return tuple(row for row in rows if self.wanted.threshold.is_exceeded_by(row.delta))
+
+
+def _ahead(search: LineSearch, state: StepSearch) -> Iterator[Experiment | Untestable]:
+    """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on."""
+    wanted = ahead(
+        state.splitting,
+        lambda range_: range_.wanted,
+        Search.told,
+        lambda position: None if position not in search.records else search.records[position].answer,
+    )
+    return map(search.experiment, wanted)
 
 
 def below(threshold: Threshold) -> str:

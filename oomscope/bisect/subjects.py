@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
@@ -200,7 +200,7 @@ class HarnessSubject:
             job=harness_job(target, settings),
             ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
             content=Content.of(commit.tree, self.choice.path),
-            lay_out=lambda: self.checkout.show(commit),
+            lay_out=lambda place: replace(self.checkout, path=place).show(commit),
         )
 
     def config(self, commit: Commit) -> None:

@@ -38,4 +38,5 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
         subject = subject_of(request.subject, repository, place / _CLONE)
         subject.check(commit)
         mixture = Axes(OneCommit(subject, commit), request.layers)
-        return DeltaBisect(mixture, Prober.of(request, **means), axis="environment").run()
+        with Prober.of(request, **means) as prober:
+            return DeltaBisect(mixture, prober, axis="environment").run()

@@ -6,9 +6,14 @@ user's, on both backends alike, and the result says what was in force.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 
 from oomscope.probe.job import HarnessTarget, ProbeJob
+
+ON_LOAN = threading.RLock()
+"""Held while this process has other variables than its own, for the sake of a library that hands them on."""
 
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Both names of torch's allocator settings. The first that is set, be it to nothing, is read alone: torch 2.13 neither
@@ -36,6 +41,12 @@ _REMOVED = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 }
+
+
+def own_environment() -> dict[str, str]:
+    """Return the variables that this process was given; any thread may ask."""
+    with ON_LOAN:
+        return dict(os.environ)
 
 
 def allocator_variable(environment: Mapping[str, str]) -> str | None:

@@ -24,7 +24,7 @@ from typing import Any
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe import rooms
 from oomscope.probe.card import check_environment
-from oomscope.probe.environment import child_environment, environment_of
+from oomscope.probe.environment import child_environment, environment_of, own_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -70,7 +70,7 @@ def run(
         ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
-    check_environment(job, environment_of(job, os.environ))
+    check_environment(job, environment_of(job, own_environment()))
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"
@@ -180,7 +180,7 @@ def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) ->
             progress=writer,
             output=output.fileno(),
             cwd=cwd if cwd.is_dir() else room,
-            environment=child_environment(job, os.environ) | {MARK: secrets.token_hex(MARK_BYTES)},
+            environment=child_environment(job, own_environment()) | {MARK: secrets.token_hex(MARK_BYTES)},
         )
         return start(order)
 

@@ -42,6 +42,9 @@ class Answering:
         record = ProbeRecord(number=len(self.asked), role=question.role, answer=self.answers[position], reason="known")
         return record, None
 
+    def foresee(self, _ahead: object) -> None:
+        """Foresee nothing."""
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 

@@ -36,7 +36,7 @@ class Searches:
         return fits(self.probed[-1])
 
     def ask(self) -> Prober:
-        experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda: self.missing)
+        experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda _place: self.missing)
         prober = Prober(probe=self.probe, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)

@@ -1,0 +1,285 @@
+"""Probes side by side answer what one after the other answers, whatever comes first, and leave nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oomscope.bisect.bench import Bench, Errand
+from oomscope.bisect.cards import Cards, visible_cards
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.commits import Line
+from oomscope.bisect.delta_search import DeltaSearch
+from oomscope.bisect.executors import Action, Ended, Executor, Inline, Measured, Threads
+from oomscope.bisect.experiment import Experiment
+from oomscope.bisect.headers import Commit
+from oomscope.bisect.identity import Content
+from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.prober import Prober
+from oomscope.bisect.reporter import Silent
+from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.step_walk import StepWalk
+from oomscope.bisect.steps import Threshold
+from oomscope.bisect.waterfall import StepsWanted
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.launch import StoppedError
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.results import error
+from tests.unit.bisect.worlds import World, measure
+
+JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="sim")
+
+
+@dataclass
+class Shuffled:
+    """Lets what runs end in any order."""
+
+    slots: int
+    random: Random
+    running: dict[int, tuple[Action, threading.Event]] = field(default_factory=dict)
+    most: int = 0
+
+    def start(self, slot: int, action: Action) -> None:
+        assert slot not in self.running
+        self.running[slot] = action, threading.Event()
+        self.most = max(self.most, len(self.running))
+
+    def stop(self, slot: int) -> None:
+        self.running[slot][1].set()
+
+    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+        slot = self.random.choice(sorted(self.running))
+        action, stop = self.running.pop(slot)
+        try:
+            return Ended(slot=slot, measured=action(lambda progress: progressed(slot, progress), stop))
+        except Exception as raised:  # noqa: BLE001 # as an executor does
+            return Ended(slot=slot, error=raised)
+
+    def close(self) -> None:
+        self.running.clear()
+
+
+@dataclass
+class Sizes:
+    """A line of commits of which each wants so many bytes (None: it crashes), as a subject that is probed."""
+
+    sizes: Sequence[int | None]
+    probed: list[str] = field(default_factory=list)
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        return [commit.tree for commit in commits]
+
+    def experiment(self, commit: Commit) -> Experiment:
+        job = replace(JOB, environment={"SIZE": str(self.sizes[int(commit.hash)])})
+        return Experiment(job=job, content=Content(tree=commit.tree))
+
+    def probe(self, job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        size = job.environment["SIZE"] or ""
+        self.probed.append(size)
+        return measure(int(size)) if size.isdigit() else error("step")
+
+
+def commit(position: int) -> Commit:
+    name = str(position)
+    return Commit(hash=name, tree=name, parents=(), author="", date="", subject=name)
+
+
+def searched(
+    sizes: Sequence[int | None], executor: Executor, *, steps: bool
+) -> tuple[LineAnswer, object, list[ProbeRecord]]:
+    world = Sizes(sizes)
+    first, *others = map(commit, range(len(sizes)))
+    with Prober(probe=world.probe, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+        prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
+        search = LineSearch(Track.of(Line(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
+        answer = search.run()
+        wanted = StepsWanted(threshold=Threshold.of(None), looks=2)
+        found = StepWalk(wanted).walk(search) if steps else None
+        return answer, found, prober.records
+
+
+SIZES = st.none() | st.integers(0, 2000).map(lambda size: size // 500 * 500)
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=2, max_size=24), st.integers(2, 5), st.integers(), st.booleans())
+def test_a_line_has_one_answer_and_one_record(sizes: list[int | None], slots: int, seed: int, steps: bool) -> None:
+    sizes[0] = 0
+    assert searched(sizes, Shuffled(slots, Random(seed)), steps=steps) == searched(sizes, Inline(), steps=steps)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Changes of which some are bad only together, and some make no sense without another."""
+
+    count: int
+    fault: frozenset[int]
+    needs: dict[int, int]
+    good = "good"
+    bad = "bad"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.count)))
+
+    def units(self) -> list[frozenset[int]]:
+        return [frozenset({change}) for change in range(self.count)]
+
+    def is_valid(self, changes: frozenset[int]) -> bool:
+        return all(needed in changes for change, needed in self.needs.items() if change in changes)
+
+    def experiment(self, changes: frozenset[int]) -> Experiment:
+        size = 2000 if self.fault <= changes else len(changes)
+        return Experiment(
+            job=ProbeJob(target=BundledTarget(config={"made": sorted(changes), "size": size}), backend="sim")
+        )
+
+
+def probe_size(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    assert isinstance(job.target, BundledTarget)
+    return measure(job.target.config["size"])
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(2, 12), st.integers(2, 5), st.integers())
+def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed: int) -> None:
+    fault = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=4))
+    needs = {change: change - 1 for change in data.draw(st.sets(st.integers(1, count - 1), max_size=3))}
+    mixture = Together(count, fault, needs)
+
+    def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
+        with Prober(probe=probe_size, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+            prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
+            search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
+            assert search.ends() is None
+            return search.minimal(mixture.units()), prober.records
+
+    assert found(Shuffled(slots, Random(seed))) == found(Inline())
+
+
+def test_side_by_side_takes_fewer_turns() -> None:
+    """A turn is what everybody waits for; here all that runs ends together."""
+    waited = {1: 0, 2: 0, 4: 0}
+    for slots in waited:
+        for good in range(1, 64):
+            turns = InStep(Shuffled(slots, Random(0)))
+            searched([0] * good + [2000] * (64 - good), turns, steps=False)
+            waited[slots] += turns.turns
+    assert waited[2] <= 0.7 * waited[1]
+    assert waited[4] <= 0.5 * waited[1]
+
+
+@dataclass
+class InStep:
+    """All that runs ends at once; one turn is over when all of it has been taken notice of."""
+
+    inner: Shuffled
+    turns: int = 0
+    _this_turn: set[int] = field(default_factory=set)
+
+    @property
+    def slots(self) -> int:
+        return self.inner.slots
+
+    def start(self, slot: int, action: Action) -> None:
+        self.inner.start(slot, action)
+
+    def stop(self, slot: int) -> None:
+        self.inner.stop(slot)
+
+    def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+        if not self._this_turn & self.inner.running.keys():
+            self.turns += 1
+            self._this_turn = set(self.inner.running)
+        slot = min(self._this_turn & self.inner.running.keys())
+        self._this_turn.discard(slot)
+        action, stop = self.inner.running.pop(slot)
+        return Shuffled(1, Random(0), {slot: (action, stop)}).wait(progressed)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def test_each_slot_has_a_clone_and_none_is_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    hashes = world.sizes([*range(100, 1000, 100), *range(1100, 2000, 100)])
+    alone = world.bisect(hashes[0], use_cache=False)
+    world.probe.jobs.clear()
+    world.listener.records.clear()
+    both = world.bisect(hashes[0], use_cache=False, jobs=3)
+    places = {Path(job.target.repo).name for job in world.probe.jobs if isinstance(job.target, HarnessTarget)}
+    assert places == {"clone", "clone-2", "clone-3"}
+    assert both.culprit == alone.culprit
+    assert [(probe.commit, probe.answer, probe.bytes) for probe in both.probes] == [
+        (probe.commit, probe.answer, probe.bytes) for probe in alone.probes
+    ]
+
+
+def test_an_interrupt_ends_what_was_foreseen(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    hashes = world.sizes([100, 200, 300, 1100])
+    before = threading.active_count()
+
+    class Interrupting(Threads):
+        def wait(self, progressed: Callable[[int, Progress], None]) -> Ended:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bisect_commits(world.request(hashes[0]), probe=world.probe, environment={}, executor=Interrupting(2))
+    assert threading.active_count() == before
+    assert not list(world.places.checkouts.iterdir())
+
+
+def test_what_is_not_wanted_any_more_is_stopped() -> None:
+    begun, ended = threading.Event(), list[str]()
+
+    def hang(_progressed: object, stop: threading.Event) -> Measured:
+        begun.set()
+        assert stop.wait(10)
+        ended.append("hang")
+        raise StoppedError
+
+    def after_it(_progressed: object, _stop: threading.Event) -> Measured:
+        assert begun.wait(10)
+        return Measured(result=measure(1))
+
+    def errand(name: str, action: Action) -> Errand:
+        return Errand(name=name, begin=lambda _slot: action)
+
+    def ahead() -> Iterator[Errand]:
+        yield errand("guess", hang)
+
+    bench = Bench(Threads(2))
+    first = errand("first", after_it)
+    assert bench.take(first, ahead, lambda _: None).result == measure(1)
+    assert bench.take(errand("second", after_it), tuple, lambda _: None).result == measure(1)
+    bench.close()
+    assert ended == ["hang"]
+    assert bench.look("guess") is None
+
+
+def test_cards_are_lent_to_one_probe_at_a_time() -> None:
+    cards, job = Cards(("0", "3")), replace(JOB, backend="cuda")
+    with cards.lent(job) as one, cards.lent(job) as other:
+        assert one.environment == {"CUDA_VISIBLE_DEVICES": "0"}
+        assert other.environment == {"CUDA_VISIBLE_DEVICES": "3"}
+        with cards.lent(JOB) as simulated:
+            assert simulated == JOB
+    with cards.lent(job) as again:
+        assert again.environment == {"CUDA_VISIBLE_DEVICES": "3"}, "the one that came back first"
+
+
+def test_visible_cards_are_those_of_the_variable_or_all(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert visible_cards({}, tmp_path) == ("0", "1")
+    assert visible_cards({"CUDA_VISIBLE_DEVICES": "3, GPU-8f2b,-1,2"}, tmp_path) == ("3", "GPU-8f2b")
+    assert visible_cards({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
