@@ -52,9 +52,9 @@ ODD = st.one_of(
     st.text(max_size=3),
     st.binary(max_size=3),
     st.sampled_from(("alloc", "free_completed", "segment_alloc", "active_pending_free", "\ud800")),
-    st.just([]),
-    st.just({}),
-    st.just([[]]),
+    st.builds(list),
+    st.builds(dict),
+    st.builds(lambda: [[]]),  # made anew each time, since what is drawn may be written into
     st.just((0, "x")),
 )
 
