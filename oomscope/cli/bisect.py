@@ -10,6 +10,7 @@ import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
+from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_steps import StepOptions, step_options, with_values
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import run_search
@@ -60,6 +61,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
 )
 @step_options
 @axis_options
+@jobs_option
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")

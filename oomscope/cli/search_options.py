@@ -24,6 +24,7 @@ class Common(TypedDict):
     deadline_s: float | None
     use_cache: bool
     places: Places
+    jobs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class SearchOptions:
     deadline: float | None
     fresh: bool
     state: Path | None
+    jobs: int = 1
 
     def common(self) -> Common:
         """Return what all requests have in common.
@@ -53,7 +55,13 @@ class SearchOptions:
         """
         from oomscope.bisect.predicate import Bad
 
-        return Common(bad=Bad.parse(self.bad), deadline_s=self.deadline, use_cache=not self.fresh, places=self.places())
+        return Common(
+            bad=Bad.parse(self.bad),
+            deadline_s=self.deadline,
+            use_cache=not self.fresh,
+            places=self.places(),
+            jobs=self.jobs,
+        )
 
     def places(self) -> Places:
         """Return where results and clones are kept."""

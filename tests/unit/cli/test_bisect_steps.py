@@ -45,6 +45,15 @@ def test_what_is_asked_for(requests: list[CommitRequest], options: list[str], wa
     assert requests[0].steps == wanted
 
 
+@pytest.mark.parametrize(("options", "jobs"), [([], 1), (["--jobs", "3"], 3), (["--jobs", "auto"], 5)])
+def test_jobs_are_a_number_or_the_cores(
+    requests: list[CommitRequest], monkeypatch: pytest.MonkeyPatch, options: list[str], jobs: int
+) -> None:
+    monkeypatch.setattr("oomscope.cli.options_jobs.cores", lambda: 5)
+    assert run(["bisect", *options, "v1..v2", "--config", "a.yaml"]) == 0
+    assert requests[0].jobs == jobs
+
+
 @pytest.mark.parametrize("ends", ["..v2", "v2"])
 def test_a_good_end_is_looked_for(requests: list[CommitRequest], ends: str) -> None:
     assert run(["bisect", ends, "--find-good", "--config", "a.yaml"]) == 0
@@ -59,6 +68,8 @@ def test_a_good_end_is_looked_for(requests: list[CommitRequest], ends: str) -> N
         (["--min-step", "much"], "much"),
         (["--steps", "--axis", "environment", "--good-env", "A=1"], "--steps with --axis environment"),
         (["--find-good"], "names a good end"),
+        (["--jobs", "0"], "0 is not in the range"),
+        (["--jobs", "many"], "is not a valid integer"),
         (["--find-good", "--axis", "config"], "--find-good with --axis config"),
         (["--steps", "--axis", "config"], "--steps with two configuration files"),
     ],
