@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 
 from oomscope.config.dialects import environment
 from oomscope.config.dialects.arguments import ENVIRONMENT
 from oomscope.config.dialects.draft import Draft
 from oomscope.config.dialects.rows import Row
+
+_CLOSE = 0.85
+"""How like a row's name a mistyped one is, by difflib's ratio."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,11 @@ class Dialect:
     def row_of(self, name: str) -> Row | None:
         """Return the row of ``name``, also where it is an environment variable."""
         return self.table.get(name) or environment.TABLE.get(name)
+
+    def nearest(self, name: str) -> str | None:
+        """Return the name of a row that the unknown ``name`` may have been meant for."""
+        close = get_close_matches(name, [*self.table, *environment.TABLE], n=1, cutoff=_CLOSE)
+        return close[0] if close else None
 
 
 @cache

@@ -149,17 +149,23 @@ class _Import:
 
     def _take(self, item: Argument) -> None:
         row = self.dialect.row_of(item.name)
-        secret = row is None and item.name.startswith(ENVIRONMENT)
-        remark = Remark(item.name, "…" if secret else item.value, item.where)
         if row is None:
-            off = item.value in (None, False, "", [], {})
-            plainly = off or self.dialect.costs_no_memory(item.name)
-            (self.without_memory if plainly else self.not_understood).append(remark)
+            self._leave(item)
             return
         try:
             self._apply(row, item)
         except (ValueError, TypeError) as error:
             self.problems.append(Problem(f"{item.name} is {shown(item.value)}, but {error}", item.where))
+
+    def _leave(self, item: Argument) -> None:
+        """Keep account of an argument that no row knows."""
+        value = "…" if item.name.startswith(ENVIRONMENT) else item.value
+        if item.value in (None, False, "", [], {}) or self.dialect.costs_no_memory(item.name):
+            self.without_memory.append(Remark(item.name, value, item.where))
+            return
+        meant = self.dialect.nearest(item.name)
+        reason = f"did you mean {meant}?" if meant else ""
+        self.not_understood.append(Remark(item.name, value, item.where, reason))
 
     def _apply(self, row: Row, item: Argument) -> None:
         match row:

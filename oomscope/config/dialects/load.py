@@ -108,7 +108,9 @@ def remarks_on(imported: Imported) -> tuple[str, ...]:
         for remark in imported.not_modelled
     ]
     remarks += [
-        f"not understood: {remark.where}: {remark.name} is {shown(remark.value)}" for remark in imported.not_understood
+        f"not understood: {remark.where}: {remark.name} is {shown(remark.value)}"
+        + (f": {remark.reason}" if remark.reason else "")
+        for remark in imported.not_understood
     ]
     return tuple(remarks)
 

@@ -259,6 +259,18 @@ def test_every_argument_is_accounted_for() -> None:
     assert [remark.name for remark in result.without_memory] == ["log_interval"]
 
 
+@pytest.mark.parametrize(
+    ("argument", "meant"),
+    [
+        ("--recompute-granularty full", "did you mean recompute_granularity?"),
+        ("--num-expert 8", "did you mean num_experts?"),
+        ("--no-such-thing 3", ""),
+    ],
+)
+def test_a_mistyped_argument_is_told_what_it_may_mean(argument: str, meant: str) -> None:
+    assert [remark.reason for remark in imported(f"{SHAPE} {argument}").not_understood] == [meant]
+
+
 def test_what_is_not_modelled_is_not_probed() -> None:
     with pytest.raises(InvalidConfigError, match="squared_relu is true, which is not modelled"):
         load_arguments(read_arguments(f"{SHAPE} --squared-relu", "args"), "megatron")
