@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from oomscope.probe.curves import RunCurves
 from oomscope.probe.fingerprint import installed_torch, versions
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
@@ -75,6 +76,7 @@ def analyse(
         events=len(measurement.trace),
         truncated=measurement.truncated,
         timeline=decimate(timeline.live),
+        curves=RunCurves.of(timeline),
         host_bytes=measurement.host_bytes,
         pinned_bytes=measurement.pinned_bytes,
         flops=flops,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from oomscope.probe.curves import RunCurves
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
 
@@ -160,6 +161,8 @@ class ProbeResult:
     """The recorded ring wrapped: the beginning is missing."""
     timeline: tuple[int, ...] = ()
     """Live requested bytes, maximum in each of up to 120 equal slices of the events."""
+    curves: RunCurves | None = None
+    """Live and reserved bytes in up to 400 slices, with their iterations; null where nothing was recorded."""
     host_bytes: int | None = None
     """Peak bytes copied to pageable host memory and kept."""
     pinned_bytes: int | None = None
@@ -211,6 +214,8 @@ class ProbeResult:
             fields["oom"] = Oom(**oom)
         if fields.get("verdict"):
             fields["verdict"] = Verdict.from_json(fields["verdict"])
+        if fields.get("curves"):
+            fields["curves"] = RunCurves.from_json(fields["curves"])
         if fields.get("failure"):
             fields["failure"] = Failure(**fields["failure"])
         fields["phases"] = tuple(PhaseBytes(**row) for row in fields.get("phases", ()))

@@ -197,8 +197,12 @@ def decimate(curve: Curve, slices: int = 120) -> tuple[int, ...]:
     """Return the maximum of each of up to ``slices`` equal parts of ``curve``, so that no peak is lost."""
     if not len(curve):
         return ()
-    starts = np.unique(np.linspace(0, len(curve), num=min(slices, len(curve)), endpoint=False).astype(np.int64))
-    return tuple(np.maximum.reduceat(curve, starts).tolist())
+    return tuple(np.maximum.reduceat(curve, slice_starts(len(curve), slices)).tolist())
+
+
+def slice_starts(length: int, slices: int) -> Indices:
+    """Return where each of up to ``slices`` equal parts of ``length`` events begins."""
+    return np.unique(np.linspace(0, length, num=min(slices, length), endpoint=False).astype(np.int64))
 
 
 def _phase_ids(trace: Trace) -> Indices:

@@ -87,18 +87,18 @@ def _common_iterations(before: Trace, after: Trace) -> list[int] | None:
     """Return the iterations that either side has (-1: what came before the first), where both know theirs."""
     names = []
     for trace in (before, after):
-        own = _iterations(trace)
+        own = iterations_of(trace)
         if not len(own) or (np.diff(own) < 0).any() or own[-1] < 0:
             return None
         names += np.unique(own).tolist()
     return sorted(set(names))
 
 
-def _iterations(trace: Trace) -> NDArray[np.int64]:
-    """Return the iteration of each event; events that do not know theirs go on with the last one."""
+def iterations_of(trace: Trace) -> NDArray[np.int64]:
+    """Return the iteration of each event (-1 before the first); events that do not know theirs go on with the last."""
     own = np.array([moment.iteration for moment in trace.moments], dtype=np.int64)[trace.moment_id]
     return np.maximum.accumulate(own) if len(own) else own
 
 
 def _parts(trace: Trace, names: list[int]) -> NDArray[np.int64]:
-    return np.searchsorted(np.array(names), _iterations(trace))
+    return np.searchsorted(np.array(names), iterations_of(trace))
