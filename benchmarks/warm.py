@@ -25,9 +25,9 @@ from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.subjects import HarnessFile
-from oomscope.cli.plan import harness_settings
 from oomscope.config.load import load_preset
 from oomscope.probe import launch
+from oomscope.probe.harness_settings import harness_settings
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.measure import measure

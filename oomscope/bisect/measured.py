@@ -1,15 +1,31 @@
-"""The bytes of one probe that a search compares: what the run wanted alive at once, and what was reserved for it.
-
-A run that ended out of memory was cut off before its peak, and one for which the allocator emptied its cache held less
-than it would have. Where the same run without a limit is known, its bytes count; elsewhere what was alive at the
-failure plus the request that failed, and what was reserved by then, which are lower bounds.
-"""
+"""The bytes of one probe that a search compares, and their differences; what they are is said in ``probe.wanted``."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from oomscope.probe.result import Peak, ProbeResult
+from oomscope.probe.result import ProbeResult
+from oomscope.probe.wanted import (
+    demand_bytes,
+    is_lower_bound,
+    live_bytes,
+    recorded_live_bytes,
+    recorded_peak,
+    reserved_bytes,
+    wanted_at_failure,
+)
+
+__all__ = [
+    "Bytes",
+    "bytes_of",
+    "demand_bytes",
+    "is_lower_bound",
+    "live_bytes",
+    "recorded_live_bytes",
+    "recorded_peak",
+    "reserved_bytes",
+    "wanted_at_failure",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,44 +64,3 @@ def bytes_of(result: ProbeResult) -> Bytes | None:
     if result.peak is None or result.outcome == "error":
         return None
     return Bytes(live_bytes=live_bytes(result), reserved_bytes=reserved_bytes(result))
-
-
-def is_lower_bound(result: ProbeResult) -> bool:
-    """Whether the bytes of ``result`` are only those up to a failure."""
-    return result.outcome == "oom" and result.demand_bytes is None
-
-
-def live_bytes(result: ProbeResult) -> int:
-    """Return the requested bytes that the run wanted alive at once (0 where nothing was measured)."""
-    return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
-
-
-def reserved_bytes(result: ProbeResult) -> int:
-    """Return what the allocator would hold at most if it had no limit, else what it held (0: nothing was measured)."""
-    return max((peak.reserved_bytes for peak in (result.peak, result.demand_peak) if peak), default=0)
-
-
-def recorded_peak(result: ProbeResult) -> Peak | None:
-    """Return the peak whose lines are known: that of the run without a limit where there is one, else of this run."""
-    return result.demand_peak or result.peak
-
-
-def recorded_live_bytes(result: ProbeResult) -> int:
-    """Return the live requested bytes of :func:`recorded_peak`."""
-    peak = recorded_peak(result)
-    return peak.requested_bytes if peak else 0
-
-
-def wanted_at_failure(result: ProbeResult) -> int:
-    """Return the bytes alive at the failed allocation plus the request that failed.
-
-    0 for a run that fits, and where the request was not the caching allocator's (a library's, the host's).
-    """
-    if result.outcome != "oom" or result.verdict is None or result.verdict.kind not in {"capacity", "fragmentation"}:
-        return 0
-    return result.verdict.wanted_bytes
-
-
-def demand_bytes(result: ProbeResult) -> int:
-    """Return the peak of the same run without a limit; 0 where it was not run or not needed."""
-    return result.demand_bytes or 0 if result.outcome == "oom" else 0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from oomscope.cli.options_axes import AxisOptions
 from oomscope.cli.options_steps import StepOptions
-from oomscope.cli.plan import harness_settings
 from oomscope.errors import UsageError
+from oomscope.probe.harness_settings import harness_settings
 
 if TYPE_CHECKING:
     from oomscope.bisect.places import Places
