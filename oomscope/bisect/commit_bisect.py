@@ -20,6 +20,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyCha
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.subjects import Subject, subject_of
+from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.rooms import room
 
@@ -84,6 +85,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
             on_line=candidates,
             considered=candidates,
             probes=tuple(prober.records),
+            cost=prober.cost,
             notes=tuple(prober.notes),
         )
 
@@ -132,7 +134,17 @@ class CommitBisect:
         if self.request.steps is not None and (found := StepWalk(self.request.steps, opener).walk(search)):
             rows, waterfall = found
             answered = replace(answered, steps=rows, waterfall=waterfall)
-        return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
+        return replace(
+            answered,
+            probes=tuple(self.prober.records),
+            notes=tuple(self.prober.notes),
+            lines=(self._line_of(track), *(opener.lines if opener else ())),
+            cost=self.prober.cost,
+        )
+
+    @staticmethod
+    def _line_of(track: Track) -> WalkedLine:
+        return WalkedLine.of(track.positions, track.chosen)
 
     def _announce(self, track: Track, base: BisectResult) -> None:
         more_if = []
@@ -154,6 +166,7 @@ class CommitBisect:
                 probes_at_most=track.probes_at_most,
                 more_if=tuple(more_if),
                 notes=self.line.notes,
+                line=self._line_of(track),
             )
         )
 

@@ -55,7 +55,12 @@ class DeltaBisect:
             answered = self._searched(base, search, units)
         except OutOfTimeError:
             answered = self._with_suspects(base, search)
-        return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
+        return replace(
+            answered,
+            probes=tuple(self.prober.records),
+            notes=tuple(self.prober.notes),
+            cost=self.prober.cost,
+        )
 
     def _announce(self, units: int) -> None:
         mixture = self.mixture

@@ -5,7 +5,7 @@ each change that was found by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oomscope.bisect.deadline import OutOfTimeError
@@ -118,7 +118,10 @@ class DeltaSearch:
     def experiment(self, changes: Changes) -> Experiment | Untestable:
         """Return how the state with ``changes`` made is measured; the same value whenever it is asked for."""
         if changes not in self._experiments:
-            self._experiments[changes] = self.mixture.experiment(changes)
+            found = self.mixture.experiment(changes)
+            if isinstance(found, Experiment):
+                found = replace(found, label=title(self.mixture, changes))
+            self._experiments[changes] = found
         return self._experiments[changes]
 
     def _is_valid(self, changes: Changes) -> bool:

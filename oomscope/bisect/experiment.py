@@ -30,6 +30,8 @@ class Experiment:
     ranks: tuple[int, ...] = (0,)
     """The worst of these ranks speaks for all."""
     content: Content = field(default_factory=Content)
+    label: str = ""
+    """What people are shown of it while it runs."""
     lay_out: Callable[[Path], tuple[str, ...]] = _nothing
     """Called before a probe is really run, with the directory of the job's checkout: puts the files under test there
     and returns what is missing, one line each. Several threads may call it, each with a directory of its own.

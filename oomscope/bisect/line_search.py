@@ -7,7 +7,7 @@ parent; where the parent is bad as well, the search goes on among the commits in
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -242,7 +242,11 @@ class LineSearch:
     def experiment(self, position: int) -> Experiment | Untestable:
         """Return how ``position`` is measured; the same value whenever it is asked for."""
         if position not in self._experiments:
-            self._experiments[position] = self.subject.experiment(self.commit(position))
+            commit = self.commit(position)
+            found = self.subject.experiment(commit)
+            if isinstance(found, Experiment):
+                found = replace(found, label=f"{commit.short} {commit.subject}")
+            self._experiments[position] = found
         return self._experiments[position]
 
     def _among_all(self, found: Found) -> Found:

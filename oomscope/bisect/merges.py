@@ -18,6 +18,7 @@ from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
+from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.errors import GitError
 
 _NOTHING = Bytes()
@@ -118,6 +119,15 @@ class MergeOpener:
     repository: Repository
     paths: tuple[str, ...] = ()
     _branches: dict[tuple[str, str, int], BranchSearch | None] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> tuple[WalkedLine, ...]:
+        """The lines that merges brought in and that were looked into."""
+        return tuple(
+            WalkedLine.of(branch.track.positions, branch.track.chosen, merge)
+            for (merge, _, _), branch in self._branches.items()
+            if branch is not None
+        )
 
     def walk(self, search: LineSearch, answer: LineAnswer, good: tuple[Commit, ...] = ()) -> Walked:
         """Return the search and answer inside the merge at fault, as deep as merges go; the given ones elsewhere.

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self, TypedDict, Unpack
 from oomscope.bisect.bench import Bench, Errand
 from oomscope.bisect.cache import ResultCache
 from oomscope.bisect.cards import Cards, visible_cards
+from oomscope.bisect.cost import Cost
 from oomscope.bisect.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.executors import Action, Executor, Inline, Measured, Threads
 from oomscope.bisect.experiment import Experiment, Untestable
@@ -112,6 +113,10 @@ class Prober:
     _ahead: Ahead = _nothing
     _results: dict[str, ProbeResult] = field(default_factory=dict)
     _ran: bool = False
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.deadline.clock()
 
     @classmethod
     def of(cls, request: SearchRequest, **means: Unpack[Means]) -> Prober:
@@ -125,7 +130,9 @@ class Prober:
         )
         if request.jobs > 1:
             prober.cards = Cards(visible_cards(prober.environment))
-        prober.bench = Bench(means.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()))
+        prober.bench = Bench(
+            means.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()), prober.reporter.at_work
+        )
         prober.logs = Logs(request.places.logs, prober.note)
         if request.use_cache:
             prober.cache = ResultCache(request.places.results, prober.note)
@@ -208,6 +215,11 @@ class Prober:
         if text not in self.notes:
             self.notes.append(text)
 
+    @property
+    def cost(self) -> Cost:
+        """What the search has taken so far."""
+        return Cost(wall_s=self.deadline.clock() - self._began, slots=self.bench.executor.slots, begun=self.bench.begun)
+
     def _log_of(self, question: Question, result: ProbeResult | None) -> str | None:
         if self.logs is None or result is None or result.failure is None:
             return None
@@ -274,7 +286,8 @@ class Prober:
         def begin(slot: int) -> Action:
             return lambda progressed, stop: self._measure(experiment, _in_slot(job, slot), progressed, stop)
 
-        return Errand(name=name, begin=begin)
+        rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
+        return Errand(name=name, begin=begin, label=experiment.label + rank)
 
     def _measure(
         self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.probe.job import Progress
 
 
@@ -24,6 +25,22 @@ class Plan:
     more_if: tuple[str, ...] = ()
     """What makes the search take more probes than that, each with how many, as far as that is known."""
     notes: tuple[str, ...] = ()
+    line: WalkedLine | None = None
+    """The commits that lie ahead, where there is a line of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A probe that runs."""
+
+    slot: int
+    """From 0."""
+    label: str
+    """The commit or keys that it measures."""
+    is_asked: bool
+    """The search waits for it; the others were begun because it is likely to ask for them."""
+    progress: Progress | None = None
+    """The last step forward, if any."""
 
 
 class Reporter(Protocol):
@@ -41,6 +58,10 @@ class Reporter(Protocol):
         """Take notice of a step forward inside the running probe."""
         ...
 
+    def at_work(self, running: tuple[Work, ...]) -> None:
+        """Take notice of what runs now, by slot."""
+        ...
+
     def probed(self, record: ProbeRecord) -> None:
         """Take notice of an answer."""
         ...
@@ -56,6 +77,9 @@ class Silent:
         """Do nothing."""
 
     def progressed(self, progress: Progress) -> None:
+        """Do nothing."""
+
+    def at_work(self, running: tuple[Work, ...]) -> None:
         """Do nothing."""
 
     def probed(self, record: ProbeRecord) -> None:

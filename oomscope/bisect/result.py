@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from oomscope.bisect.cost import Cost
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.search import Answer
 from oomscope.bisect.square import Square
+from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.bisect.waterfall import Waterfall
 from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
@@ -214,6 +216,9 @@ class BisectResult:
     waterfall: Waterfall | None = None
     """How the steps were found, where all of them were searched for."""
     probes: tuple[ProbeRecord, ...] = ()
+    lines: tuple[WalkedLine, ...] = ()
+    """The commits walked: the line from the good end to the bad end, then those that merges brought in."""
+    cost: Cost | None = None
     last_good: Evidence | None = None
     first_bad: Evidence | None = None
     notes: tuple[str, ...] = ()
@@ -275,6 +280,8 @@ class BisectResult:
             "waterfall": self.waterfall.to_json() if self.waterfall else None,
             "verdict": self.verdict.to_json() if self.verdict else None,
             "probes": [probe.to_json() for probe in self.probes],
+            "lines": [line.to_json() for line in self.lines],
+            "cost": self.cost.to_json() if self.cost else None,
             "untestable": [
                 {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason, "log": probe.log}
                 for probe in self.untestable

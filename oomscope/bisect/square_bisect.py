@@ -91,7 +91,12 @@ class SquareBisect:
             answered = self._answered(base)
         except OutOfTimeError:
             answered = base
-        return replace(answered, probes=tuple(self.prober.records), notes=tuple(self.prober.notes))
+        return replace(
+            answered,
+            probes=tuple(self.prober.records),
+            notes=tuple(self.prober.notes),
+            cost=self.prober.cost,
+        )
 
     def _announce(self) -> None:
         commits = len(self.line.commits)

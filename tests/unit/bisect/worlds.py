@@ -63,6 +63,9 @@ class Listener:
     def progressed(self, progress: Progress) -> None:
         self.stages += 1
 
+    def at_work(self, running) -> None:
+        pass
+
     def probed(self, record: ProbeRecord) -> None:
         self.records.append(record)
 
