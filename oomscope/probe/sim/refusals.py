@@ -5,6 +5,7 @@ Hard-coded CUDA, ``torch.compile``, kernels without a shape rule, replicas that 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -13,7 +14,6 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from oomscope.errors import UntestableError
-from oomscope.probe.sim.backend import DEVICE_TYPE
 from oomscope.probe.sim.replace import replaced
 
 
@@ -30,13 +30,21 @@ def refuse_cuda(*_: Any, **__: Any) -> NoReturn:
     _refuse("the target uses the device cuda by name", "take ctx.device, or probe with --backend cuda")
 
 
-def refuse_compile(*_: Any, **__: Any) -> NoReturn:
-    """Stand in for ``torch.compile``.
+def refuse_compile(model: Any = None, *_: Any, **options: Any) -> Callable[..., Any]:
+    """Stand in for ``torch.compile``: a function may be made ready, as decorators do on import, but not be called.
 
     Raises:
-        UntestableError: always.
+        UntestableError: ``model`` is a module, which is made ready only to be called.
     """
-    _refuse("the target uses torch.compile", "run it eagerly, or probe with --backend cuda")
+    if model is None:
+        return functools.partial(refuse_compile, **options)
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        _refuse("the target uses torch.compile", "run it eagerly, or probe with --backend cuda")
+
+    if isinstance(model, torch.nn.Module):
+        refused()
+    return functools.update_wrapper(refused, model)
 
 
 def unsupported(op: object, error: Exception) -> UntestableError:
@@ -53,23 +61,9 @@ def installed() -> Iterator[None]:
     with (
         replaced(torch.cuda, _lazy_init=refuse_cuda),
         replaced(torch, compile=refuse_compile),
-        replaced(torch.autocast, __init__=_unless_cuda(torch.autocast.__init__)),
-        replaced(torch.amp.GradScaler, __init__=_unless_cuda(torch.amp.GradScaler.__init__, default="cuda")),
         replaced(DistributedDataParallel, __init__=_in_a_world_of_one(DistributedDataParallel.__init__)),
     ):
         yield
-
-
-def _unless_cuda(initialise: Callable[..., None], *, default: str = "") -> Callable[..., None]:
-    """Return ``initialise`` for other devices; on a machine without a GPU torch would quietly do nothing for cuda."""
-
-    def guarded(owner: object, *args: Any, **kwargs: Any) -> None:
-        named = args[0] if args else kwargs.get("device_type", kwargs.get("device", default))
-        if torch.device(named or DEVICE_TYPE).type == "cuda":
-            refuse_cuda()
-        initialise(owner, *args, **kwargs)
-
-    return guarded
 
 
 def _in_a_world_of_one(initialise: Callable[..., None]) -> Callable[..., None]:

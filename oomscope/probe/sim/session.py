@@ -18,7 +18,7 @@ from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.local_part import local_part
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
 from oomscope.probe.sessions import listed
-from oomscope.probe.sim import autocast, backend, parity, refusals
+from oomscope.probe.sim import autocast, backend, mixed_precision, parity, refusals
 from oomscope.probe.sim.autograd import BackwardGuard
 from oomscope.probe.sim.dispatch import SimMode
 from oomscope.probe.sim.host import HostMemory
@@ -97,6 +97,7 @@ class SimSession:
         for part in (
             _collected_at_known_times(),
             refusals.installed(),
+            mixed_precision.installed(),
             parity.installed(),
             self._guard.installed(),
             self._watch.installed(),

@@ -289,20 +289,22 @@ def test_outputs_that_grow_are_seen(simulate, story):
     assert story(session.measurement()).allocations() == [4096, 4096, 2048]
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda: torch.autocast("cuda", dtype=torch.bfloat16),
-        lambda: torch.cuda.amp.autocast(),
-        lambda: torch.amp.GradScaler(),
-        lambda: torch.amp.GradScaler("cuda"),
-    ],
-    ids=["autocast", "cuda.amp", "GradScaler", "GradScaler-cuda"],
-)
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_mixed_precision_for_cuda_is_refused_rather_than_ignored(simulate, use):
-    with simulate(), pytest.raises(UntestableError, match="cuda by name"):
-        use()
+def test_a_function_made_ready_to_compile_is_refused_only_when_called(simulate):
+    with simulate() as session:
+
+        @torch.compile
+        def never_called(x):
+            return x
+
+        @torch.compile(dynamic=False)
+        def called(x):
+            return x
+
+        assert never_called.__name__ == "never_called"
+        with pytest.raises(UntestableError, match=r"torch\.compile"):
+            called(torch.ones(3, device=session.device))
+        with pytest.raises(UntestableError, match=r"torch\.compile"):
+            torch.compile(torch.nn.Linear(4, 4))
 
 
 def test_a_target_that_ignores_the_device_is_refused(simulate):
