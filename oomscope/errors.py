@@ -13,7 +13,8 @@ wrong, where, and what to do about it::
     ├── MachineUnfitError     5  no such GPU, foreign memory, too little host memory
     ├── TargetError           6  the code under measurement failed (import, exception, crash, time-out)
     │   └── UntestableError   6  it cannot be measured here, which is no fault of its memory
-    └── InconclusiveError     7  a search that ended without an answer
+    ├── InconclusiveError     7  a search that ended without an answer
+    └── NothingMeasuredError  8  a gate that would pass because nothing ran
 """
 
 from __future__ import annotations
@@ -150,3 +151,9 @@ class InconclusiveError(OomscopeError):
     """A search ended without an answer."""
 
     exit_code = ExitCode.INCONCLUSIVE
+
+
+class NothingMeasuredError(OomscopeError):
+    """A gate that would pass because nothing ran."""
+
+    exit_code = ExitCode.NOTHING_MEASURED
