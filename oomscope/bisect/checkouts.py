@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from oomscope.bisect.absent_files import absence, absent_files, lay_out_rest
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.git import Git
 from oomscope.bisect.headers import Commit
@@ -38,16 +39,16 @@ class Checkout:
         Raises:
             GitError: the commit cannot be laid out.
         """
-        if not (self.path / ".git").exists():
+        if _spent(self.path).exists() or not (self.path / ".git").exists():
             self._clone()
         try:
-            self._lay_out(commit)
+            absent = self._lay_out(commit)
         except GitError:
             # A probe may have left the clone in any state, such as with a locked index: take a new one.
             self._clone()
-            self._lay_out(commit)
+            absent = self._lay_out(commit)
         missing = lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
-        return (*missing, *self._pointers())
+        return (*absent, *missing, *self._pointers())
 
     @property
     def _git(self) -> Git:
@@ -55,13 +56,23 @@ class Checkout:
 
     def _clone(self) -> None:
         remove_tree(self.path)
+        _spent(self.path).unlink(missing_ok=True)
         source = self.repository.common
         outside = Git(self.path.parent, (source, self.repository.path))
         _clone_shared(outside, source, self.path)
 
-    def _lay_out(self, commit: Commit) -> None:
-        self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
+    def _lay_out(self, commit: Commit) -> tuple[str, ...]:
+        """Lay out ``commit`` and return a line about files that are not in the repository, if there are any."""
+        absent: list[str] = []
+        try:
+            self._git.output("checkout", "--quiet", "--force", "--detach", commit.hash)
+        except GitError:
+            absent = absent_files(self._git, commit.hash)
+            if not absent:
+                raise
+            lay_out_rest(self._git, commit.hash, absent)
         self._git.output("clean", "--quiet", "--force", "--force", "-d", "-x")
+        return (absence(absent),) if absent else ()
 
     def _pointers(self) -> list[str]:
         """Name the files whose content is kept elsewhere by Git LFS: only its pointers are in the repository."""
@@ -70,6 +81,11 @@ class Checkout:
         if not names:
             return []
         return [f"{len(names)} files are Git LFS pointers, not their content ({names[0]} …)"]
+
+
+def spend(clone: Path) -> None:
+    """Have the next commit laid out in a new clone: a command may change more than files (settings, the index)."""
+    _spent(clone).touch()
 
 
 def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
@@ -95,6 +111,10 @@ def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
         except GitError as error:
             missing.append(f"submodule {path} is empty: {error.message}")
     return missing
+
+
+def _spent(clone: Path) -> Path:
+    return clone.with_name(f"{clone.name}.spent")
 
 
 def _is_inside(path: Path, directory: Path) -> bool:
