@@ -26,8 +26,9 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 Outcome = Literal["fits", "oom", "error"]
-ErrorKind = Literal["import", "setup", "step", "untestable", "crash", "timeout", "killed", "unfit", "usage"]
-"""``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test."""
+ErrorKind = Literal["import", "setup", "step", "untestable", "crash", "timeout", "killed", "lost", "unfit", "usage"]
+"""``lost``: a cluster ended every job that was to measure it. ``usage``: what the user gave (harness, settings) cannot
+be used, which is no fault of the code under test."""
 
 
 @dataclass(frozen=True, kw_only=True)
