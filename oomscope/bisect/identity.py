@@ -87,22 +87,22 @@ class Machine:
 def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the key of ``job`` as JSON values.
 
-    Where the checkout or the harness lie does not matter; what they hold does. Driver and cards count unless the
-    simulated device was asked for. A harness may read any variable, so its whole environment counts but for what
-    belongs to the terminal, the shell and the login; to a bundled target only the measured variables matter, which
-    ``machine`` has.
+    Where the checkout or the harness lie does not matter; what they hold does, and how an entry or a command is
+    written. Driver and cards count unless the simulated device was asked for. What lies in a checkout may read any
+    variable, so its whole environment counts but for what belongs to the terminal, the shell and the login; to a
+    bundled target only the measured variables matter, which ``machine`` has.
     """
     fields = {name: value for name, value in job.to_json().items() if name not in _NOT_MEASURED}
     is_bundled = isinstance(job.target, BundledTarget)
-    target: dict[str, Any] = {"kind": job.target.kind}
     if isinstance(job.target, BundledTarget):
-        target["config"] = job.target.config
-        target["environment"] = _hash_of_environment(
+        target: dict[str, Any] = {"kind": job.target.kind, "config": job.target.config}
+        target["environment"] = hash_of_environment(
             {name: value for name, value in job.environment.items() if name in MEASURED_VARIABLES}
         )
     else:
-        target |= {"tree": content.tree, "harness": content.harness}
-        target["environment"] = _hash_of_environment(child_environment(job, environment))
+        target = {**job.target.identity(), "tree": content.tree, "harness": content.harness}
+        target["environment"] = hash_of_environment(child_environment(job, environment))
+        target["variables"] = hash_of_environment(job.environment)
     return {
         "key_version": KEY_VERSION,
         "target": target,
@@ -119,7 +119,7 @@ def digest_of(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _hash_of_environment(variables: Mapping[str, str | None]) -> str:
+def hash_of_environment(variables: Mapping[str, str | None]) -> str:
     """Return a hash of what counts of ``variables``, whose values may be secret and are not to be kept."""
     return digest_of({name: value for name, value in variables.items() if is_heeded(name)})
 

@@ -1,4 +1,4 @@
-"""What of a commit is measured: the configuration that lies in it, or the whole checkout through a harness."""
+"""What of a commit is measured: the configuration that lies in it, or the whole checkout by its own code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,26 @@ from oomscope.bisect.checkouts import Checkout
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.identity import Content
+from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.card import check_card
-from oomscope.probe.harness import check_harness
-from oomscope.probe.job import HarnessTarget
 from oomscope.probe.jobs import bundled_job, harness_job
 from oomscope.probe.ranks import chosen_ranks
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
+
+__all__ = [
+    "ConfigInRepo",
+    "ConfigSubject",
+    "HarnessFile",
+    "InCheckout",
+    "OwnCode",
+    "OwnCodeSubject",
+    "Subject",
+    "path_in_repo",
+    "subject_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +45,6 @@ class ConfigInRepo:
     """Whose names it has (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of every commit's file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HarnessFile:
-    """Each commit's own code, driven by a harness outside the repository."""
-
-    path: Path
-    settings: Config
-    """Its sections allocator, device and probe say how to measure."""
-    overrides: tuple[str, ...] = ()
-    """The same as ``section.key=value``, for the commands that repeat a probe."""
 
 
 class Subject(Protocol):
@@ -76,21 +75,21 @@ class Subject(Protocol):
         ...
 
 
-def subject_of(choice: ConfigInRepo | HarnessFile, repository: Repository, checkout: Path) -> Subject:
+def subject_of(choice: ConfigInRepo | OwnCode, repository: Repository, checkout: Path) -> Subject:
     """Return the subject that ``choice`` names in ``repository``, with ``checkout`` as the place for clones.
 
     Raises:
         UsageError: the path leads out of the repository.
-        HarnessError: the harness file cannot be one.
+        HarnessError: the harness, entry or command cannot be one.
     """
     if isinstance(choice, ConfigInRepo):
         return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides, choice.dialect)
-    check_harness(choice.path)
-    return HarnessSubject(repository, choice, Checkout(repository, checkout))
+    choice.check()
+    return OwnCodeSubject(repository, choice, Checkout(repository, checkout))
 
 
-def path_in_repo(path: str) -> str:
-    """Return ``path`` as git names it inside a commit.
+def path_in_repo(path: str, option: str = "--config") -> str:
+    """Return ``path``, which ``option`` gave, as git names it inside a commit.
 
     Raises:
         UsageError: it is absolute, leads outside, or holds control characters.
@@ -99,7 +98,7 @@ def path_in_repo(path: str) -> str:
     outside = PurePosixPath(normal).is_absolute() or normal.startswith("..") or normal == "."
     if outside or any(ord(letter) < 32 for letter in path):
         raise UsageError(
-            "is no path inside a repository", where=f"--config {path!r}", remedy="give it from the repository's root"
+            "is no path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
         )
     return normal
 
@@ -178,15 +177,15 @@ class ConfigSubject:
 
 
 @dataclass(frozen=True)
-class HarnessSubject:
-    """Each commit's code, laid out in a disposable clone and driven by today's harness."""
+class OwnCodeSubject:
+    """Each commit's code, laid out in a disposable clone."""
 
     repository: Repository
-    choice: HarnessFile
+    choice: OwnCode
     checkout: Checkout
 
     def check(self, end: Commit) -> None:
-        """Do nothing: the settings that a harness is measured under were checked when they were read."""
+        """Do nothing: the settings that it is measured under were checked when they were read."""
 
     def contents(self, commits: Sequence[Commit]) -> list[str]:
         """Return the tree of each commit."""
@@ -195,11 +194,10 @@ class HarnessSubject:
     def experiment(self, commit: Commit) -> Experiment:
         """Return the job of the commit's checkout."""
         settings = self.choice.settings
-        target = HarnessTarget(harness=str(self.choice.path.absolute()), repo=str(self.checkout.path))
         return Experiment(
-            job=harness_job(target, settings),
+            job=harness_job(self.choice.target_at(str(self.checkout.path)), settings),
             ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
-            content=Content.of(commit.tree, self.choice.path),
+            content=self.choice.content(commit.tree),
             lay_out=lambda place: replace(self.checkout, path=place).show(commit),
         )
 
@@ -212,6 +210,6 @@ class HarnessSubject:
         place = f"{self.repository.name}-{commit.short}"
         clone = ["git", "clone", "--shared", "--no-checkout", str(self.repository.path), place]
         checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
-        harness = ["--harness", str(self.choice.path), "--repo", place]
-        probe = ["oomscope", "probe", *harness, *self.choice.overrides]
+        target = self.choice.target_at(place)
+        probe = ["oomscope", "probe", *target.words(), "--repo", target.repo, *self.choice.overrides]
         return shlex.join(clone), shlex.join(checkout), shlex.join(probe)

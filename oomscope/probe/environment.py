@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Mapping
 
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob
 
 ON_LOAN = threading.RLock()
 """Held while this process has other variables than its own, for the sake of a library that hands them on."""
@@ -84,7 +84,7 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     }
     child["PYTHONHASHSEED"] = "0"
     child["PYTHONUNBUFFERED"] = "1"
-    if isinstance(job.target, HarnessTarget):
+    if isinstance(job.target, CheckoutTarget):
         child["PYTHONDONTWRITEBYTECODE"] = "1"
     if job.backend == "sim":
         child["CUDA_VISIBLE_DEVICES"] = ""

@@ -8,11 +8,8 @@ comes last: a module beside it can be imported, unless the checkout or an instal
 from __future__ import annotations
 
 import ast
-import importlib
 import importlib.util
-import inspect
 import sys
-import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -20,9 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-import oomscope
 from oomscope.errors import InputError, TargetError
-from oomscope.probe.job import HarnessTarget
+from oomscope.probe.importing import forget_modules, make_importable, takes_one_argument
+from oomscope.probe.job import CheckoutTarget, HarnessTarget
 from oomscope.probe.target import Context, Target
 
 Setup = Callable[[Context], object]
@@ -33,7 +30,10 @@ _SETUP_REMEDY = "define setup(ctx: oomscope.Context) -> oomscope.Target"
 
 
 class HarnessError(InputError):
-    """The file cannot be a harness, whatever the code under test is: it is no Python, or has no ``setup(ctx)``."""
+    """What is to drive the code under test cannot, whatever that code is.
+
+    A file that is no Python or has no ``setup(ctx)``, a text that is no entry, or one that is no command.
+    """
 
 
 def check_harness(path: Path) -> None:
@@ -83,17 +83,22 @@ def load_setup(target: HarnessTarget) -> Setup:
     check_harness(path)
     if not repo.is_dir():
         raise HarnessError("no such checkout", where=str(repo), remedy="give --repo the directory of the checkout")
-    _make_importable(repo, path.parent)
+    make_importable(repo, path.parent)
     setup = getattr(_load(path), "setup", None)
     if not callable(setup):
         raise HarnessError("the harness defines no function setup", where=str(path), remedy=_SETUP_REMEDY)
-    if not _takes_one_argument(setup):
+    if not takes_one_argument(setup):
         raise HarnessError("setup cannot be called with ctx alone", where=str(path), remedy=_SETUP_REMEDY)
     return cast("Setup", setup)
 
 
 def build_target(setup: Setup, context: Context, *, where: str) -> Target:
     """Call ``setup`` and check what it returns; a bare callable counts as ``Target(step)``.
+
+    Args:
+        setup: a harness's function, or an entry.
+        context: what it is told.
+        where: the harness or entry, for messages.
 
     Raises:
         TargetError: it returned no target, or one whose step cannot be called.
@@ -115,22 +120,9 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
     return target
 
 
-def forget(target: HarnessTarget) -> None:
-    """Drop what was imported of checkout and harness, so that the next load starts afresh.
-
-    What is installed stays, also where the environment lies inside the checkout: no library stands being imported
-    twice.
-    """
-    root = Path(target.repo).resolve()
-    harness = {file.resolve() for file in harness_files(Path(target.harness))}
-    installed = _installed_places()
-    for name, module in list(sys.modules.items()):
-        origin = getattr(module, "__file__", None)
-        path = Path(origin).resolve() if origin else None
-        if path is None or any(path.is_relative_to(place) for place in installed):
-            continue
-        if path in harness or path.is_relative_to(root):
-            del sys.modules[name]
+def forget(target: CheckoutTarget) -> None:
+    """Drop what was imported of the checkout and of what drives it, so that the next load starts afresh."""
+    forget_modules(Path(target.repo), (file for path in target.outside for file in harness_files(Path(path))))
 
 
 def _imported_beside(folder: Path, file: Path) -> Iterator[Path]:
@@ -155,14 +147,6 @@ def _imported_names(tree: ast.Module) -> Iterator[str]:
             yield node.module
 
 
-def _make_importable(repo: Path, beside: Path) -> None:
-    first, last = [str(path) for path in (repo, repo / "src") if path.is_dir()], str(beside)
-    rest = [entry for entry in sys.path if entry not in first and entry != last]
-    sys.path[:] = first + rest + ([] if last in first else [last])
-    sys.dont_write_bytecode = True
-    importlib.invalidate_caches()
-
-
 def _load(path: Path) -> ModuleType:
     loader = SourceFileLoader(_MODULE, str(path))  # whatever the file's name ends in
     spec = ModuleSpec(_MODULE, loader, origin=str(path))
@@ -175,23 +159,6 @@ def _load(path: Path) -> ModuleType:
         del sys.modules[_MODULE]
         raise
     return module
-
-
-def _takes_one_argument(function: Callable[..., object]) -> bool:
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin that does not tell: the call will
-        return True
-    return True
-
-
-def _installed_places() -> set[Path]:
-    """Return where Python's library, installed packages and oomscope itself lie."""
-    paths = sysconfig.get_paths()
-    places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return places | {Path(oomscope.__file__).resolve().parent}
 
 
 def _kind(value: object) -> str:

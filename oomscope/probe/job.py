@@ -5,33 +5,36 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from oomscope.probe.targets import (
+    AnyTarget,
+    BundledTarget,
+    CheckoutTarget,
+    CommandTarget,
+    EntryTarget,
+    HarnessTarget,
+    target_from_json,
+)
+
+__all__ = [
+    "AnyTarget",
+    "Backend",
+    "BundledTarget",
+    "CheckoutTarget",
+    "CommandTarget",
+    "EntryTarget",
+    "HarnessTarget",
+    "ProbeJob",
+    "Progress",
+]
+
 Backend = Literal["auto", "sim", "cuda"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundledTarget:
-    """The bundled transformer under a validated configuration (``Config.model_dump(mode="json")``)."""
-
-    config: dict[str, Any]
-    kind: Literal["bundled"] = "bundled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HarnessTarget:
-    """A harness file that drives a checkout."""
-
-    harness: str
-    """Absolute path of the harness file."""
-    repo: str
-    """Absolute path of the checkout; first on ``sys.path`` (and its ``src/`` where there is one)."""
-    kind: Literal["harness"] = "harness"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeJob:
     """One measurement of one rank."""
 
-    target: BundledTarget | HarnessTarget
+    target: AnyTarget
     backend: Backend = "auto"
     rank: int = 0
     world_size: int = 1
@@ -67,12 +70,7 @@ class ProbeJob:
     def from_json(cls, document: dict[str, Any]) -> ProbeJob:
         """Read back what :meth:`to_json` wrote."""
         fields = dict(document)
-        target = dict(fields.pop("target"))
-        kinds: dict[str, type[BundledTarget] | type[HarnessTarget]] = {
-            "bundled": BundledTarget,
-            "harness": HarnessTarget,
-        }
-        return cls(target=kinds[target["kind"]](**target), **fields)
+        return cls(target=target_from_json(fields.pop("target")), **fields)
 
 
 @dataclass(frozen=True, kw_only=True)

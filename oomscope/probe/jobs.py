@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.job import AnyTarget, BundledTarget, CheckoutTarget, ProbeJob
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
@@ -16,12 +16,12 @@ def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
     return _job(target, config, rank=rank, world_size=config.parallel.world_size)
 
 
-def harness_job(target: HarnessTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
-    """Return the job that lets a harness drive its checkout; only the three sections of ``settings`` count."""
+def harness_job(target: CheckoutTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
+    """Return the job that measures what lies in a checkout; only the three sections of ``settings`` count."""
     return _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
 
 
-def _job(target: BundledTarget | HarnessTarget, settings: Config, *, rank: int, world_size: int) -> ProbeJob:
+def _job(target: AnyTarget, settings: Config, *, rank: int, world_size: int) -> ProbeJob:
     allocator, device, probe = settings.allocator, settings.device, settings.probe
     return ProbeJob(
         target=target,

@@ -25,7 +25,7 @@ from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe import rooms
 from oomscope.probe.card import check_environment
 from oomscope.probe.environment import child_environment, environment_of, own_environment
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.workers import FRESH, Order, Start, Worker
@@ -172,7 +172,7 @@ def _run_worker(
 
 def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Worker:
     """Start the worker, in the checkout where there is one."""
-    cwd = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else room
+    cwd = Path(job.target.repo) if isinstance(job.target, CheckoutTarget) else room
     with log.open("ab") as output:
         order = Order(
             job=room / "job.json",
@@ -228,9 +228,8 @@ def _failed(job: ProbeJob, exit_: _Exit, log_tail: str) -> ProbeResult:
 def _absolute(job: ProbeJob) -> ProbeJob:
     """Return ``job`` with paths that mean the same in the child's working directory."""
     changes: dict[str, Any] = {}
-    if isinstance(job.target, HarnessTarget):
-        harness, repo = Path(job.target.harness).absolute(), Path(job.target.repo).absolute()
-        changes["target"] = HarnessTarget(harness=str(harness), repo=str(repo))
+    if isinstance(job.target, CheckoutTarget):
+        changes["target"] = job.target.absolute()
     if job.snapshot_path is not None:
         changes["snapshot_path"] = str(Path(job.snapshot_path).absolute())
     return replace(job, **changes)

@@ -17,7 +17,7 @@ from typing import Literal
 from oomscope.errors import InputError, MachineUnfitError, OomscopeError, SnapshotError, UsageError
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.harness import HarnessError
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -206,7 +206,7 @@ def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["
     if isinstance(error, OomscopeError):
         return Failure(kind=_kind_of_theirs(error, stage), message=str(error))
     target = job.target
-    roots = (target.repo, target.harness) if isinstance(target, HarnessTarget) else ()
+    roots = (target.repo, *target.outside) if isinstance(target, CheckoutTarget) else ()
     return Failure(kind=stage, message=describe(error, roots=roots), detail=details(error))
 
 

@@ -12,8 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from oomscope.probe.harness import Setup, build_target, forget, load_setup
-from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.command.asked import check_command
+from oomscope.probe.entry import check_entry, load_entry
+from oomscope.probe.harness import HarnessError, Setup, build_target, check_harness, forget, load_setup
+from oomscope.probe.job import BundledTarget, CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob
 from oomscope.probe.sessions import Session
 from oomscope.probe.target import Context, Target
 
@@ -40,12 +42,31 @@ def load_recipe(job: ProbeJob) -> Recipe:
     """Import what ``job`` measures; whatever the code raises passes through.
 
     Raises:
-        HarnessError: the harness or the checkout cannot be used.
+        HarnessError: the harness, the entry or the checkout cannot be used, or the target is a command.
     """
-    if isinstance(job.target, HarnessTarget):
-        forget(job.target)
-        return HarnessRecipe(job, job.target, load_setup(job.target))
-    return BundledRecipe.load(job, job.target)
+    target = job.target
+    if isinstance(target, BundledTarget):
+        return BundledRecipe.load(job, target)
+    forget(target)
+    if isinstance(target, HarnessTarget):
+        return CheckoutRecipe(job, target, load_setup(target), where=target.harness)
+    if isinstance(target, EntryTarget):
+        return CheckoutRecipe(job, target, load_entry(target), where=target.entry)
+    raise HarnessError(f"{target.title} is no code that could be built", remedy="run it with oomscope.probe.launch.run")
+
+
+def check_target(target: CheckoutTarget) -> None:
+    """Refuse what cannot drive a checkout, whatever that holds, without running any of it.
+
+    Raises:
+        HarnessError: it is no harness, no entry or no command.
+    """
+    if isinstance(target, HarnessTarget):
+        check_harness(Path(target.harness))
+    elif isinstance(target, EntryTarget):
+        check_entry(target.entry)
+    elif isinstance(target, CommandTarget):
+        check_command(target)
 
 
 @contextmanager
@@ -66,19 +87,20 @@ def world_of(job: ProbeJob, device: torch.device) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-class HarnessRecipe:
-    """A harness whose module, and what it imports of the checkout, is loaded."""
+class CheckoutRecipe:
+    """A harness or an entry that is loaded, with what it imports of the checkout."""
 
-    def __init__(self, job: ProbeJob, target: HarnessTarget, setup: Setup) -> None:
+    def __init__(self, job: ProbeJob, target: CheckoutTarget, setup: Setup, *, where: str) -> None:
         self._job = job
         self._target = target
         self._setup = setup
+        self._where = where
 
     def place(self) -> None:
-        """Leave groups to the harness: the default one is there."""
+        """Leave groups to the code: the default one is there."""
 
     def build(self, session: Session) -> Target:
-        """Call the harness's ``setup`` and let the session watch what it returns."""
+        """Call its function and let the session watch what it returns."""
         context = Context(
             device=session.device,
             repo=Path(self._target.repo),
@@ -87,7 +109,7 @@ class HarnessRecipe:
             seed=self._job.seed,
             limit_bytes=self._job.limit_bytes,
         )
-        target = build_target(self._setup, context, where=self._target.harness)
+        target = build_target(self._setup, context, where=self._where)
         session.watch(target.model, target.optimizer)
         return target
 

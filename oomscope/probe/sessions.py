@@ -17,7 +17,7 @@ from oomscope.errors import MachineUnfitError
 from oomscope.model.observer import Observer
 from oomscope.probe.environment import allocator_conf, cublas_workspace_config
 from oomscope.probe.gpus import DEFAULT_GPU, Gpu, find_gpu
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SessionSettings:
     max_entries: int = 1_000_000
     max_frames: int = 40
     source_root: str | None = None
-    """The checkout of a harness target; None for the bundled transformer."""
+    """The checkout of a target that lies in one; None for the bundled transformer."""
 
 
 def listed(value: Any) -> list[Any]:
@@ -141,7 +141,7 @@ def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bo
         world_size=job.world_size,
         max_entries=job.max_entries,
         max_frames=job.max_frames,
-        source_root=job.target.repo if isinstance(job.target, HarnessTarget) else None,
+        source_root=job.target.repo if isinstance(job.target, CheckoutTarget) else None,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import oomscope
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.result import Site
 from oomscope.snapshot.trace import Frame, Stack
 
@@ -55,7 +55,7 @@ class SiteRule:
         frame = self.frame_of(stack)
         if frame is None:
             return None
-        return Site(file=self._name(frame.filename), line=frame.line, function=frame.name, module=module)
+        return Site(file=self.name_of(frame.filename), line=frame.line, function=frame.name, module=module)
 
     def group_of(self, stack: Stack, module: str = "") -> Site | None:
         """Return :meth:`site_of`, with one name for the modules of a list: ``layers.*.mlp`` for ``layers.3.mlp``.
@@ -65,7 +65,8 @@ class SiteRule:
         parts = ("*" if part.isdigit() else part for part in module.split("."))
         return self.site_of(stack, ".".join(parts))
 
-    def _name(self, filename: str) -> str:
+    def name_of(self, filename: str) -> str:
+        """Return ``filename`` as it reads in any checkout."""
         for prefix, replacement in self.names:
             if filename.startswith(prefix):
                 return replacement + filename.removeprefix(prefix)
@@ -77,13 +78,14 @@ def site_rule(job: ProbeJob) -> SiteRule:
     libraries = tuple(dict.fromkeys(_library_directories()))
     hidden = (*libraries, _directory(_PACKAGE / "probe"), "<")
     names = [(directory, "") for directory in libraries] + [(_directory(_PACKAGE.parent), "")]
-    if not isinstance(job.target, HarnessTarget):
+    if not isinstance(job.target, CheckoutTarget):
         preferred: tuple[str, ...] = (_directory(_PACKAGE / "model"),)
     else:
-        checkout, harness = _both_spellings(Path(job.target.repo)), Path(job.target.harness)
-        preferred = (*(_directory(path) for path in checkout), *map(str, _both_spellings(harness)))
+        checkout = _both_spellings(Path(job.target.repo))
+        outside = [spelling for file in job.target.outside for spelling in _both_spellings(Path(file))]
+        preferred = (*(_directory(path) for path in checkout), *map(str, outside))
         names = [(directory, "") for directory in preferred[: len(checkout)]] + names
-        names += [(_directory(path), "") for path in _both_spellings(harness.parent)]
+        names += [(_directory(path.parent), "") for path in outside]
     return SiteRule(preferred, hidden, tuple(sorted(names, key=lambda row: -len(row[0]))))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from oomscope.probe import launch
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, CommandTarget, ProbeJob
 from oomscope.probe.parent import OF_THE_JOB, Parent
 from oomscope.probe.preload import hides_some_of
 from oomscope.probe.result import ProbeResult
@@ -36,8 +36,10 @@ def suits(job: ProbeJob) -> bool:
     """Whether a warm parent can serve ``job``: on Linux, and surely without a GPU.
 
     CUDA must not be started before a fork, and what a library does on a machine with a GPU while being imported is
-    not known.
+    not known. A command does its own imports.
     """
+    if isinstance(job.target, CommandTarget):
+        return False
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return False
     return job.backend == "sim" or (job.backend == "auto" and not any(any(DEVICES.glob(name)) for name in _GPUS))
@@ -128,7 +130,7 @@ class WarmParents:
 
 def _would_notice(parent: Parent, job: ProbeJob) -> bool:
     """Whether the target of ``job`` could tell that ``parent`` has imported something."""
-    return isinstance(job.target, HarnessTarget) and hides_some_of(parent.early, Path(job.target.repo))
+    return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early, Path(job.target.repo))
 
 
 def _inherited() -> tuple[object, ...]:

@@ -6,16 +6,16 @@ Here it is started as a fresh process; :mod:`oomscope.probe.warm` has another wa
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from oomscope.probe.own_program import own_program
 from oomscope.probe.processes import MARK, Ended, await_end, kill_all
 
-WORKER = (sys.executable, "-P", "-m", "oomscope.probe.worker")
-"""The child. ``-P`` keeps its working directory, a checkout, off ``sys.path`` until its own imports are done."""
+WORKER = own_program("from oomscope.probe.worker import main; main(sys.argv[1:])")
+"""The child."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,141 @@
+"""What a job can name as its target: plain data that crosses the process boundary as JSON and keys the cache.
+
+The bundled transformer is a configuration. All others lie in a checkout (:class:`CheckoutTarget`): whoever lays out
+commits, edits their files or keeps results needs to know no more of them than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledTarget:
+    """The bundled transformer under a validated configuration (``Config.model_dump(mode="json")``)."""
+
+    config: dict[str, Any]
+    kind: Literal["bundled"] = "bundled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckoutTarget:
+    """Code that lies in a checkout."""
+
+    repo: str
+    """Absolute path of the checkout."""
+
+    def at(self, repo: str) -> Self:
+        """Return the same target in another checkout."""
+        return replace(self, repo=repo)
+
+    def absolute(self) -> Self:
+        """Return the same target by paths that mean the same in any working directory."""
+        return self.at(str(Path(self.repo).absolute()))
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells it from others of the same checkout, as JSON values; files outside count by content."""
+        return {name: value for name, value in asdict(self).items() if name != "repo"}
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Absolute paths of the files outside the checkout that drive it."""
+        return ()
+
+    @property
+    def title(self) -> str:
+        """What drives the checkout, for people."""
+        raise NotImplementedError
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options of ``oomscope probe`` that name it, without the checkout."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessTarget(CheckoutTarget):
+    """A harness file that drives a checkout, which is first on ``sys.path`` (and its ``src/`` where there is one)."""
+
+    harness: str
+    """Absolute path of the harness file."""
+    kind: Literal["harness"] = "harness"
+
+    def absolute(self) -> Self:
+        """Return the same target by paths that mean the same in any working directory."""
+        return replace(super().absolute(), harness=str(Path(self.harness).absolute()))
+
+    def identity(self) -> dict[str, Any]:
+        """Return its kind: where the file lies does not matter."""
+        return {"kind": self.kind}
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The harness file."""
+        return (self.harness,)
+
+    @property
+    def title(self) -> str:
+        """The name of the harness."""
+        return Path(self.harness).name
+
+    def words(self) -> tuple[str, ...]:
+        """Return ``--harness FILE``."""
+        return ("--harness", self.harness)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryTarget(CheckoutTarget):
+    """A function of the checkout that is told what a harness's ``setup`` is told, and returns what it returns."""
+
+    entry: str
+    """``pkg.module:function``."""
+    kind: Literal["entry"] = "entry"
+
+    @property
+    def title(self) -> str:
+        """The function."""
+        return self.entry
+
+    def words(self) -> tuple[str, ...]:
+        """Return ``--entry pkg.module:function``."""
+        return ("--entry", self.entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTarget(CheckoutTarget):
+    """A command that is run in the checkout and measures by itself."""
+
+    command: str
+    """Its words, quoted as for a shell; no shell is started."""
+    metric_regex: str | None = None
+    """Finds, by its one group, the bytes in what the command prints."""
+    snapshot_glob: str | None = None
+    """Names, from the root of the checkout, the memory snapshots that it writes."""
+    kind: Literal["command"] = "command"
+
+    @property
+    def title(self) -> str:
+        """The command."""
+        return self.command
+
+    def words(self) -> tuple[str, ...]:
+        """Return ``--command CMD`` and how its answer is read."""
+        regex = () if self.metric_regex is None else ("--metric-regex", self.metric_regex)
+        glob = () if self.snapshot_glob is None else ("--snapshot-glob", self.snapshot_glob)
+        return ("--command", self.command, *regex, *glob)
+
+
+AnyTarget = BundledTarget | CheckoutTarget
+
+_KINDS: dict[str, type[AnyTarget]] = {
+    "bundled": BundledTarget,
+    "harness": HarnessTarget,
+    "entry": EntryTarget,
+    "command": CommandTarget,
+}
+
+
+def target_from_json(document: dict[str, Any]) -> AnyTarget:
+    """Read back what ``dataclasses.asdict`` made of a target."""
+    return _KINDS[document["kind"]](**document)
