@@ -1,0 +1,132 @@
+"""What captures a real GPU, rehearsed without one: the runner with other parts, the operations on the simulation."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from oomscope.probe.gpus import find_gpu
+from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.sim import SimSession
+from tests.gpu import capture
+from tests.gpu.captures import failures, history, training
+from tests.gpu.captures.decoder import Shape, Way, named
+from tests.gpu.captures.decoder import training as decoder_training
+from tests.gpu.captures.golden import Card
+from tests.gpu.captures.operations import FAMILIES, Place
+
+SMALL = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "ffn_hidden_size": 128, "vocab_size": 256}
+RECORD = {"name": "a/00", "conf": "max_split_size_mb:64", "total_bytes": 1000, "other_bytes": 0, "fraction": None}
+
+
+def echo(spec):
+    if spec["name"] == "dies":
+        os._exit(3)
+    if spec["name"] == "hangs":
+        time.sleep(600)
+    if spec["name"] == "raises":
+        raise ValueError("no such thing")
+    (Path(spec["folder"]) / f"{spec['name']}.pickle.gz").write_bytes(b"snapshot")
+    return {"name": spec["name"], "conf": os.environ.get("PYTORCH_CUDA_ALLOC_CONF")}
+
+
+def test_one_item_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    names = ["fine", "dies", "hangs", "raises", "set"]
+    specs = [{"name": name, "conf": "roundup_power2_divisions:4" if name == "set" else ""} for name in names]
+    monkeypatch.setattr(capture.training, "items", lambda: specs)
+    assert capture.main([str(tmp_path / "out"), "--part", "training"]) == 1
+    with gzip.open(tmp_path / "out" / "training.json.gz", "rt") as file:
+        items = json.load(file)["items"]
+    assert [item["name"] for item in items] == names
+    fine, dies, hangs, raises, settings = items
+    assert (fine["conf"], settings["conf"]) == (None, "roundup_power2_divisions:4")
+    assert "exit code 3" in dies["failed"]
+    assert "exit code -9" in hangs["failed"]
+    assert "ValueError: no such thing" in raises["failed"]
+    with tarfile.open(tmp_path / "out" / "training.tar") as archive:
+        assert archive.getnames() == ["fine.pickle.gz", "set.pickle.gz"]
+    assert "training: 2 of 5" in capsys.readouterr().out
+
+
+def test_what_time_leaves_out_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    done = capture.run_all("training", [{"name": "fine", "conf": ""}], tmp_path, 2, time.monotonic() - 1)
+    assert done == [{"name": "fine", "conf": "", "failed": "left out: the time was up"}]
+
+
+def test_traces_of_one_stream_are_played_first(tmp_path):
+    several = {**RECORD, "name": "several", "ops": [["m", 1, 512, 2]], "expected": {}}
+    one = {**RECORD, "name": "one", "ops": [["m", 1, 512], ["f", 1]], "expected": {}}
+    recorded = {**RECORD, "name": "recorded", "ops": [["m", 1, 512], ["r", 1, 1]], "expected": {}}
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(record) + "\n" for record in (several, recorded, one))
+    items = capture.items("golden", [tmp_path])
+    assert [item["name"] for item in items] == ["one", "several", "recorded"]
+    assert items[0]["conf"] == "max_split_size_mb:64"
+    assert "expected" not in items[0]["record"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fraction", "limit"), [(0, None, 1000), (300, None, 700), (0, 0.5, 500), (600, 0.5, 400), (100, 1.0, 900)]
+)
+def test_the_limit_is_what_the_record_may_hold(other, fraction, limit):
+    card = Card(total=80_000, record={**RECORD, "other_bytes": other, "fraction": fraction})
+    assert card.limit() == limit
+
+
+def test_paths_of_the_machine_are_cut_off_and_equal_stacks_kept_once():
+    def frames():
+        return [
+            {
+                "filename": "/somewhere/lib/python3/site-packages/torch/nn/modules/linear.py",
+                "line": 1,
+                "name": "forward",
+            },
+            {"filename": str(Path(training.__file__)), "line": 2, "name": "run"},
+            {"filename": "/elsewhere/secret/train.py", "line": 3, "name": "main"},
+            {"filename": "??", "line": 0, "name": "clone"},
+        ]
+
+    snapshot = {
+        "device_traces": [[{"action": "alloc", "frames": frames()}, {"action": "free", "frames": frames()}]],
+        "segments": [{"frames": frames(), "blocks": [{"state": "active_allocated"}]}],
+    }
+    history.trim(snapshot)
+    first, second = (event["frames"] for event in snapshot["device_traces"][0])
+    assert first is second is snapshot["segments"][0]["frames"]
+    files = [frame["filename"] for frame in first]
+    assert files == ["torch/nn/modules/linear.py", "tests/gpu/captures/training.py", "train.py", "??"]
+
+
+def test_every_item_has_a_file_of_its_own():
+    files = [item["file"] for item in (*training.items(), *failures.items())]
+    assert len(set(files)) == len(files)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_operation_runs_on_the_simulated_device(family):
+    session = SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), non_torch_bytes=0))
+    with session:
+        ran = [(name, call()) for name, call in FAMILIES[family](Place(str(session.device), 1 / 64))]
+    assert len({name for name, _ in ran}) == len(ran) > 3
+
+
+@pytest.mark.parametrize("item", training.WAYS, ids=lambda item: item["name"])
+def test_every_way_trains_on_the_simulated_device(item):
+    spec = {**item, **SMALL, "seq_length": 64, "num_query_groups": min(4, item.get("num_query_groups", 4))}
+    session = SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), non_torch_bytes=0))
+    with session:
+        work = decoder_training(Shape(**named(Shape, spec)), Way(**named(Way, spec)), session.device)
+        for _ in range(training.ITERATIONS):
+            work.step()
+        held = sum(parameter.nbytes for parameter in work.model.parameters())
+    assert len(session.measurement().trace) > 100
+    assert held > 0
