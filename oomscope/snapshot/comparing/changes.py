@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.snapshot.comparing.alignment import Use
 from oomscope.snapshot.comparing.matching import Lines, Pair, Place, Text, no_text, pair_lines
+from oomscope.snapshot.comparing.renamed import renamed
 from oomscope.snapshot.comparing.unmoved import Unmoved, nothing_unmoved
 from oomscope.snapshot.sites import Site, SiteBytes
 
@@ -110,7 +111,8 @@ def line_changes(
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.
         unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
-        by_module: give each module of a line a row of its own, unless one side alone does not know them.
+        by_module: give each module of a line a row of its own, unless one side alone does not know them; a module that
+            was renamed (:mod:`oomscope.snapshot.comparing.renamed`) is one.
     """
     old, new = _uses(before), _uses(after)
     nothing: Uses = {}
@@ -176,6 +178,14 @@ def _over_modules(uses: Uses, module: str = "") -> Uses:
     return total
 
 
+def _by_module(uses: Uses) -> dict[str, dict[str, Held]]:
+    """Return what each module holds, by category."""
+    modules: dict[str, dict[str, Held]] = defaultdict(dict)
+    for (module, category), held in uses.items():
+        modules[module][category] = held
+    return modules
+
+
 def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Iterator[LineChange]:
     """Yield the rows of one line, one for each category (and module) that it holds on either side."""
     old, new = pair
@@ -185,8 +195,11 @@ def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Ite
         names = (modules[0] | modules[1]) - {""}
         only = names.pop() if len(names) == 1 else ""
         before, after = _over_modules(before, only), _over_modules(after, only)
+    names_now = renamed(_by_module(before), _by_module(after)) if old and new else {}
+    before = {(names_now.get(module, module), category): held for (module, category), held in before.items()}
+    names_then = {now: then for then, now in names_now.items()}
     for module, category in dict.fromkeys((*before, *after)):
-        was, now = _site(old, module), _site(new, module)
+        was, now = _site(old, names_then.get(module, module)), _site(new, module)
         site = now or was
         if site is not None:
             yield LineChange(

@@ -56,6 +56,23 @@ def test_nothing_grew_where_lines_only_moved(before: tuple[SiteBytes, ...], by: 
     assert grew(before, moved) == ()
 
 
+@given(site_rows, st.integers(0, 9))
+def test_nothing_grew_where_modules_were_only_renamed(before: tuple[SiteBytes, ...], by: int) -> None:
+    names = {"": "", "a": "blocks.a", "b": "blocks.b"}
+    after = tuple(
+        replace(old, site=replace(old.site, line=old.site.line + by, module=names[old.site.module])) for old in before
+    )
+    assert grew(before, after) == ()
+
+
+def test_a_renamed_module_grows_in_one_row() -> None:
+    before = (of_module(row(10, 1), "blocks.act"), of_module(row(7, 1), "blocks.ln1"))
+    after = (of_module(row(30, 4), "h.act"), of_module(row(7, 4), "h.ln_1"))
+    (grown,) = grew(before, after)
+    assert grown.site is not None
+    assert (grown.site.module, grown.delta_bytes) == ("h.act", after[0].bytes - before[0].bytes)
+
+
 def test_a_line_put_in_between_grows_alone() -> None:
     rows = grew((row(10, 1), row(20, 2)), (row(10, 1), row(7, 2), row(20, 3)))
     assert [(grown.site.line, grown.delta_bytes) for grown in rows if grown.site] == [(2, 7)]
