@@ -10,7 +10,11 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from oomscope.bisect.cards import visible_cards
+from oomscope.bisect.cluster.runner import ClusterRunner
+from oomscope.bisect.cluster.settings import ClusterSettings
+from oomscope.bisect.deadline import Deadline
 from oomscope.bisect.identity import Machine
+from oomscope.bisect.places import Places
 from oomscope.probe import warm
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -112,3 +116,10 @@ def heedless(probe: Probe) -> StoppableProbe:
         return probe(job, progress)
 
     return run
+
+
+def runner_of(cluster: ClusterSettings | None, places: Places, deadline: Deadline) -> Runner:
+    """Return what runs probes on ``cluster``, None being this machine."""
+    if cluster is None:
+        return Here()
+    return ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)

@@ -177,9 +177,8 @@ class ClusterRunner:
         if job.backend == "sim":
             there, known = replace(there, gpus=()), replace(known, gpus=())
         if there != known:
-            what = "cards or another driver" if there.gpus != known.gpus else "versions or variables"
             raise MachineUnfitError(
-                f"{answer['host']} has other {what} than the node of the first job",
+                f"{answer['host']} differs from the node of the first job: {_difference(there, known)}",
                 remedy="choose nodes that are alike, such as with --slurm constraint=NAME",
             )
 
@@ -250,6 +249,15 @@ class _Told:
         for line in lines[self._read :]:
             self._progress(Progress(**json.loads(line)))
         self._read = len(lines)
+
+
+def _difference(there: Machine, known: Machine) -> str:
+    """Return what tells two machines apart, in a few words."""
+    if there.gpus != known.gpus:
+        return "other cards, or another driver"
+    names = sorted(there.versions.keys() | known.versions.keys())
+    other = [name for name in names if there.versions.get(name) != known.versions.get(name)]
+    return f"other {', '.join(other)}" if other else "other packages are installed"
 
 
 def _variables(versions: Mapping[str, str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ class Scheduler:
         if self._settings.scheduler == "processes":
             return {"timeout_min": minutes}
         # A job that Slurm queues again by itself would run more often than it is counted here.
-        ours = {"job-name": "oomscope", "no-requeue": True, "ntasks": 1, "time": str(minutes)}
+        ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "time": str(minutes)}
         return {"additional_parameters": {**ours, **self._settings.options}}
 
 

@@ -18,6 +18,13 @@ from oomscope.probe.environment import own_environment
 
 GONE = "GONE"
 """The state of a job that squeue does not know any more: it ended some time ago."""
+ENDED = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+        *("REVOKED", "TIMEOUT", GONE),
+    }
+)
+"""The states of squeue(1) that a job does not leave; one that may be queued again is never submitted here."""
 _ANSWER_S = 60
 _POLL_S = 10
 """The longest time between two calls while jobs are waited for; submitit begins with 2 s."""
@@ -28,12 +35,16 @@ class QueueWatcher(SlurmInfoWatcher):
 
     def __init__(self, delay_s: int = _POLL_S) -> None:
         super().__init__(delay_s)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def update_if_long_enough(self, mode: str) -> None:
         """Ask again if that is due."""
         with self._lock:
             super().update_if_long_enough(mode)
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Return whether the job has ended."""
+        return self.get_state(job_id, mode=mode) in ENDED
 
     def update(self) -> None:
         """Ask for the states of all jobs; where squeue fails, they stay what they were."""
