@@ -153,17 +153,17 @@ def _choose(search: Search) -> int:
         return search.open[middle]
     largest = 2 ** (search.probes_left - 1)
     window = range(max(0, candidates - largest - 1), min(len(search.open), largest))
-    runs = _runs(near)
+    runs = runs_of(near)
 
     def worth(index: int) -> tuple[float, int]:
         share = (index + 1) / candidates
         information = -share * math.log2(share) - (1 - share) * math.log2(1 - share)
-        return information * _chance(search.open[index], runs), -abs(index - middle)
+        return information * chance_of(search.open[index], runs), -abs(index - middle)
 
     return search.open[max(window, key=worth)]
 
 
-def _runs(positions: list[int]) -> list[tuple[int, int]]:
+def runs_of(positions: list[int]) -> list[tuple[int, int]]:
     """Return the first and last position of each run of neighbours, ``positions`` being sorted."""
     runs: list[tuple[int, int]] = []
     for position in positions:
@@ -174,7 +174,7 @@ def _runs(positions: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _chance(position: int, runs: list[tuple[int, int]]) -> float:
+def chance_of(position: int, runs: list[tuple[int, int]]) -> float:
     """Return the chance that ``position`` can be tested, from the runs next to it on either side."""
     after = bisect_left(runs, (position, position))
     chance = 1.0
