@@ -1,0 +1,86 @@
+"""Hold the simulated device against a real card, and write down what both say.
+
+    python benchmarks/gpu_truth.py OUT [--part PART]... [--card cuda|sim] [--at-once 4] [--minutes 8] [--only WORD]
+
+Parts, in this order: ``capture`` (tests/gpu/capture.py), ``accuracy`` (the memory of many configurations, and whether
+they fit limits), ``bisect`` (the demo's history, which has a commit that fragments and one that needs more),
+``recompute`` and ``offload`` (what they cost in time, one run after the other). ``--card sim`` rehearses without a
+card: the simulated device stands on both sides. Each part writes ``OUT/PART.json.gz`` and prints its table; what time
+leaves out is told, and the exit code is 1 where something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.truth import accuracy, history, timings  # noqa: E402
+from benchmarks.truth.matrix import CASES  # noqa: E402
+from benchmarks.truth.measuring import Bench  # noqa: E402
+
+PARTS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {
+    "accuracy": lambda bench, only: accuracy.run(bench, [case for case in CASES if only in case.name]),
+    "bisect": lambda bench, _only: history.run(bench),
+    "recompute": lambda bench, only: timings.run(bench, [case for case in timings.RECOMPUTE if only in case.name]),
+    "offload": lambda bench, only: timings.run(bench, [case for case in timings.OFFLOAD if only in case.name]),
+}
+
+
+def main() -> int:
+    """Measure and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--part", action="append", choices=("capture", *PARTS))
+    parser.add_argument("--card", choices=("cuda", "sim"), default="cuda")
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--only", default="", help="measure the configurations whose names hold this")
+    given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes
+    given.out.mkdir(parents=True, exist_ok=True)
+    code = 0
+    for part in given.part or ("capture", *PARTS):
+        started = time.monotonic()
+        if part == "capture":
+            code |= capture(given.out, (until - started) / 60)
+            continue
+        with tempfile.TemporaryDirectory(prefix="truth-") as folder:
+            bench = Bench(card=given.card, folder=Path(folder), at_once=given.at_once, until=until)
+            document = PARTS[part](bench, given.only)
+            write(given.out, part, document, Path(folder))
+        print(f"== {part}, {time.monotonic() - started:.0f} s", document["table"], sep="\n", flush=True)
+        code |= "?" in document["table"]
+    return code
+
+
+def capture(out: Path, minutes: float) -> int:
+    """Run the captures, which need nothing but torch, in a process of their own."""
+    command = [sys.executable, ROOT / "tests" / "gpu" / "capture.py", out, "--minutes", str(minutes)]
+    return subprocess.run(command, check=False).returncode
+
+
+def write(out: Path, part: str, document: dict[str, Any], folder: Path) -> None:
+    """Write the document of a part, and the snapshots of what differs into one archive."""
+    with gzip.open(out / f"{part}.json.gz", "wt", encoding="utf-8", compresslevel=9) as file:
+        json.dump({"schema_version": 1, "part": part, **document}, file, separators=(",", ":"))
+    snapshots = sorted(folder.glob("*.pickle.gz"))
+    if snapshots:
+        with tarfile.open(out / f"{part}.tar", "w") as archive:
+            for snapshot in snapshots:
+                archive.add(snapshot, arcname=snapshot.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""What recomputation and offloading cost on a card, beside the estimate; one run at a time, since time is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.truth.matrix import Case
+from benchmarks.truth.measuring import Bench, measured, table
+from oomscope.probe.result import ProbeResult
+from oomscope.units import GiB
+
+SHAPE = (
+    *("model.num_layers=16", "model.hidden_size=2048", "model.num_attention_heads=32", "model.num_query_groups=8"),
+    *("model.ffn_hidden_size=8192", "model.vocab_size=128256", "data.seq_length=4096", "data.micro_batch_size=2"),
+    *("data.num_microbatches=2", "probe.iterations=5"),
+)
+"""That of a model of 1.2 billion parameters, on one card."""
+_SELECTIVE = "recompute.recompute_granularity=selective"
+_FULL = "recompute.recompute_granularity=full"
+_UNFUSED = ("model.attention_backend=unfused", "data.seq_length=2048")
+
+
+def _case(name: str, *overrides: str) -> Case:
+    return Case(name=name, overrides=(*SHAPE, *overrides))
+
+
+RECOMPUTE = (
+    _case("no recomputation"),
+    _case("selective core_attn", _SELECTIVE, "recompute.recompute_modules=[core_attn]"),
+    _case("selective mlp", _SELECTIVE, "recompute.recompute_modules=[mlp]"),
+    _case("selective layernorm", _SELECTIVE, "recompute.recompute_modules=[layernorm]", "model.transformer_impl=local"),
+    _case("full uniform 1", _FULL, "recompute.recompute_method=uniform", "recompute.recompute_num_layers=1"),
+    _case("full uniform 4", _FULL, "recompute.recompute_method=uniform", "recompute.recompute_num_layers=4"),
+    _case("full block 8", _FULL, "recompute.recompute_method=block", "recompute.recompute_num_layers=8"),
+    _case("unfused", *_UNFUSED),
+    _case("unfused, selective core_attn", *_UNFUSED, _SELECTIVE, "recompute.recompute_modules=[core_attn]"),
+)
+OFFLOAD = (
+    _case("no offloading"),
+    *(
+        _case(
+            f"optimizer offload {fraction}",
+            "optimizer.optimizer_cpu_offload=true",
+            f"optimizer.optimizer_offload_fraction={fraction}",
+        )
+        for fraction in (0.25, 0.5, 0.75, 1.0)
+    ),
+    _case("layers offloaded", "offload.cpu_offloading=true", "offload.cpu_offloading_num_layers=8"),
+    _case(
+        "fine-grained offload",
+        "offload.fine_grained_activation_offloading=true",
+        "offload.offload_modules=[qkv_linear,core_attn]",
+    ),
+    _case("expandable segments", "allocator.conf=expandable_segments:True"),
+)
+
+
+def run(bench: Bench, cases: Sequence[Case]) -> dict[str, Any]:
+    """Measure ``cases``, of which the first is what the others are compared with (and ``unfused`` what its own is)."""
+    rows = bench.each(cases, lambda case: (case, *_both(bench, case)), at_once=1)
+    return {
+        "rows": [{"name": case.name, "card": card.to_json(), "sim": sim.to_json()} for case, card, sim in rows],
+        "table": _table(rows),
+    }
+
+
+def _both(bench: Bench, case: Case) -> tuple[ProbeResult, ProbeResult]:
+    card = measured(case.config(), bench.card)
+    return card, measured(case.config(), "sim", like=card)
+
+
+def _table(rows: Sequence[tuple[Case, ProbeResult, ProbeResult]]) -> str:
+    first = rows[0][1:] if rows else None
+    lines = []
+    for case, card, sim in rows:
+        if case.name == "unfused":
+            first = card, sim
+        peak = f"{card.peak.reserved_bytes / GiB:.2f}" if card.peak else "?"
+        seconds = f"{card.step_time_s * 1000:.0f} ms" if card.step_time_s else "?"
+        speed = f"{card.tflops_per_s:.0f}" if card.tflops_per_s else "?"
+        slower = _slower(card.step_time_s, first and first[0].step_time_s)
+        told = _slower(sim.cost.get("seconds"), first and first[1].cost.get("seconds"))
+        lines.append([case.name, peak, seconds, speed, slower, told])
+    header = ("configuration", "reserved, GiB", "step", "TFLOP/s", "slower", "slower by the estimate")
+    return table(header, lines)
+
+
+def _slower(seconds: float | None, before: float | None) -> str:
+    return f"{100 * (seconds / before - 1):+.1f} %" if seconds and before else "?"
