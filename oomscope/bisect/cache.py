@@ -13,7 +13,7 @@ from oomscope.files import write_whole
 from oomscope.probe.result import ErrorKind, ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
 
-_REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable"})
+_REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
 _MEMORY_OF_THE_MACHINE: frozenset[VerdictKind] = frozenset({"host", "outside"})
 """Who refused memory where it was not the caching allocator: how much they had left depends on what else runs."""

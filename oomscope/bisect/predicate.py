@@ -1,4 +1,4 @@
-"""What counts as bad: ``--bad any-oom | capacity | fragmentation | live>SIZE | reserved>SIZE``.
+"""What counts as bad: ``--bad any-oom | capacity | fragmentation | live>SIZE | reserved>SIZE | exit``.
 
 Only the chosen class is bad, and good needs evidence as well: a run that ended by another kind of failure before the
 question could be answered is untestable, so that a search never drifts to a failure that nobody asked about.
@@ -16,10 +16,11 @@ from oomscope.errors import UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size, parse_size
 
-Class = Literal["any-oom", "capacity", "fragmentation", "live", "reserved"]
+Class = Literal["any-oom", "capacity", "fragmentation", "live", "reserved", "exit"]
+"""``exit`` is that of a command: it ended with a status from 1 to 124."""
 
 _THRESHOLD = re.compile(r"(?P<quantity>live|reserved)\s*>\s*(?P<size>.+)", re.IGNORECASE)
-_REMEDY = "write any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE"
+_REMEDY = "write any-oom, capacity, fragmentation, live>SIZE, reserved>SIZE or, of a command, exit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class Bad:
             return cls(name="capacity")
         if name == "fragmentation":
             return cls(name="fragmentation")
+        if name == "exit":
+            return cls(name="exit")
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
@@ -75,20 +78,39 @@ class Bad:
         - ``fragmentation``: a run that failed for another reason is untestable.
         - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless the whole
           run is known; so is, for ``reserved``, one that fits by emptying its cache where the whole run was cut off.
+        - ``exit``: bad is also a command that ended out of memory.
         """
-        if result.outcome == "error" or result.peak is None:
-            failure = result.failure
-            return _untestable(f"{failure.kind}: {failure.message}" if failure else "nothing was measured")
+        if result.outcome == "error":
+            return self._judge_failure(result)
+        if self.name == "exit":
+            return _bad(_kind(result)) if result.outcome == "oom" else _ended_well()
+        if result.peak is None:
+            return self._judge_unmeasured(result)
         if self.name == "live":
             return self._judge_live(result)
         if self.name == "reserved":
             return self._judge_reserved(result)
         if result.outcome == "fits":
-            how = "fits by emptying its cache" if result.num_alloc_retries else "fits"
-            return Judgement(answer=Answer.GOOD, reason=f"{how}, {format_size(result.margin_bytes or 0)} left")
+            return _fits(result)
         if self.name == "any-oom":
             return _bad(_kind(result))
         return self._judge_capacity(result) if self.name == "capacity" else _judge_fragmentation(result)
+
+    def _judge_failure(self, result: ProbeResult) -> Judgement:
+        failure = result.failure
+        if failure is None:
+            return _untestable("nothing was measured")
+        reason = f"{failure.kind}: {failure.message}"
+        return _bad(reason) if self.name == failure.kind == "exit" else _untestable(reason)
+
+    def _judge_unmeasured(self, result: ProbeResult) -> Judgement:
+        """Judge a run of which no bytes are known, which says something if it is a command's."""
+        if result.outcome == "oom":
+            kind = _kind(result)
+            return _bad(kind) if self.name == "any-oom" else _untestable(f"{kind}, of which no more is known")
+        if result.backend == "command" and self.name == "any-oom":
+            return _ended_well()
+        return _untestable("nothing was measured")
 
     def _judge_capacity(self, result: ProbeResult) -> Judgement:
         kind = result.verdict.kind if result.verdict else None
@@ -133,6 +155,17 @@ def _kind(result: ProbeResult) -> str:
     kind = result.verdict.kind if result.verdict else "kind unknown"
     where = f" in {result.oom.phase}" if result.oom and result.oom.phase else ""
     return f"out of memory{where} ({kind})"
+
+
+def _fits(result: ProbeResult) -> Judgement:
+    if result.margin_bytes is None:
+        return Judgement(answer=Answer.GOOD, reason="ran through")
+    how = "fits by emptying its cache" if result.num_alloc_retries else "fits"
+    return Judgement(answer=Answer.GOOD, reason=f"{how}, {format_size(result.margin_bytes)} left")
+
+
+def _ended_well() -> Judgement:
+    return Judgement(answer=Answer.GOOD, reason="the command ended with status 0")
 
 
 def _bad(reason: str) -> Judgement:

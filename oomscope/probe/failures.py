@@ -19,6 +19,8 @@ from oomscope.units import parse_size
 
 # c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
 _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
+_TORCH_SAID = re.compile(rf"{_ALLOCATOR.pattern}|\btorch\.(?:cuda\.)?OutOfMemoryError\b")
+_LONGEST_MESSAGE = 500
 # Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
 # c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.
 _OUTSIDE = re.compile(
@@ -103,6 +105,14 @@ def refusal_in(error: BaseException) -> Refusal | None:
                 failed_in=failed_in, message=message, requested_bytes=_requested_bytes(message), stack=_stack(link)
             )
     return None
+
+
+def refusal_in_text(line: str) -> Refusal | None:
+    """Return that memory ran out where ``line``, as a program printed it, says so in torch's words; else None."""
+    if not _TORCH_SAID.search(line):
+        return None
+    message = " ".join(line.split())[:_LONGEST_MESSAGE]
+    return Refusal(failed_in="device", message=message, requested_bytes=_requested_bytes(message), stack=())
 
 
 def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:

@@ -120,6 +120,17 @@ DEFAULT_GPU = "h100-80gb"
 """The card that the simulated device plays unless told otherwise."""
 
 
+def card_bytes(limit_bytes: int | None, gpu: str | None) -> int | None:
+    """Return the bytes in all of the card that a limit or a name stands for; None for neither.
+
+    Raises:
+        UsageError: no card is called ``gpu``.
+    """
+    if limit_bytes is not None:
+        return limit_bytes
+    return find_gpu(gpu).total_bytes if gpu else None
+
+
 def find_gpu(name: str) -> Gpu:
     """Return the card called ``name``, in any case, with ``_`` or blanks for ``-``.
 

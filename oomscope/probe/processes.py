@@ -23,6 +23,9 @@ from oomscope.capture.owner import PROBE_MARK
 
 MARK = PROBE_MARK
 """The environment variable whose value tells one probe's processes from all others."""
+COMMAND_MARK = "OOMSCOPE_COMMAND"
+"""The same for what the command of a probe started. That may be an oomscope, whose own probes have marks of their own
+besides, or record itself, which nothing does that carries :data:`MARK`."""
 MARK_BYTES = 16
 """Bytes of a mark, which is written in hexadecimal digits: all are of one length."""
 
@@ -144,9 +147,9 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """Yield the living processes whose environment has ``MARK`` set to ``mark``; zombies have none."""
-    entry = f"{MARK}={mark}".encode()
+    """Yield the living processes whose environment has one of the marks set to ``mark``; zombies have none."""
+    entries = {f"{name}={mark}".encode() for name in (MARK, COMMAND_MARK)}
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if entry in (directory / "environ").read_bytes().split(b"\0"):
+            if not entries.isdisjoint((directory / "environ").read_bytes().split(b"\0")):
                 yield int(directory.name)

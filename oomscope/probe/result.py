@@ -13,6 +13,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "ErrorKind",
     "Failure",
+    "MeasuredOn",
     "Oom",
     "Outcome",
     "Peak",
@@ -26,9 +27,13 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 Outcome = Literal["fits", "oom", "error"]
-ErrorKind = Literal["import", "setup", "step", "untestable", "crash", "timeout", "killed", "lost", "unfit", "usage"]
-"""``lost``: a cluster ended every job that was to measure it. ``usage``: what the user gave (harness, settings) cannot
-be used, which is no fault of the code under test."""
+MeasuredOn = Literal["sim", "cuda", "command"]
+"""``command``: where a command ran is its own business."""
+ErrorKind = Literal[
+    "import", "setup", "step", "untestable", "crash", "timeout", "killed", "lost", "exit", "unfit", "usage"
+]
+"""``lost``: a cluster ended every job that was to measure it. ``exit``: a command ended with a status from 1 to 124.
+``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,7 @@ class RankSummary:
 class ProbeResult:
     """One rank's measurement. Where nothing was measured its numbers are None: nothing is claimed of the card."""
 
-    backend: Literal["sim", "cuda"]
+    backend: MeasuredOn
     outcome: Outcome
     rank: int = 0
     world_size: int = 1

@@ -41,14 +41,21 @@ class SiteRule:
 
         Without one: the innermost Python frame that is not hidden, else the innermost frame, else None.
         """
+        preferred = self.preferred_frame(stack)
+        if preferred is not None:
+            return preferred
+        python = [frame for frame in stack if frame.filename.endswith(_PYTHON_SUFFIX)]
+        shown = [frame for frame in python if not frame.filename.startswith(self.hidden)]
+        return next(iter([*shown, *python, *stack]), None)
+
+    def preferred_frame(self, stack: Stack) -> Frame | None:
+        """Return the innermost frame under the first preferred path that the stack passes through; None without one."""
         for root in self.preferred:
             libraries = tuple(path for path in self.hidden if path.startswith(root))  # an environment in the checkout
             for frame in stack:
                 if frame.filename.startswith(root) and not frame.filename.startswith(libraries):
                     return frame
-        python = [frame for frame in stack if frame.filename.endswith(_PYTHON_SUFFIX)]
-        shown = [frame for frame in python if not frame.filename.startswith(self.hidden)]
-        return next(iter([*shown, *python, *stack]), None)
+        return None
 
     def site_of(self, stack: Stack, module: str = "") -> Site | None:
         """Return the site that stands for ``stack``, None where the stack is empty."""

@@ -1,6 +1,6 @@
 """The child of :func:`oomscope.probe.launch.run`: reads a job, measures it, writes the result.
 
-Called as ``python -m oomscope.probe.worker JOB RESULT PROGRESS_FD``. Standard output and error are the target's.
+Called with ``JOB RESULT PROGRESS_FD`` (:data:`oomscope.probe.workers.WORKER`); what it prints is the target's.
 Called with ``--serve SOCKET_FD`` it is a warm parent (:mod:`oomscope.probe.forkserver`), whose forks come back here.
 """
 
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from oomscope.errors import ExitCode
 from oomscope.files import write_whole
-from oomscope.probe.job import ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
 
@@ -53,8 +53,6 @@ def main(arguments: list[str]) -> None:
 
         progress = OnceImported(progress)
     progress(Progress(stage="import"))
-    from oomscope.probe.measure import measure
-
     job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
     path = Path(result_path).absolute()
 
@@ -62,11 +60,22 @@ def main(arguments: list[str]) -> None:
         write_whole(path, json.dumps(result.to_json()).encode(), force=True)
 
     try:
-        keep(measure(job, progress=progress, keep=keep))
+        keep(_measured(job, progress, keep))
     except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
         traceback.print_exc()
         _leave(ExitCode.INTERNAL)
     _leave(ExitCode.OK)
+
+
+def _measured(job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None]) -> ProbeResult:
+    """Return the result of ``job``; a command, which brings its own, is spared the imports of all else."""
+    if isinstance(job.target, CommandTarget):
+        from oomscope.probe.command.run import run_command
+
+        return run_command(job, job.target, progress)
+    from oomscope.probe.measure import measure
+
+    return measure(job, progress=progress, keep=keep)
 
 
 def _leave(status: int) -> NoReturn:

@@ -28,6 +28,10 @@ def check_command(target: CommandTarget) -> None:
     program = words_of(target.command)[0]
     if "/" not in program and program != _OWN_NAME and shutil.which(program) is None:
         raise HarnessError(f"no program {program} on your PATH", where="--command", remedy=_SHELL)
+    if target.metric_regex is not None and target.snapshot_glob is not None:
+        raise HarnessError(
+            "both --metric-regex and --snapshot-glob", remedy="name one: a snapshot tells the bytes by itself"
+        )
     if target.metric_regex is not None:
         metric_of(target.metric_regex)
     if target.snapshot_glob is not None:
