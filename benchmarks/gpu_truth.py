@@ -1,6 +1,6 @@
 """Hold the simulated device against a real card, and write down what both say.
 
-    python benchmarks/gpu_truth.py OUT [--part PART]... [--card cuda|sim] [--at-once 4] [--minutes 8] [--only WORD]
+    python benchmarks/gpu_truth.py [OUT] [--part PART]... [--card cuda|sim] [--at-once 4] [--minutes 8] [--only WORD]
 
 Parts, in this order: ``capture`` (tests/gpu/capture.py), ``accuracy`` (the memory of many configurations, and whether
 they fit limits), ``bisect`` (the demo's history, which has a commit that fragments and one that needs more),
@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -41,13 +43,16 @@ PARTS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {
 def main() -> int:
     """Measure and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?", default=Path("gpu-truth"))
     parser.add_argument("--part", action="append", choices=("capture", *PARTS))
     parser.add_argument("--card", choices=("cuda", "sim"), default="cuda")
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", default="", help="measure the configurations whose names hold this")
     given = parser.parse_args()
+    if given.card == "cuda" and not torch.cuda.is_available():
+        print("torch sees no card: nothing to hold the simulated device against (--card sim rehearses)")
+        return 0
     until = time.monotonic() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
     code = 0
