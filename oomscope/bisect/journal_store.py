@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from oomscope.bisect.account import Account, account_of, whole_lines
-from oomscope.bisect.journal import Event, encode
+from oomscope.bisect.journal import Begun, Event, encode
 from oomscope.errors import InputError, UsageError
 
 _SUFFIX = ".jsonl"
@@ -92,6 +92,19 @@ class JournalStore:
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
         return account_of(content, number, str(path))
+
+    def begun(self, number: int) -> Begun:
+        """Return what the first line of the journal of search ``number`` says.
+
+        Raises:
+            InputError: there is none, or it cannot be read.
+        """
+        path = self.path(number)
+        try:
+            with path.open("rb") as file:
+                return account_of(file.readline(), number, str(path)).begun
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
     def is_running(self, number: int) -> bool:
         """Whether a living process writes to the journal of search ``number``."""

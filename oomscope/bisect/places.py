@@ -12,15 +12,23 @@ from oomscope.errors import InputError, UsageError
 
 @dataclass(frozen=True)
 class Places:
-    """The directories of oomscope's bisect under ``root``."""
+    """The directories of oomscope's bisect under ``root``, and under ``state`` what cannot be made anew."""
 
     root: Path
+    state: Path | None = None
+    """None for the same as ``root``."""
 
     @classmethod
     def default(cls, environment: Mapping[str, str] = os.environ) -> Places:
-        """Return ``$XDG_CACHE_HOME/oomscope``, or ``~/.cache/oomscope`` (XDG Base Directory Specification)."""
-        base = environment.get("XDG_CACHE_HOME", "")
-        return cls((Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "oomscope")
+        """Return ``$XDG_CACHE_HOME/oomscope`` and ``$XDG_STATE_HOME/oomscope``, as far as these name directories.
+
+        Else ``~/.cache/oomscope`` and ``~/.local/state/oomscope`` (XDG Base Directory Specification).
+        """
+        cache, state = Path(environment.get("XDG_CACHE_HOME", "")), Path(environment.get("XDG_STATE_HOME", ""))
+        return cls(
+            (cache if cache.is_absolute() else Path.home() / ".cache") / "oomscope",
+            (state if state.is_absolute() else Path.home() / ".local" / "state") / "oomscope",
+        )
 
     def make(self) -> None:
         """Make the directory, so that it is known before any probe whether it can be had.
@@ -44,12 +52,18 @@ class Places:
         Raises:
             UsageError: it lies there, whatever links lead to it.
         """
-        if self.root.resolve().is_relative_to(git_directory.resolve()):
-            raise UsageError(
-                "results and clones would be written into git's own directory",
-                where=str(self.root),
-                remedy=f"give --state a directory outside {git_directory}",
-            )
+        for place in {self.root, self.state or self.root}:
+            if place.resolve().is_relative_to(git_directory.resolve()):
+                raise UsageError(
+                    "results and clones would be written into git's own directory",
+                    where=str(place),
+                    remedy=f"give --state a directory outside {git_directory}",
+                )
+
+    @property
+    def journals(self) -> Path:
+        """What searches have asked and been answered."""
+        return (self.state or self.root).absolute() / "journals"
 
     @property
     def results(self) -> Path:
@@ -65,6 +79,16 @@ class Places:
     def checkouts(self) -> Path:
         """Disposable clones of running searches, and locks that say which are."""
         return self.root / "checkouts"
+
+    @property
+    def builds(self) -> Path:
+        """What set-ups of checkouts wrote."""
+        return self.root / "builds"
+
+    @property
+    def jobs(self) -> Path:
+        """Orders and results of jobs of a cluster that running searches wait for."""
+        return self.root / "jobs"
 
     @property
     def packages(self) -> Path:

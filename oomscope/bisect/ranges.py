@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oomscope.errors import GitError, UsageError
@@ -37,6 +37,8 @@ class FileAt:
     revision: str
     path: str
     """From the root of the repository, with forward slashes."""
+    commit: str = field(default="", compare=False)
+    """The hash that the revision stands for, once that is known."""
 
     def __str__(self) -> str:
         return f"{self.revision}:{self.path}"

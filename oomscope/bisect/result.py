@@ -222,6 +222,8 @@ class BisectResult:
     last_good: Evidence | None = None
     first_bad: Evidence | None = None
     notes: tuple[str, ...] = ()
+    search: int | None = None
+    """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -289,4 +291,5 @@ class BisectResult:
             "last_good": self.last_good.to_json() if self.last_good else None,
             "first_bad": self.first_bad.to_json() if self.first_bad else None,
             "notes": list(self.notes),
+            "search": self.search,
         }

@@ -1,0 +1,57 @@
+"""A search over commits in the language of ``git bisect log``, which ``git bisect replay`` reads.
+
+git keeps one bad commit and any number of good ones, which must be its ancestors. So only what narrowed the search is a
+command; what was measured besides (steps, hunks, the corners of a square) is a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oomscope.bisect.account import Account
+from oomscope.bisect.journal import Answered
+from oomscope.bisect.result import Role
+from oomscope.bisect.search import Answer
+from oomscope.errors import UsageError
+from oomscope.printable import printable
+
+_NARROWING: frozenset[Role] = frozenset({"good end", "good end sought", "bad end", "search", "merged branch"})
+_COMMANDS = {Answer.GOOD: "good", Answer.BAD: "bad", Answer.UNTESTABLE: "skip"}
+
+
+def git_bisect_log(account: Account) -> str:
+    """Return the answers of ``account`` that stand, as git writes them.
+
+    Raises:
+        UsageError: the search was not over commits.
+    """
+    if account.begun.kind != "commits":
+        raise UsageError(
+            f"search {account.begun.search} was not over commits alone",
+            remedy="see oomscope bisect log: git bisect knows no keys, no variables and no corners",
+        )
+    return "\n".join(_lines(account)) + "\n"
+
+
+def _lines(account: Account) -> Iterator[str]:
+    begun = account.begun
+    yield f"# oomscope bisect, search {begun.search}: {printable(begun.title)}, bad is {printable(begun.bad)}"
+    first_parent = " '--first-parent'" if begun.request.get("first_parent") else ""
+    yield f"git bisect start{first_parent}"
+    for answer in account.answers:
+        yield from _answer_lines(answer)
+    if account.closing is not None and account.closing.first_bad:
+        commit, _, subject = account.closing.first_bad.partition(" ")
+        yield f"# first bad commit: [{commit}] {printable(subject)}"
+
+
+def _answer_lines(answer: Answered) -> Iterator[str]:
+    record = answer.record
+    if record.commit is None:
+        return
+    command = _COMMANDS[record.answer]
+    narrows = record.role in _NARROWING
+    comment = command if narrows else f"{record.role}, {command}"
+    yield f"# {comment}: [{record.commit}] {printable(record.subject)} ({printable(record.reason)})"
+    if narrows:
+        yield f"git bisect {command} {record.commit}"

@@ -1,0 +1,130 @@
+"""What the commands about searches share: which search is meant, and how the command line asks it again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from oomscope.cli.options import FILE
+from oomscope.errors import InputError, OomscopeError
+
+if TYPE_CHECKING:
+    from oomscope.bisect.account import Account
+    from oomscope.bisect.journal import Begun
+    from oomscope.bisect.journal_store import JournalStore
+    from oomscope.bisect.journal_use import JournalUse
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+USE = "oomscope.journal_use"
+
+
+def search_options(command: Command) -> Command:
+    """Add what says which search is meant; :func:`found` takes the values."""
+    options = (
+        click.argument("search", type=click.IntRange(min=1), required=False, metavar="[SEARCH]"),
+        click.option(
+            "--repo", type=FILE, metavar="DIR", help="Without SEARCH: the newest one of this repository (default: .)."
+        ),
+        state_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+state_option = click.option(
+    "--state", type=FILE, metavar="DIR", help="Where the search keeps its journal (default: your state directory)."
+)
+
+
+def store_of(state: Path | None) -> JournalStore:
+    """Return the journals under ``state``, by default the user's."""
+    from oomscope.bisect.journal_store import JournalStore
+    from oomscope.bisect.places import Places
+
+    places = Places.default() if state is None else Places(state.absolute())
+    return JournalStore(places.journals)
+
+
+def found(search: int | None, repo: Path | None, state: Path | None) -> Account:
+    """Return the account of ``search``, by default of the newest search of ``repo``.
+
+    Raises:
+        InputError: there is no such search, or its journal cannot be read.
+    """
+    from oomscope.bisect.pins import place_at
+
+    store = store_of(state)
+    if search is not None:
+        return store.read(search)
+    place, others = place_at(repo or Path()), []
+    for number in reversed(store.numbers()):
+        with contextlib.suppress(InputError):
+            begun = store.begun(number)
+            if begun.place == place:
+                return store.read(number)
+            others.append(f"{number} ({begun.place})")
+    raise InputError(
+        f"no search of {place}" + (f"; there are {', '.join(others[:5])}" if others else " and of nothing else"),
+        where=str(store.directory),
+        remedy="name a search by its number" if others else "begin one: oomscope bisect GOOD..BAD",
+    )
+
+
+@contextlib.contextmanager
+def asked_again(begun: Begun, use: JournalUse, changes: Mapping[str, Any]) -> Iterator[click.Context]:
+    """Yield the context of the command line that began a search, in the directory in which it was given.
+
+    Args:
+        begun: the search.
+        use: what is done with its journal.
+        changes: values of parameters in place of those that were given.
+
+    Raises:
+        InputError: it cannot be asked again from here.
+    """
+    from oomscope.cli.bisect import bisect
+
+    if not begun.words:
+        raise InputError(
+            f"search {begun.search} was begun by a program", remedy="let the program go on with it (docs/journal.md)"
+        )
+    try:
+        stay = contextlib.chdir(begun.cwd)
+        stay.__enter__()
+    except OSError as error:
+        raise InputError(
+            f"search {begun.search} was begun in a directory that cannot be entered: {error.strerror}",
+            where=begun.cwd,
+            remedy="put it back",
+        ) from None
+    try:
+        with bisect.make_context("bisect", list(begun.words)) as ctx:
+            ctx.meta[USE] = use
+            ctx.params.update(changes)
+            yield ctx
+    finally:
+        stay.__exit__(None, None, None)
+
+
+def suspects_left(account: Account, state: Path | None) -> int | None:
+    """Return among how many changes the culprit still is, by the recorded answers; None where that cannot be said."""
+    from oomscope.bisect.journal_use import JournalUse
+    from oomscope.bisect.reporter import Silent
+    from oomscope.cli.bisect import options_of
+    from oomscope.cli.search import run_search
+
+    begun = account.begun
+    use = JournalUse(search=begun.search, only_recorded=True)
+    changes = {"fresh": True, "deadline": None} | ({"state": state.absolute()} if state else {})
+    try:
+        with asked_again(begun, use, changes) as ctx:
+            result = run_search(options_of(ctx), Silent())
+    except (OomscopeError, click.ClickException):
+        return None
+    return {"culprit": 1, "no_culprit": 0, "inconclusive": result.considered}.get(result.outcome, len(result.suspects))
