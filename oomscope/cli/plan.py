@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oomscope.cli.options_targets import TargetOptions
 from oomscope.cli.source import ConfigSource
 from oomscope.errors import UsageError
 from oomscope.probe.harness_settings import harness_settings
 
 if TYPE_CHECKING:
-    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.job import CheckoutTarget, ProbeJob
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +25,23 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
 
-def plan_of(source: ConfigSource, *, harness: Path | None, repo: Path | None, snapshot: Path | None) -> Plan:
+def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, snapshot: Path | None) -> Plan:
     """Return the plan of a probe.
 
     Raises:
         UsageError: the options contradict each other.
-        HarnessError: the harness file cannot be one.
+        HarnessError: the harness, entry or command cannot be one.
         ConfigError: the configuration is wrong.
     """
-    if harness is None and repo is not None:
-        raise UsageError("--repo without --harness", remedy="name a harness file, or leave --repo out")
-    plan = _bundled_plan(source) if harness is None else _harness_plan(source, harness, repo or Path())
+    if target.option is None and repo is not None:
+        raise UsageError("--repo without --harness, --entry or --command", remedy="name one, or leave --repo out")
+    checkout = repo or Path()
+    chosen = target.target_at(str(checkout.absolute()))
+    plan = _bundled_plan(source) if chosen is None else _checkout_plan(source, chosen, checkout)
     if snapshot is None:
         return plan
+    if target.command is not None:
+        raise UsageError("both --command and --snapshot", remedy="let the command itself write one")
     if len(plan.ranks) > 1:
         raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
     return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
@@ -57,21 +62,18 @@ def _bundled_plan(source: ConfigSource) -> Plan:
     )
 
 
-def _harness_plan(source: ConfigSource, harness: Path, repo: Path) -> Plan:
-    from oomscope.probe.harness import check_harness
-    from oomscope.probe.job import HarnessTarget
+def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
     from oomscope.probe.jobs import harness_job
     from oomscope.probe.ranks import chosen_ranks
+    from oomscope.probe.recipes import check_target
 
     if source.path or source.preset:
-        raise UsageError(
-            f"both --harness and {source.title}", remedy="a harness brings its own model: name one of them"
-        )
-    check_harness(harness)
+        option, *_ = target.words()
+        raise UsageError(f"both {option} and {source.title}", remedy="your own code brings its own model: name one")
+    check_target(target)
     if not repo.is_dir():
         what = "is no directory" if repo.exists() else "no such checkout"
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
-    target = HarnessTarget(harness=str(harness.absolute()), repo=str(repo.absolute()))
-    title = f"{repo.absolute().name} through {harness.name}"
+    title = f"{repo.absolute().name} through {target.title}"
     return Plan(job=harness_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)

@@ -1,4 +1,4 @@
-"""``oomscope probe``: measure one configuration, or one checkout through a harness, and print what came of it."""
+"""``oomscope probe``: measure one configuration, or the code of one checkout, and print what came of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options_targets import TargetOptions, target_options
 from oomscope.cli.output import (
     keep_log,
     print_json,
@@ -38,8 +39,8 @@ PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )
 @dialect_option
-@click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file with setup(ctx).")
-@click.option("--repo", type=FILE, metavar="DIR", help="With --harness: the checkout under test (default: .).")
+@target_options
+@click.option("--repo", type=FILE, metavar="DIR", help="The checkout in which these are measured (default: .).")
 @measurement_options
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
@@ -53,7 +54,6 @@ def probe(
     words: tuple[str, ...],
     preset: str | None,
     dialect: str | None,
-    harness: Path | None,
     repo: Path | None,
     snapshot: Path | None,
     html: Path | None,
@@ -62,29 +62,31 @@ def probe(
     git_bisect: bool,
     quiet: bool,
     as_json: bool,
-    **settings: Any,
+    **given: Any,
 ) -> int:
     """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
 
-    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys. With --harness it is your
-    own code that is measured (docs/harness.md).
+    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys. With --harness, --entry
+    or --command it is your own code that is measured (docs/harness.md).
 
     \b
     oomscope probe --preset llama3-8b --gpu h100-80gb
     oomscope probe --from megatron args.yaml --world-size 64
     oomscope probe cfg.yaml data.micro_batch_size=2 --limit 80GiB
     oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
+    oomscope probe --command 'python train.py' --snapshot-glob '*.pickle'
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
-    source = config_source(words, preset, settings_overrides(settings), dialect)
-    read = [("the configuration", source.path), ("--harness", harness)]
+    target = TargetOptions.of(given)
+    source = config_source(words, preset, settings_overrides(given), dialect)
+    read = [("the configuration", source.path), ("--harness", target.harness)]
     written = [("--snapshot", snapshot), ("--html", html), *table_files(tables, PROBE_TABLES)]
     refuse_one_place(*read, *written)
     refuse_existing(snapshot, force=force, option="--snapshot")
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, PROBE_TABLES, force=force)
     try:
-        plan = plan_of(source, harness=harness, repo=repo, snapshot=snapshot)
+        plan = plan_of(source, target=target, repo=repo, snapshot=snapshot)
     except ConfigError as error:
         if not (git_bisect and source.is_blamed_by(error)):
             raise
