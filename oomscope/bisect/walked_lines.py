@@ -17,10 +17,15 @@ class LinePlace:
     commit: str
     """Full hash."""
     subject: str
-    commits: int = 1
-    """How many they are."""
+    same: tuple[str, ...] = ()
+    """Hashes of the others."""
     is_chosen: bool = True
     """On the chosen paths; all are where none were chosen."""
+
+    @property
+    def commits(self) -> int:
+        """How many they are."""
+        return 1 + len(self.same)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class WalkedLine:
             LinePlace(
                 commit=commits[0].hash,
                 subject=commits[0].subject,
-                commits=len(commits),
+                same=tuple(commit.hash for commit in commits[1:]),
                 is_chosen=among is None or place in among,
             )
             for place, commits in enumerate(positions)
@@ -51,7 +56,7 @@ class WalkedLine:
     @cached_property
     def position(self) -> dict[str | None, int]:
         """The place of each hash."""
-        return {place.commit: number for number, place in enumerate(self.places)}
+        return {name: at for at, place in enumerate(self.places) for name in (place.commit, *place.same)}
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from oomscope.report.area import SIDE, ticks
-from oomscope.report.markup import box, figure, markup, share
+from oomscope.report.markup import Level, box, figure, markup, scale, share
 from oomscope.units import format_size
 
 NARROW_NAMES: Final = 4
@@ -24,19 +24,32 @@ class Series:
     label: str
     values: Sequence[int]
     style: str
-    """CSS class: ``first`` or ``second``."""
+    """CSS class: ``first`` or ``second``, with ``thin`` for what is beside it."""
+    places: Sequence[float] = ()
+    """Where on the axis each value lies, from 0 to 1; evenly over all of it unless given."""
+
+    def place(self, index: int) -> float:
+        """Return where the value at ``index`` lies."""
+        return self.places[index] if self.places else index / max(1, len(self.values) - 1)
 
 
-def curves(series: Sequence[Series], *, title: str, stretches: Sequence[tuple[str, float]] = ()) -> Markup:
-    """Return the curves, each over the entire axis, from zero, with ticks in a round unit.
+def curves(
+    series: Sequence[Series],
+    *,
+    title: str,
+    stretches: Sequence[tuple[str, float]] = (),
+    level: Level | None = None,
+) -> Markup:
+    """Return the curves, from zero, with ticks in a round unit.
 
     Args:
         series: what is drawn.
         title: what it shows.
         stretches: names of parts of the axis, and where each begins, from 0 to 1; empty for an axis of events.
+        level: a line across the chart.
     """
     chart = figure("area", title)
-    top = max([1, *(value for each in series for value in each.values)])
+    top, on_scale = scale(max((value for each in series for value in each.values), default=0), level)
     legend = box(chart, "legend", tag="div")
     plot = box(chart, "plot", tag="div")
     for tick in ticks(top):
@@ -44,17 +57,21 @@ def curves(series: Sequence[Series], *, title: str, stretches: Sequence[tuple[st
         box(line, "tick", format_size(tick, digits=1) if tick else "0")
     for _, start in stretches:
         box(plot, "stretch", left=share(start, 1))
+    if level and on_scale:
+        line = box(plot, "level", bottom=share(level.value, top))
+        box(line, "level-name", f"{level.label} {format_size(level.value)}")
     svg = ET.SubElement(plot, "svg", viewBox=f"0 0 {SIDE} {SIDE}", preserveAspectRatio="none", role="presentation")
     for each in series:
-        last = max(1, len(each.values) - 1)
         points = " ".join(
-            f"{SIDE * index / last:.1f},{SIDE * (1 - value / top):.1f}" for index, value in enumerate(each.values)
+            f"{SIDE * each.place(index):.1f},{SIDE * (1 - value / top):.1f}" for index, value in enumerate(each.values)
         )
         ET.SubElement(svg, "polyline", {"class": f"curve {each.style}", "points": points})
         peak = max(each.values, default=0)
         box(legend, f"key {each.style}", f"{each.label}, peak {format_size(peak)}")
         if each.values:
-            box(plot, f"peak {each.style}", left=share(each.values.index(peak), last), bottom=share(peak, top))
+            box(plot, f"peak {each.style}", left=share(each.place(each.values.index(peak)), 1), bottom=share(peak, top))
+    if level and not on_scale:
+        box(legend, "off", f"{level.label} {format_size(level.value)}: off the scale")
     _name_axis(chart, stretches)
     return markup(chart)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
 from oomscope.report import explain_words
 from oomscope.report.html import render
-from oomscope.report.markup import Level
+from oomscope.report.markup import Level, embedded
 from oomscope.report.page_size import fitting
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
@@ -99,7 +98,7 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, share: float
 def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
     """Return a timeline's data, in bins as fine as the room allows."""
     while True:
-        text = _json(stack_data(bins, failed_event=failed_event))
+        text = embedded(stack_data(bins, failed_event=failed_event))
         if len(text) <= room or len(bins) < 2:
             return text
         bins = bins.coarser(max(2, _power_of_two(len(text) // room)))  # half as many bins take half the bytes or more
@@ -116,12 +115,7 @@ def _map(plan: FloorPlan, name: str, table: str, device: DeviceExplanation, room
     while True:
         strip = strip_of(plan, tiny)
         chart = segment_chart(strip, name, table=table, when=explain_words.when_text(device))
-        text = _json(segment_data(strip))
+        text = embedded(segment_data(strip))
         if len(chart) + len(text) <= room or tiny > WIDTH:
             return chart, text
         tiny *= 2
-
-
-def _json(document: dict[str, Any]) -> Markup:
-    """Return JSON that cannot end the element it stands in."""
-    return Markup(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 - no tag can begin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import oomscope
-from oomscope.bisect.result import BisectResult, StepRow
+from oomscope.bisect.result import BisectResult
 from oomscope.printable import printable
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import bisect_words, words
@@ -30,46 +29,6 @@ def probe_page(result: ProbeResult, *, title: str) -> str:
     sites = lines(result.peak.sites, LINES_SHOWN) if result.peak else []
     charts = measurement_charts(result)
     return render("probe.html.j2", title=title, result=result, sites=sites, charts=charts, versions=result.versions)
-
-
-def bisect_page(result: BisectResult, *, title: str) -> str:
-    """Return the page of a search."""
-    versions = result.first_bad.result.versions if result.first_bad else {}
-    sites = sorted(result.sites, key=lambda row: -abs(row.delta_bytes))
-    charts = bisect_charts(result)
-    return render("bisect.html.j2", title=title, result=result, sites=sites, charts=charts, versions=versions)
-
-
-def bisect_charts(result: BisectResult) -> dict[str, Markup]:
-    """Return the charts of a search by name: the waterfalls, and both runs on either side of the change."""
-    charts = {}
-    start = next(
-        (probe.bytes for probe in result.probes if probe.role == "good end" or probe.commit == result.good), None
-    )
-    if start is not None and result.steps:
-        live = [(row, row.delta.live_bytes) for row in result.steps]
-        reserved = [(row, row.delta.reserved_bytes) for row in result.steps]
-        charts["live"] = _waterfall(live, start.live_bytes, title="Peak of live bytes from good to bad")
-        charts["reserved"] = _waterfall(reserved, start.reserved_bytes, title="Peak reserved bytes from good to bad")
-    for name, evidence in (("before", result.last_good), ("after", result.first_bad)):
-        if evidence and evidence.result.timeline:
-            charts[name] = measurement_charts(evidence.result)["timeline"]
-    if result.first_bad and result.first_bad.result.peak:
-        charts["fixes"] = measurement_charts(result.first_bad.result)["fixes"]
-    return charts
-
-
-def _waterfall(steps: Sequence[tuple[StepRow, int]], start: int, *, title: str) -> Markup:
-    """Return a bar for the good end, one for each step from where the last one ended, and one for the bad end."""
-    rows = [Bar(label="good end", value=start, tone="quiet")]
-    level = start
-    for row, delta in steps:
-        tone = "bad" if delta > 0 else "good" if delta < 0 else "quiet"
-        text = format_size(delta, signed=True)
-        rows.append(Bar(label=bisect_words.step_text(row), start=level, value=delta, text=text, tone=tone))
-        level += delta
-    rows.append(Bar(label="bad end", value=level, tone="quiet"))
-    return bars(rows, title=title)
 
 
 def measurement_charts(result: ProbeResult) -> dict[str, Markup]:
@@ -135,3 +94,10 @@ def render(template: str, script: Script | None = None, **values: Any) -> str:
     environment.filters["signed_size"] = partial(format_size, signed=True)
     environment.globals.update(words=words, bisect_words=bisect_words)
     return environment.get_template(template).render(version=oomscope.__version__, script=script, **values)
+
+
+def bisect_page(result: BisectResult, *, title: str) -> str:
+    """Return the page of a search; see :mod:`oomscope.report.bisect_html`."""
+    from oomscope.report import bisect_html  # it renders with this module
+
+    return bisect_html.bisect_page(result, title=title)

@@ -6,10 +6,14 @@ read in a window of any width, on paper, and without a script.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
+
+from oomscope.printable import printable
 
 OFF_THE_SCALE = 4
 """A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
@@ -47,6 +51,20 @@ def figure(name: str, title: str) -> ET.Element:
 def share(part: float, whole: float) -> str:
     """Return ``part`` of ``whole`` as CSS says it: ``12.34%``."""
     return f"{100 * part / whole:.2f}%"
+
+
+def embedded(document: dict[str, Any]) -> Markup:
+    """Return JSON for a script element, which nothing in it can end; texts are without control characters."""
+    text = json.dumps(_harmless(document), separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - no tag can begin
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _harmless(each) for key, each in value.items()}
+    return [_harmless(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def markup(element: ET.Element) -> Markup:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.report.html import bisect_page, probe_page
-from tests.unit.report import results, searches
+from oomscope.report.bisect_html import bisect_page
+from oomscope.report.html import probe_page
+from tests.unit.report import long_searches, results, searches
 from tests.unit.report.browser import browse, in_a_browser
 
 WIDTHS = (500, 900, 1400)
@@ -21,6 +22,8 @@ PAGES = {
     "out of memory": probe_page(results.OOM, title="t"),
     "fits": probe_page(replace(results.FITS, available_bytes=2**40), title="t"),
     "bisect": bisect_page(replace(searches.COMMITS, steps=LONG), title="t"),
+    "thousand commits": bisect_page(long_searches.THOUSAND, title="t"),
+    "forty keys": bisect_page(long_searches.FORTY_KEYS, title="t"),
 }
 LOOK = """
 function wordsOf(element) {
@@ -35,7 +38,8 @@ function faultsOf(frame) {
   const page = frame.contentDocument, faults = [];
   if (page.documentElement.scrollWidth > frame.clientWidth) faults.push("the page is wider than its window");
   for (const chart of page.querySelectorAll("figure")) {
-    const words = [...chart.querySelectorAll(".name, .value, .level-name, .tick, .end")].map(wordsOf);
+    const named = ".name, .value, .level-name, .tick, .end, .size, .scale, .key, .number";
+    const words = [...chart.querySelectorAll(named)].map(wordsOf);
     const lines = [...chart.querySelectorAll(".bars .level")].map(line => line.getBoundingClientRect());
     words.forEach(({text, box}, index) => {
       if (box.left < 0 || box.right > frame.clientWidth) faults.push(`cut off: ${text}`);

@@ -1,0 +1,94 @@
+"""What is known of each place on a line of commits while a search goes on: for the strips of page and terminal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.search import Answer
+from oomscope.bisect.walked_lines import WalkedLine
+
+
+class Standing(Enum):
+    """What is known of one place; the value is its CSS class."""
+
+    GOOD = "good"
+    BAD = "bad"
+    UNTESTABLE = "untestable"
+    BEFORE = "before"
+    """Not looked into: it lies before the last good commit."""
+    AFTER = "after"
+    """Not looked into: it lies after the first bad one."""
+    OPEN = "open"
+    """Not looked into, and may be at fault."""
+
+
+_ANSWERED = {Answer.GOOD: Standing.GOOD, Answer.BAD: Standing.BAD, Answer.UNTESTABLE: Standing.UNTESTABLE}
+_BESIDE = frozenset({"step"})
+"""Roles whose answers move no end of the range in which the culprit is: they look for bytes."""
+
+
+class Bracket(NamedTuple):
+    """Between which places the line turns from good to bad; None while an end is not known."""
+
+    good: int | None = None
+    bad: int | None = None
+
+    def told(self, place: int, answer: Answer) -> Bracket:
+        """Return the bracket that also knows the answer at ``place``; outside of it an answer changes nothing."""
+        if (self.good is not None and place <= self.good) or (self.bad is not None and place >= self.bad):
+            return self
+        if answer is Answer.GOOD:
+            return self._replace(good=place)
+        return self._replace(bad=place) if answer is Answer.BAD else self
+
+
+class Asked(NamedTuple):
+    """One probe of a line."""
+
+    place: int
+    record: ProbeRecord
+    before: Bracket
+    """What was known when it was asked."""
+
+
+def asked_on(line: WalkedLine, records: Iterable[ProbeRecord]) -> Iterator[Asked]:
+    """Yield the probes of ``line`` in the order asked."""
+    bracket = Bracket()
+    for record in records:
+        place = line.position.get(record.commit)
+        if place is None:
+            continue
+        yield Asked(place, record, bracket)
+        if record.role not in _BESIDE:
+            bracket = bracket.told(place, record.answer)
+
+
+def bracket_of(asked: Sequence[Asked]) -> Bracket:
+    """Return what is known after ``asked``."""
+    if not asked:
+        return Bracket()
+    place, record, before = asked[-1]
+    return before if record.role in _BESIDE else before.told(place, record.answer)
+
+
+def standings(line: WalkedLine, asked: Iterable[Asked], bracket: Bracket) -> list[Standing]:
+    """Return what is known of each place; of one that was asked several times the answer given most often."""
+    answers: dict[int, list[Answer]] = defaultdict(list)
+    for each in asked:
+        answers[each.place].append(each.record.answer)
+    return [
+        _ANSWERED[max(answers[place], key=answers[place].count)] if place in answers else _unasked(place, bracket)
+        for place in range(len(line.places))
+    ]
+
+
+def _unasked(place: int, bracket: Bracket) -> Standing:
+    if bracket.good is not None and place < bracket.good:
+        return Standing.BEFORE
+    if bracket.bad is not None and place > bracket.bad:
+        return Standing.AFTER
+    return Standing.OPEN
