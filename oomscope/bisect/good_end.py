@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import Known
 from oomscope.bisect.prober import Prober, Question
@@ -50,6 +52,8 @@ class GoodEndSearch:
     subject: Subject
     prober: Prober
     _known: Known = field(default_factory=dict)
+    _before: dict[int, Commit] = field(default_factory=dict)
+    """The commits so many days before the bad end, as far as they were looked up."""
 
     def run(self) -> GoodEnd:
         """Probe the bad end, then a commit from each of ``DAYS`` before it, by committer dates, until one is good.
@@ -64,8 +68,7 @@ class GoodEndSearch:
                 if answer is Answer.GOOD:
                     return self._none(oldest, "no_culprit", f"the bad end is good: {reason}")
                 return self._none(oldest, "ends_invalid", f"the bad end cannot be tested: {reason}")
-            for days in DAYS:
-                commit = self.repository.days_before(self.bad, days)
+            for commit in self._tries():
                 if commit.hash in self._known:
                     continue
                 oldest = commit
@@ -75,6 +78,17 @@ class GoodEndSearch:
             return self._none(oldest, "inconclusive", "the deadline passed before a good end was found")
         tried = len(self._known) - 1
         return self._none(oldest, "ends_invalid", f"none of {tried} commits back to {oldest.short} is good")
+
+    def _tries(self) -> Iterator[Commit]:
+        for days in DAYS:
+            if days not in self._before:
+                self._before[days] = self.repository.days_before(self.bad, days)
+            yield self._before[days]
+
+    def _ahead(self) -> Iterator[Experiment | Untestable]:
+        """Yield what is asked as long as no try is good."""
+        yield self.subject.experiment(self.bad)
+        yield from (self.subject.experiment(commit) for commit in self._tries() if commit.hash not in self._known)
 
     def _announce(self) -> None:
         *earlier, last = DAYS
@@ -93,6 +107,7 @@ class GoodEndSearch:
     def _ask(self, commit: Commit, role: Role) -> Answer:
         name = f"{commit.short} {commit.subject}"
         question = Question(role=role, name=name, commit=commit.hash, subject=commit.subject)
+        self.prober.foresee(self._ahead)
         record, result = self.prober.ask(question, self.subject.experiment(commit))
         self._known[commit.hash] = record, result
         return record.answer

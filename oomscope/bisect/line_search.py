@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from oomscope.bisect.answers import Answers
 from oomscope.bisect.commits import Line
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.ends import judge_ends
@@ -18,10 +19,12 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.growth import dominant_growth
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.measured import Bytes, bytes_of
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
-from oomscope.bisect.search import Found, Search
+from oomscope.bisect.search import Answer, Found, Search
+from oomscope.bisect.spread import mean
 from oomscope.bisect.steps import Step, steps_between
 from oomscope.bisect.subjects import Subject
 from oomscope.probe.result import ProbeResult
@@ -106,7 +109,12 @@ class LineSearch:
     subject: Subject
     prober: Prober
     records: dict[int, ProbeRecord] = field(default_factory=dict)
+    """What speaks for each position that was asked about: its last answer, until :meth:`settle` chooses."""
     results: dict[int, ProbeResult] = field(default_factory=dict)
+    answers: dict[int, Answers] = field(default_factory=dict)
+    """All that was answered, by position."""
+    posterior: PosteriorSearch | None = None
+    """What a search that weighed its answers believed at its end."""
     _experiments: dict[int, Experiment | Untestable] = field(default_factory=dict)
     _places: Sequence[int] = ()
     """The positions that the bisection under way is over."""
@@ -117,10 +125,10 @@ class LineSearch:
         """Check the ends, search between them and return the answer."""
         try:
             if 0 not in self.records:
-                self._foresee_ends()
+                self.foresee(0, self.track.last)
                 self.probe(0, "good end")
             if self.track.last not in self.records:
-                self._foresee_ends()
+                self.foresee(0, self.track.last)
                 self.probe(self.track.last, "bad end")
             answered = judge_ends(self.records[0], self.records[self.track.last])
             if answered is not None:
@@ -147,9 +155,13 @@ class LineSearch:
         return self._positions.get(name)
 
     def measured(self, position: int) -> Bytes | None:
-        """Return the bytes at ``position``; None where nothing was measured."""
-        result = self.results.get(position)
-        return bytes_of(result) if result is not None else None
+        """Return the mean of the bytes measured at ``position``; None where nothing was measured."""
+        samples = self.samples(position)
+        return mean(samples) if samples else None
+
+    def samples(self, position: int) -> tuple[Bytes, ...]:
+        """Return the bytes measured at ``position``, once for each time that it was measured."""
+        return self.answers[position].samples if position in self.answers else ()
 
     def bytes_at(self, position: int) -> Bytes:
         """Return the measured bytes at ``position``, which was answered good or bad."""
@@ -218,12 +230,12 @@ class LineSearch:
             self.prober.foresee(lambda: map(self.experiment, self._ahead(places, search)))
             self._search = self._search.told(wanted, self.probe(self._places[wanted], "search").answer)
 
-    def _foresee_ends(self) -> None:
-        """Foresee both ends, and a bisection between them, which follows unless they answer by themselves."""
+    def foresee(self, *ends: int) -> None:
+        """Foresee ``ends``, and the bisection that follows unless they answer by themselves."""
         places = self.track.asked_first
 
         def positions() -> Iterator[int]:
-            yield from (0, self.track.last)
+            yield from ends
             if self.track.last > 0:
                 yield from self._ahead(places, Search.over(len(places) - 1))
 
@@ -249,6 +261,11 @@ class LineSearch:
             self._experiments[position] = found
         return self._experiments[position]
 
+    def repeated(self, position: int, repeat: int) -> Experiment | Untestable:
+        """Return how ``position`` is measured for the time with the number ``repeat``, from 0."""
+        once = self.experiment(position)
+        return once.repeated(repeat) if repeat and isinstance(once, Experiment) else once
+
     def _among_all(self, found: Found) -> Found:
         """Search among all that lies between the last good and the first bad position that ``found`` left.
 
@@ -268,8 +285,13 @@ class LineSearch:
         suspects = tuple(range(last_good + 1, first_bad + 1))
         return Found(kind="culprit" if len(suspects) == 1 else "suspects", last_good=last_good, suspects=suspects)
 
-    def probe(self, position: int, role: Role) -> ProbeRecord:
+    def probe(self, position: int, role: Role, repeat: int = 0) -> ProbeRecord:
         """Ask about ``position`` and remember the answer.
+
+        Args:
+            position: of the line.
+            role: what it is asked for.
+            repeat: from 1 on, measure it once more.
 
         Raises:
             OutOfTimeError: the deadline passed before there was one.
@@ -278,12 +300,22 @@ class LineSearch:
         question = Question(
             role=role, name=f"{commit.short} {commit.subject}", commit=commit.hash, subject=commit.subject
         )
-        record, result = self.prober.ask(question, self.experiment(position))
+        record, result = self.prober.ask(question, self.repeated(position, repeat))
         self.know(position, record, result)
         return record
 
     def know(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
         """Remember what was answered of a commit at ``position``."""
+        self.answers.setdefault(position, Answers()).given.append((record, result))
+        self._let_speak(position, record, result)
+
+    def settle(self, found: Found) -> None:
+        """Let those answers speak for their positions that agree with what was ``found``, where there are any."""
+        for position, answers in self.answers.items():
+            expected = Answer.GOOD if position <= found.last_good else Answer.BAD
+            self._let_speak(position, *answers.typical(expected))
+
+    def _let_speak(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
         self.records[position] = record
         if result is not None:
             self.results[position] = result

@@ -7,7 +7,7 @@ time, its commits and the merge are suspects: the merge alone would be named for
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from oomscope.bisect.accused import all_suspects
@@ -16,7 +16,7 @@ from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
 from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import StepRow, Suspect
+from oomscope.bisect.result import ProbeRecord, StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.errors import GitError
@@ -65,12 +65,12 @@ class BranchSearch(LineSearch):
         if self.is_unchanged:
             return LineAnswer(kind="no_culprit", reason="nothing on it changes what is measured")
         try:
-            tip = self.records.get(self.tip) or self.probe(self.tip, "merged branch")
+            tip = self.records.get(self.tip) or self._probe_end(self.tip)
             if tip.answer is Answer.GOOD:
                 with contextlib.suppress(OutOfTimeError):  # only the steps need the beginning
-                    self.probe(0, "merged branch")
+                    self._probe_end(0)
                 return LineAnswer(kind="no_culprit", reason=f"its tip is good: {tip.reason}")
-            beginning = self.probe(0, "merged branch")
+            beginning = self._probe_end(0)
             if beginning.answer is Answer.BAD:
                 return LineAnswer(kind="ends_invalid", reason=f"its beginning is bad already: {beginning.reason}")
             found = self._between_ends()
@@ -83,6 +83,20 @@ class BranchSearch(LineSearch):
         if not self._is_bounded(found):
             return LineAnswer(kind="ends_invalid", reason=f"its beginning cannot be tested: {beginning.reason}")
         return LineAnswer(kind="found", found=found)
+
+    def measure_ends(self) -> None:
+        """Probe the beginning and the tip, as far as they are not known.
+
+        Raises:
+            OutOfTimeError: the deadline passed.
+        """
+        for position in (0, self.tip):
+            if position not in self.records:
+                self._probe_end(position)
+
+    def _probe_end(self, position: int) -> ProbeRecord:
+        self.foresee(self.tip, 0)
+        return self.probe(position, "merged branch")
 
     @property
     def brought(self) -> Bytes:
@@ -107,6 +121,10 @@ class BranchSearch(LineSearch):
         return self.records[found.last_good].answer is Answer.GOOD
 
 
+def _run(search: LineSearch) -> LineAnswer:
+    return search.run()
+
+
 @dataclass(frozen=True)
 class MergeOpener:
     """Opens merges at fault.
@@ -118,6 +136,8 @@ class MergeOpener:
 
     repository: Repository
     paths: tuple[str, ...] = ()
+    run: Callable[[LineSearch], LineAnswer] = _run
+    """Searches a line that was brought in."""
     _branches: dict[tuple[str, str, int], BranchSearch | None] = field(default_factory=dict)
 
     @property
@@ -159,7 +179,7 @@ class MergeOpener:
                 continue
             if branch is None:
                 continue
-            inside = self.walk(branch, branch.run(), good)
+            inside = self.walk(branch, self.run(branch), good)
             brought += inside.steps if 0 in branch.results else ()
             if inside.answer.found is not None:
                 return replace(inside, steps=opened(walked.steps, merge.hash, brought))

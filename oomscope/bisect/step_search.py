@@ -8,7 +8,7 @@ its ends; a number of looks buys probes inside such ranges.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -110,6 +110,14 @@ class StepSearch:
             parts = [before, after]
         looks = self.looks if self._differs(range_) else max(0, self.looks - 1)
         return replace(self, ranges=(*self.ranges[:place], *parts, *self.ranges[place + 1 :]), looks=looks)
+
+    def looks_ahead(self) -> Iterator[int]:
+        """Yield the positions that are looked at one after the other as long as no look finds a difference."""
+        state = self
+        while not state.splitting and (position := state.wanted) is not None:
+            yield position
+            place = bisect_left(state.ranges, position, key=lambda range_: range_.search.bad)
+            state = state.told(position, state.ranges[place].first)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -32,10 +32,12 @@ class StepWalk:
     Args:
         wanted: which steps.
         opener: opens the merges that steps came with; None leaves them closed.
+        noise: how sure to be that a step is none of the measurements' own spread; None where they have none.
     """
 
     wanted: StepsWanted
     opener: MergeOpener | None = None
+    noise: Noise | None = None
     _unseen: list[Stretch] = field(default_factory=list)
     _known: Known = field(default_factory=dict)
     _is_complete: bool = True
@@ -133,9 +135,7 @@ class StepWalk:
         """Measure where ``branch`` begins and its tip, if time allows, and return whether its steps can be known."""
         branch.recall(self._known)
         try:
-            for position in (0, branch.tip):
-                if position not in branch.records:
-                    branch.probe(position, "merged branch")
+            branch.measure_ends()
         except OutOfTimeError:
             self._is_complete = False
             return False
@@ -151,7 +151,12 @@ class StepWalk:
 
 
 def _ahead(search: LineSearch, state: StepSearch) -> Iterator[Experiment | Untestable]:
-    """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on."""
+    """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on.
+
+    Where none does, the looks that follow as long as they find nothing.
+    """
+    if not state.splitting:
+        return map(search.experiment, state.looks_ahead())
     wanted = ahead(
         state.splitting,
         lambda range_: range_.wanted,
