@@ -53,9 +53,17 @@ def grown_sites(before: ProbeResult, after: ProbeResult) -> tuple[SiteGrowth, ..
 
 
 def dominant_growth(before: ProbeResult, after: ProbeResult) -> SiteGrowth | None:
-    """Return the row that changed most in the direction in which all live bytes changed; None where they did not."""
+    """Return the row that changed most in the direction in which all live bytes changed; None where they did not.
+
+    A row whose bytes another one of its category lost, or gained, is passed over where any other explains the change:
+    what went from one line to another (a call into a function, say) did not change the sum.
+    """
     change = live_bytes(after) - live_bytes(before)
-    return next((row for row in grown_sites(before, after) if row.delta_bytes * change > 0), None)
+    rows = grown_sites(before, after)
+    opposite = {(row.category, -row.delta_bytes) for row in rows}
+    same_way = [row for row in rows if row.delta_bytes * change > 0]
+    explaining = [row for row in same_way if (row.category, row.delta_bytes) not in opposite]
+    return next(iter(explaining or same_way), None)
 
 
 def grew(before: Sequence[SiteBytes], after: Sequence[SiteBytes]) -> tuple[SiteGrowth, ...]:

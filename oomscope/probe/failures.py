@@ -21,6 +21,8 @@ from oomscope.units import parse_size
 _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
 _TORCH_SAID = re.compile(rf"{_ALLOCATOR.pattern}|\btorch\.(?:cuda\.)?OutOfMemoryError\b")
 _LONGEST_MESSAGE = 500
+_LONGEST_REASON = 240
+"""Of an error that is told in one line; all of it is in its details."""
 # Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
 # c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.
 _OUTSIDE = re.compile(
@@ -191,4 +193,6 @@ def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r})"
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[: _LONGEST_REASON - 1]}…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

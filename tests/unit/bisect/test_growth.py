@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, grew, grown_sites
+from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, dominant_growth, grew, grown_sites
 from oomscope.bisect.measured import live_bytes
 from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.results import error, fits, oom, peak, row
@@ -139,6 +139,25 @@ def test_the_failed_request_and_what_came_after_have_rows_of_their_own() -> None
     request = next(row for row in rows if row.category == FAILED_REQUEST)
     assert request.site is not None
     assert request.site.function == "loss"
+
+
+def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> None:
+    """The work of one line is done in a new function now, and keeps half of a state beside."""
+    half, whole = row(5, 9, "step", "optimizer_state"), row(10, 9, "step", "optimizer_state")
+    inline = (row(64, 1), row(7, 2), whole)
+    called = (row(64, 40, "norm"), row(7, 2), half)
+    for before, after in ((inline, called), (called, inline)):
+        dominant = dominant_growth(fits(total(before), sites=before), fits(total(after), sites=after))
+        assert dominant is not None
+        assert dominant.category == "optimizer_state"
+
+
+@given(results, results)
+def test_the_line_that_changed_most_changed_as_all_live_bytes_did(before: ProbeResult, after: ProbeResult) -> None:
+    change = live_bytes(after) - live_bytes(before)
+    dominant = dominant_growth(before, after)
+    assert (dominant is None) == (change == 0)
+    assert dominant is None or dominant.delta_bytes * change > 0
 
 
 def test_the_lines_of_the_run_without_a_limit_stand_for_all_of_its_demand() -> None:

@@ -129,6 +129,16 @@ def fail() -> None:
     raise ValueError("two\nlines")
 
 
+def test_a_long_error_is_cut_and_keeps_its_place() -> None:
+    with pytest.raises(AssertionError) as caught:
+        raise AssertionError("parameters " + ", ".join(f"layers.{i}.weight" for i in range(500)))
+    text = describe(caught.value, roots=(__file__,))
+    assert text.startswith("AssertionError: parameters layers.0.weight")
+    assert len(text.partition("… (")[0]) == len("AssertionError: ") + 239
+    assert text.endswith(f"in {test_a_long_error_is_cut_and_keeps_its_place.__name__})")
+    assert "layers.499.weight" in details(caught.value)
+
+
 def test_an_error_is_described_in_one_line_with_its_place() -> None:
     with pytest.raises(ValueError, match="two") as caught:
         fail()
