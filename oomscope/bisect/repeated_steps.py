@@ -67,8 +67,8 @@ class RepeatedStepSearch:
     @cached_property
     def wanted(self) -> int | None:
         """The position to measure next, perhaps not for the first time; None when the search is over."""
-        if (again := next(self._again(), None)) is not None:
-            return again
+        if self.again:
+            return self.again[0]
         if splitting := self.splitting:
             return splitting[0].wanted
         widest = max(self.searches, key=lambda search: len(search.open))
@@ -80,6 +80,11 @@ class RepeatedStepSearch:
         searches = [search for search in self.searches if search.open and self._is_clear(search)]
         searches.sort(key=lambda search: _weight(self._delta(search)), reverse=True)
         return tuple(searches)
+
+    @cached_property
+    def again(self) -> tuple[int, ...]:
+        """The positions to measure again, those first on which most rests."""
+        return tuple(dict.fromkeys(self._again()))
 
     def times(self, position: int) -> int:
         """Return how often ``position`` was measured."""
@@ -115,11 +120,6 @@ class RepeatedStepSearch:
     def spread(self) -> Spread:
         """The spread of one measurement."""
         return Spread.of(self.samples.values())
-
-    @property
-    def effective(self) -> Threshold:
-        """What two positions measured once each may differ by without being told apart."""
-        return _larger(self.threshold, self._limit((1, 1)))
 
     def _with(self, position: int, measured: Bytes) -> tuple[Bytes, ...]:
         return (*self.samples.get(position, ()), measured)
@@ -162,7 +162,7 @@ class RepeatedStepSearch:
         if not self.times(search.good) or not self.times(search.bad):
             return False
         delta = self._delta(search)
-        return _larger(self.threshold, self._limit(probes)).is_exceeded_by(delta)
+        return self.threshold.raised_to(self._limit(probes)).is_exceeded_by(delta)
 
     def _limit(self, probes: tuple[int, int]) -> Threshold:
         """Return what the spread allows for, the error shared out among the comparisons that a branch takes."""
@@ -178,13 +178,6 @@ class RepeatedStepSearch:
     @cached_property
     def _means(self) -> Mapping[int, Bytes]:
         return {position: mean(values) for position, values in self.samples.items()}
-
-
-def _larger(first: Threshold, second: Threshold) -> Threshold:
-    return Threshold(
-        live_bytes=max(first.live_bytes, second.live_bytes),
-        overhead_bytes=max(first.overhead_bytes, second.overhead_bytes),
-    )
 
 
 def _weight(delta: Bytes) -> int:

@@ -16,8 +16,11 @@ from oomscope.bisect.foresight import ahead
 from oomscope.bisect.line_search import Known, LineSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.merges import BranchSearch, MergeOpener, opened
+from oomscope.bisect.noise import Noise
+from oomscope.bisect.repeated_steps import RepeatedStepSearch
 from oomscope.bisect.result import StepRow
 from oomscope.bisect.search import Search
+from oomscope.bisect.spread import Spread
 from oomscope.bisect.step_search import StepSearch
 from oomscope.bisect.steps import Step, Threshold
 from oomscope.bisect.waterfall import StepsWanted, Stretch, Waterfall
@@ -41,6 +44,8 @@ class StepWalk:
     _unseen: list[Stretch] = field(default_factory=list)
     _known: Known = field(default_factory=dict)
     _is_complete: bool = True
+    _threshold: Threshold = field(default_factory=Threshold)
+    _spread: Spread | None = None
 
     def walk(self, search: LineSearch) -> tuple[tuple[StepRow, ...], Waterfall] | None:
         """Return the rows from one end of ``search`` to the other, and how they were found.
@@ -51,18 +56,23 @@ class StepWalk:
         start, end = search.measured(0), search.measured(search.track.last)
         if start is None or end is None:
             return None
+        is_real = any(result.backend == "cuda" for result in search.results.values())
+        default = Threshold.of(0) if self.noise is not None and is_real else Threshold()
+        self._threshold = self.wanted.threshold or default
         rows, looks = self._rows(search, self.wanted.looks)
+        spread = self._spread
         rows = self._with_merges(search, rows, looks)
         rest = end - start - sum((row.delta for row in rows), start=Bytes())
         if rest != Bytes():
-            rows = (*rows, StepRow(commit=None, label=below(self.wanted.threshold), delta=rest))
+            rows = (*rows, StepRow(commit=None, label=below(self._threshold, spread), delta=rest))
         self._warn_of_bounds(search)
         found = Waterfall(
-            threshold=self.wanted.threshold,
+            threshold=self._threshold,
             start=start,
             end=end,
             unseen=tuple(self._unseen),
             is_complete=self._is_complete,
+            spread=spread,
         )
         return rows, found
 
@@ -82,19 +92,32 @@ class StepWalk:
         self._known |= search.known
         return tuple(search.row(step) for step in state.steps), state.looks
 
-    def _split(self, search: LineSearch, looks: int) -> StepSearch:
-        first, last = search.measured(0) or Bytes(), search.measured(search.track.last) or Bytes()
-        state = StepSearch.over(search.track.last, first, last, self.wanted.threshold)
-        for position in search.records:
-            state = state.told(position, search.measured(position))
-        state = state.looking(looks)
+    def _split(self, search: LineSearch, looks: int) -> StepSearch | RepeatedStepSearch:
+        state = self._begin(search).looking(looks)
         try:
             while (wanted := state.wanted) is not None:
                 search.prober.foresee(partial(_ahead, search, state))
-                search.probe(wanted, "step")
-                state = state.told(wanted, search.measured(wanted))
+                search.probe(wanted, "step", search.times(wanted))
+                state = state.told(wanted, search.answers[wanted].latest)
         except OutOfTimeError:
             self._is_complete = False
+        if isinstance(state, RepeatedStepSearch):
+            self._spread = state.spread
+        return state
+
+    def _begin(self, search: LineSearch) -> StepSearch | RepeatedStepSearch:
+        """Return the search for steps that knows what was measured along the line."""
+        last = search.track.last
+        if self.noise is None:
+            first, end = search.measured(0) or Bytes(), search.measured(last) or Bytes()
+            plain = StepSearch.over(last, first, end, self._threshold)
+            for position in search.records:
+                plain = plain.told(position, search.measured(position))
+            return plain
+        state = RepeatedStepSearch.over(last, self._threshold, self.noise.confidence, self.noise.repeats)
+        for position in search.records:
+            for sample in search.samples(position) or (None,):
+                state = state.told(position, sample)
         return state
 
     def _with_merges(self, search: LineSearch, rows: tuple[StepRow, ...], looks: int) -> tuple[StepRow, ...]:
@@ -147,29 +170,40 @@ class StepWalk:
         return True
 
     def _significant(self, rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
-        return tuple(row for row in rows if self.wanted.threshold.is_exceeded_by(row.delta))
+        """Return the rows above the threshold, and above what single probes differ by."""
+        spread = self._spread.limit((1, 1), self.noise.confidence) if self._spread and self.noise else Threshold.of(0)
+        least = self._threshold.raised_to(spread)
+        return tuple(row for row in rows if least.is_exceeded_by(row.delta))
 
 
-def _ahead(search: LineSearch, state: StepSearch) -> Iterator[Experiment | Untestable]:
+def _ahead(search: LineSearch, state: StepSearch | RepeatedStepSearch) -> Iterator[Experiment | Untestable]:
     """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on.
 
     Where none does, the looks that follow as long as they find nothing.
     """
-    if not state.splitting:
-        return map(search.experiment, state.looks_ahead())
+    if isinstance(state, RepeatedStepSearch):
+        for position in state.again:
+            yield search.repeated(position, search.times(position))
+    elif not state.splitting:
+        yield from map(search.experiment, state.looks_ahead())
     wanted = ahead(
         state.splitting,
         lambda range_: range_.wanted,
         Search.told,
         lambda position: None if position not in search.records else search.records[position].answer,
     )
-    return map(search.experiment, wanted)
+    yield from map(search.experiment, wanted)
 
 
-def below(threshold: Threshold) -> str:
-    """Return what the row of small differences is called."""
+def below(threshold: Threshold, spread: Spread | None = None) -> str:
+    """Return what the row of small differences is called, where ``spread`` is that of a probe."""
     live, overhead = format_size(threshold.live_bytes), format_size(threshold.overhead_bytes)
-    return f"smaller differences, of at most {live} live and {overhead} overhead each"
+    smaller = f"smaller differences, of at most {live} live and {overhead} overhead each"
+    if spread is None:
+        return smaller
+    live, overhead = format_size(round(spread.live_bytes)), format_size(round(spread.overhead_bytes))
+    unclear = f"differences that do not stand clear of the spread of a probe, {live} live and {overhead} overhead"
+    return unclear if threshold == Threshold.of(0) else f"{unclear}; {smaller}"
 
 
 def _stretch(search: LineSearch, step: Step) -> Stretch:

@@ -41,6 +41,13 @@ class Threshold:
         """Return the threshold of ``size`` for both; the default for None."""
         return cls() if size is None else cls(live_bytes=size, overhead_bytes=size)
 
+    def raised_to(self, other: Threshold) -> Threshold:
+        """Return the larger of both, for live bytes and overhead each."""
+        return Threshold(
+            live_bytes=max(self.live_bytes, other.live_bytes),
+            overhead_bytes=max(self.overhead_bytes, other.overhead_bytes),
+        )
+
     def is_exceeded_by(self, delta: Bytes) -> bool:
         """Whether live bytes or overhead differ by more than this."""
         return abs(delta.live_bytes) > self.live_bytes or abs(delta.overhead_bytes) > self.overhead_bytes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
 from oomscope.bisect.measured import Bytes
+from oomscope.bisect.spread import Spread
 from oomscope.bisect.steps import Threshold
 
 EVERYWHERE = 2**31 - 1
@@ -18,7 +19,9 @@ EVERYWHERE = 2**31 - 1
 class StepsWanted:
     """Which steps are searched for."""
 
-    threshold: Threshold = field(default_factory=Threshold)
+    threshold: Threshold | None = None
+    """What a range's ends differ by at most to be left alone. None for the default: on a real card whose measurements
+    are repeated nothing beside their spread, elsewhere any change of live bytes and a segment of overhead."""
     looks: int = 0
     """Commits to measure inside ranges whose ends do not differ; ``EVERYWHERE`` for all of them."""
 
@@ -51,6 +54,8 @@ class Waterfall:
     unseen: tuple[Stretch, ...] = ()
     is_complete: bool = True
     """Every range whose ends differ was split to the end: the deadline did not pass before."""
+    spread: Spread | None = None
+    """What one probe differs by from the next, where they were repeated: steps stand clear of it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -1,0 +1,56 @@
+"""What a search does where answers may be wrong, and what it answers beside the culprit: probabilities and rates."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CONFIDENCE: Final = 0.95
+REPEATS: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How sure a search has to be, and what it may take.
+
+    Args:
+        confidence: probability at which an answer is one.
+        repeats: probes of one commit at most. With one, every answer is believed: the search is plain.
+    """
+
+    confidence: float = CONFIDENCE
+    repeats: int = REPEATS
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether a commit may be probed more than once at all."""
+        return self.repeats > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """What a search believes at its end."""
+
+    rows: tuple[tuple[str, float], ...]
+    """The hash of each candidate of the line, in order, with the probability that it is the first bad commit; with
+    ``none`` and ``already`` they sum to 1."""
+    none: float
+    """Probability that there is no culprit: the bad end is good."""
+    already: float
+    """Probability that the good end is bad already."""
+    false_good: float
+    """How often a bad commit is expected to answer good."""
+    false_good_interval: tuple[float, float]
+    """Holds that rate with a probability of 95 %."""
+    false_bad: float
+    """How often a good commit is expected to answer bad."""
+    false_bad_interval: tuple[float, float]
+    confidence: float
+    """Probability of the answer."""
+    wanted: float
+    """What was to be reached."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = [{"commit": commit, "probability": probability} for commit, probability in self.rows]
+        return {**asdict(self), "rows": rows}
