@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
     MACHINE_UNFIT = 5
     """The machine cannot do this: foreign memory, no such GPU."""
     TARGET_FAILED = 6
-    """The code under measurement failed: import error, exception, crash, time-out."""
+    """The code under measurement failed: import error, exception, crash, time-out; gate: a case cannot be tested."""
     INCONCLUSIVE = 7
     """bisect ended without an answer: the ends are invalid, only suspects are left, the harness is broken."""
     NOTHING_MEASURED = 8

@@ -27,6 +27,7 @@ COMMANDS = {
     "advise": "oomscope.cli.advise:advise",
     "sweep": "oomscope.cli.sweep:sweep",
     "bisect": "oomscope.cli.bisect:bisect",
+    "gate": "oomscope.cli.gate:gate",
     "explain": "oomscope.cli.explain:explain",
     "diff": "oomscope.cli.diff:diff_command",
     "replay": "oomscope.cli.replay:replay",
@@ -69,12 +70,14 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     oomscope sweep train.yaml recompute=none,full     probe a grid
     oomscope bisect v1.2..main --config train.yaml    find the commit at fault
     oomscope bisect good.yaml..bad.yaml               find the keys at fault
+    oomscope gate run memory.yaml                     compare with a baseline
     oomscope diff before.pickle after.pickle          say what grew, line by line
     oomscope replay snapshot.pickle                   try other settings
     oomscope record -- torchrun train.py              keep snapshots of your job
     oomscope explain snapshot.pickle                  say why a job ran out
 
-    Exit codes: 0 answered, 2 usage or input, 3 out of memory, 5 machine unfit, 6 the target failed, 7 no answer, 70
+    Exit codes: 0 answered, 1 worse than the baseline, 2 usage or input, 3 out of memory, 4 no baseline, 5 machine
+    unfit, 6 the target failed, 7 no answer, 8 nothing measured, 9 better than the baseline (gate run --strict), 70
     internal, 74 output lost, 130 interrupted; all of them are explained in docs/exit-codes.md.
     """
     if ctx.invoked_subcommand is not None:

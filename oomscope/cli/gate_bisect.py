@@ -1,0 +1,118 @@
+"""From a confirmed regression to its commit: a search from the last green night in the ledger to what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oomscope.cli.gate_standing import folder_of
+from oomscope.errors import OomscopeError
+from oomscope.gate.status import Status
+
+if TYPE_CHECKING:
+    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+    from oomscope.gate.ledger import Ledger
+    from oomscope.gate.result import CaseResult, Culprit, GateResult
+    from oomscope.gate.suite import Case
+
+QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
+"""Metrics that the search knows, and what ``--bad`` calls them."""
+
+
+def culprit_of(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> Culprit | None:
+    """Return whose commit made ``case`` worse, or why that cannot be said; None for a case that is not worse.
+
+    Args:
+        case: what came of it.
+        measured: the case as the suite has it.
+        night: the night that it is of.
+        book: the ledger, which knows the last green night.
+    """
+    from oomscope.gate.result import Culprit
+
+    if case.status is not Status.WORSE:
+        return None
+    try:
+        why_not, good = _start(case, measured, night, book)
+        if why_not:
+            return Culprit(outcome="not searched", message=why_not)
+        return _culprit(_search(case, measured, good), good)
+    except OomscopeError as error:
+        return Culprit(outcome="not searched", message=str(error))
+
+
+def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
+    """Return why no search is possible, or the commit that it begins with."""
+    if measured.kind == "preset":
+        return "a preset has no history: what changed is oomscope, torch or the machine", ""
+    if case.standing is None:
+        return "what was measured lies in no git repository", ""
+    if book is None:
+        return "there is no ledger that knows the last green night", ""
+    if case.outcome != "oom" and not _threshold(case):
+        return "the search knows live and reserved bytes, and running out of memory, only", ""
+    green = book.last_green(case, suite=night.suite)
+    if green is None or green.case.standing is None:
+        return "the ledger has no green night of this case at another commit", ""
+    return "", green.case.standing.commit
+
+
+def _threshold(case: CaseResult) -> str:
+    """Return the class of bad results for the first metric that is worse and that the search knows."""
+    for row in case.rows:
+        if row.status is Status.WORSE and row.name in QUANTITIES and row.expected is not None:
+            return f"{QUANTITIES[row.name]}>{row.expected + (row.fail or 0)}"
+    return ""
+
+
+def _search(case: CaseResult, measured: Case, good: str) -> BisectResult:
+    from oomscope.bisect.commit_bisect import bisect_commits
+    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.ranges import RevisionRange
+    from oomscope.bisect.request import CommitRequest
+
+    bad = "any-oom" if case.outcome == "oom" and case.expected_outcome == "fits" else _threshold(case)
+    head = case.standing.commit if case.standing else ""
+    request = CommitRequest(
+        repo=folder_of(measured),
+        range=RevisionRange(good=good, bad=head),
+        subject=_subject(measured),
+        bad=Bad.parse(bad),
+    )
+    return bisect_commits(request)
+
+
+def _subject(case: Case) -> ConfigInRepo | HarnessFile:
+    from oomscope.bisect.commits import Repository
+    from oomscope.bisect.git import Git
+    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+    from oomscope.probe.harness_settings import harness_settings
+
+    if case.kind == "harness":
+        settings = harness_settings(case.overrides)
+        return HarnessFile(path=case.path, settings=settings, overrides=case.overrides)
+    folder = Repository.open(case.path.parent).path
+    inside = Git(folder, (folder,)).text("rev-parse", "--show-prefix")
+    return ConfigInRepo(path=f"{inside}{case.path.name}", overrides=case.overrides)
+
+
+def _culprit(found: BisectResult, good: str) -> Culprit:
+    from oomscope.bisect.result import CommitCulprit
+    from oomscope.gate.result import Culprit
+    from oomscope.report.words import site_text
+
+    verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
+    if not isinstance(found.culprit, CommitCulprit):
+        return Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
+    commit = found.culprit
+    grown = max(commit.sites, key=lambda row: row.delta_bytes, default=None)
+    return Culprit(
+        outcome=found.outcome,
+        message=found.message,
+        good=good,
+        commit=commit.commit,
+        subject=commit.subject,
+        author=commit.author,
+        verdict=verdict,
+        site=site_text(grown.site) if grown is not None and grown.delta_bytes > 0 and grown.site else "",
+    )

@@ -1,0 +1,86 @@
+"""``oomscope gate calibrate``: measure cases several times, and set their bands from how much the numbers vary."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.cli.options import json_option
+from oomscope.cli.options_gate import (
+    baseline_option,
+    baseline_path,
+    case_option,
+    gate_probe,
+    read_baseline,
+    suite_argument,
+)
+from oomscope.cli.output import print_json, print_report, remark, write_file
+from oomscope.errors import ExitCode
+
+if TYPE_CHECKING:
+    from oomscope.gate.baseline import Baseline
+    from oomscope.gate.calibrate import Calibration
+
+
+@click.command(short_help="Set bands from how much the numbers vary.")
+@suite_argument
+@baseline_option
+@case_option
+@click.option(
+    "--repeats", type=click.IntRange(2, 1000), default=10, show_default=True, metavar="N", help="Measurements."
+)
+@click.option("--write", is_flag=True, help="Write the bands into the baseline.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+def calibrate_command(
+    *,
+    suite: Path,
+    baseline: Path | None,
+    names: tuple[str, ...],
+    repeats: int,
+    write: bool,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Measure each case of SUITE.yaml N times and show the bands that follow; --write puts them into the baseline.
+
+    The warn band is the spread, the fail band twice that. Bands in the suite come before them. On the simulated device
+    the spread is zero.
+    """
+    from oomscope.gate.calibrate import SCHEMA_VERSION, calibrate
+    from oomscope.gate.suite import load_suite
+
+    path = baseline_path(suite, baseline)
+    chosen = load_suite(suite).only(names)
+    before = read_baseline(path)
+    probe, found = gate_probe(), []
+    for case in chosen.cases:
+
+        def announce(done: int, name: str = case.name) -> None:
+            if not quiet:
+                remark(f"{name}: {done} of {repeats}")
+
+        found.append(calibrate(case, probe, repeats, announce, threading.Event()))
+    lacking = [one.name for one in found if before.find(one.name, one.key) is None]
+    if write:
+        _write(path, before, found)
+    if as_json:
+        document = {"cases": [one.to_json() for one in found], "without_baseline": lacking}
+        print_json({"schema_version": SCHEMA_VERSION, **document})
+    else:
+        from oomscope.report.gate_text import calibration_report
+
+        print_report(calibration_report(found))
+    for name in lacking:
+        remark(f"{name}: nothing was accepted for this case here; accept it with oomscope gate update first")
+    return ExitCode.NO_BASELINE if write and lacking else ExitCode.OK
+
+
+def _write(path: Path, before: Baseline, found: list[Calibration]) -> None:
+    entries = ((one.name, one, before.find(one.name, one.key)) for one in found)
+    accepted = [(name, one.entry(entry)) for name, one, entry in entries if entry is not None]
+    if accepted:
+        write_file(path, before.accepting(accepted).to_text())

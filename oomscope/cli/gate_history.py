@@ -1,0 +1,90 @@
+"""``oomscope gate history``: how the numbers of each case went, night by night, with commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options_gate import ledger_option, ledger_path
+from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.errors import ExitCode, InputError, UsageError
+
+METRIC = "peak_live"
+
+
+@click.command(short_help="Show how the numbers went.")
+@click.argument("names", nargs=-1, metavar="[CASE]...")
+@click.option("--metric", default=METRIC, show_default=True, metavar="NAME", help="What is shown.")
+@click.option("--suite", type=FILE, metavar="FILE", help="Only nights of this suite.")
+@click.option("--last", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Nights of each case.")
+@ledger_option
+@click.option("--html", type=FILE, metavar="FILE", help="Write the trends as one offline HTML page.")
+@click.option("--png", type=FILE, metavar="FILE", help="Write the trends as a picture (plots extra).")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@json_option
+def history_command(
+    *,
+    names: tuple[str, ...],
+    metric: str,
+    suite: Path | None,
+    last: int,
+    ledger: Path | None,
+    html: Path | None,
+    png: Path | None,
+    force: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Print the trend of each CASE (default: all), with the commits that were measured.
+
+    \b
+    oomscope gate history
+    oomscope gate history llama3-8b --metric peak_reserved --html trend.html
+    """
+    from oomscope.gate.history import SCHEMA_VERSION, trends
+    from oomscope.gate.ledger import Ledger
+    from oomscope.gate.metrics import METRICS
+
+    if metric not in METRICS:
+        raise UsageError(f"unknown metric {metric!r}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}")
+    place = ledger_path(ledger)
+    refuse_one_place(("--ledger", place), ("--html", html), ("--png", png))
+    refuse_existing(html, force=force, option="--html")
+    refuse_existing(png, force=force, option="--png")
+    if png is not None:
+        from oomscope.report.explain_png import require_matplotlib
+
+        require_matplotlib()
+    if not place.exists():
+        raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
+    of_suite = None if suite is None else str(suite.absolute())
+    with Ledger(place) as book:
+        points = [point for name in names or (None,) for point in book.points(name, suite=of_suite, last=last)]
+    found = trends(points, metric)
+    _refuse_unknown(names, {trend.name for trend in found}, place)
+    if html is not None:
+        from oomscope.report.gate_html import history_page
+
+        write_file(html, history_page(found, metric=metric))
+    if png is not None:
+        from oomscope.report.gate_png import history_picture
+
+        write_file(png, history_picture(found, metric=metric))
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
+    else:
+        from oomscope.report.gate_history_text import history_report
+
+        print_report(history_report(found))
+    return ExitCode.OK
+
+
+def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"no night of a case {name!r}", where=str(place), remedy="see oomscope gate history for all cases"
+            )
+    if not known:
+        raise InputError("the ledger has no night yet", where=str(place), remedy="run oomscope gate run first")

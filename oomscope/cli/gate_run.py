@@ -1,0 +1,134 @@
+"""``oomscope gate run``: measure a suite, compare it with its baseline, and exit by what came of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.cli.gate_standing import standing_of
+from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options_gate import (
+    announce,
+    baseline_option,
+    baseline_path,
+    case_option,
+    gate_probe,
+    ledger_option,
+    ledger_path,
+    read_baseline,
+    suite_argument,
+)
+from oomscope.cli.options_jobs import jobs_option
+from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
+from oomscope.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from oomscope.gate.ledger import Ledger
+    from oomscope.gate.result import GateResult
+    from oomscope.gate.suite import Suite
+
+
+@click.command(short_help="Compare a suite with its baseline.")
+@suite_argument
+@baseline_option
+@case_option
+@jobs_option
+@click.option("--strict", is_flag=True, help="Better than the baseline is no success (exit code 9).")
+@click.option("--bisect", is_flag=True, help="Search the commit behind each confirmed regression.")
+@ledger_option
+@click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
+@click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+def run_command(
+    *,
+    suite: Path,
+    baseline: Path | None,
+    names: tuple[str, ...],
+    jobs: int,
+    strict: bool,
+    bisect: bool,
+    ledger: Path | None,
+    no_ledger: bool,
+    result: Path | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
+
+    \b
+    oomscope gate run ci/memory.yaml
+    oomscope gate run ci/memory.yaml --jobs auto --bisect --result night.json
+
+    Exit codes: 0 green, 1 a confirmed regression, 2 suite or baseline cannot be used, 4 nothing to compare with, 5
+    machine unfit, 6 a case cannot be tested, 8 nothing was measured, 9 better than the baseline with --strict.
+    """
+    from oomscope.gate.run import Night
+    from oomscope.gate.suite import load_suite
+
+    against = baseline_path(suite, baseline)
+    refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), ("--result", result))
+    refuse_existing(result, force=force, option="--result")
+    chosen = load_suite(suite).only(names)
+    accepted = read_baseline(against)
+    book = None if no_ledger else _opened(ledger)
+    try:
+        night = Night(
+            suite=chosen,
+            baseline=accepted,
+            baseline_path=against,
+            probe=gate_probe(),
+            jobs=jobs,
+            strict=strict,
+            stands_at=standing_of,
+            announce=announce(quiet=quiet),
+        ).run()
+        if bisect:
+            night = _with_culprits(night, chosen, book)
+        return _told(night, book, result, as_json=as_json)
+    finally:
+        if book is not None:
+            book.close()
+
+
+def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None) -> GateResult:
+    from oomscope.cli.gate_bisect import culprit_of
+
+    pairs = zip(night.cases, suite.cases, strict=True)
+    return replace(
+        night,
+        cases=tuple(replace(case, culprit=culprit_of(case, asked, night, book)) for case, asked in pairs),
+    )
+
+
+def _told(night: GateResult, book: Ledger | None, result: Path | None, *, as_json: bool) -> ExitCode:
+    """Print the night, then keep it: what cannot be kept hides nothing, and turns no red into something else."""
+    document = night.to_json()
+    if as_json:
+        print_json(document)
+    else:
+        from oomscope.report.gate_text import gate_report
+
+        print_report(gate_report(night))
+    code = night.exit_code
+    try:
+        if result is not None:
+            write_file(result, json.dumps(document, allow_nan=False))
+        if book is not None:
+            book.add(night)
+    except InputError as error:
+        remark(f"oomscope: {error}")
+        return code or ExitCode.OUTPUT_LOST
+    return code
+
+
+def _opened(path: Path | None) -> Ledger:
+    from oomscope.gate.ledger import Ledger
+
+    return Ledger(ledger_path(path))

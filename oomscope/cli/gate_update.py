@@ -1,0 +1,108 @@
+"""``oomscope gate update``: write what is accepted into the baseline, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options_gate import (
+    announce,
+    baseline_option,
+    baseline_path,
+    case_option,
+    gate_probe,
+    read_baseline,
+    read_night,
+    suite_argument,
+)
+from oomscope.cli.options_jobs import jobs_option
+from oomscope.cli.output import print_json, refuse_one_place, say, write_file
+from oomscope.errors import ExitCode
+
+if TYPE_CHECKING:
+    from oomscope.gate.accept import Acceptance
+    from oomscope.gate.baseline import Baseline
+    from oomscope.gate.result import GateResult
+    from oomscope.gate.suite import Suite
+
+SCHEMA_VERSION = 1
+
+
+@click.command(short_help="Accept what is new or better.")
+@suite_argument
+@baseline_option
+@case_option
+@jobs_option
+@click.option("--accept", multiple=True, metavar="NAME", help="Accept this case also where it is worse.")
+@click.option("--from", "result", type=FILE, metavar="FILE", help="Take what gate run --result wrote; measure nothing.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@json_option
+def update_command(
+    *,
+    suite: Path,
+    baseline: Path | None,
+    names: tuple[str, ...],
+    jobs: int,
+    accept: tuple[str, ...],
+    result: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Measure SUITE.yaml and write what is accepted into its baseline.
+
+    Accepted are cases without an entry, and what is better. What is worse is accepted by its name only.
+
+    \b
+    oomscope gate update ci/memory.yaml
+    oomscope gate update ci/memory.yaml --from night.json --accept llama3-8b
+    """
+    from oomscope.gate.accept import accept as accept_night
+    from oomscope.gate.suite import load_suite
+
+    path = baseline_path(suite, baseline)
+    refuse_one_place(("the suite", suite), ("the baseline", path), ("--from", result))
+    chosen = load_suite(suite).only(names)
+    before = read_baseline(path)
+    night = _measured(chosen, before, path, jobs, quiet=quiet) if result is None else _chosen(read_night(result), names)
+    made = accept_night(night, before, chosen, accept)
+    if made.accepted:
+        write_file(path, made.baseline.to_text())
+    if as_json:
+        document = {"accepted": list(made.accepted), "left": dict(made.left), "baseline": str(path)}
+        print_json({"schema_version": SCHEMA_VERSION, **document})
+    else:
+        _say(made)
+    return _exit_code(night, made)
+
+
+def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, *, quiet: bool) -> GateResult:
+    from oomscope.gate.run import Night
+
+    return Night(
+        suite=chosen, baseline=before, baseline_path=path, probe=gate_probe(), jobs=jobs, announce=announce(quiet=quiet)
+    ).run()
+
+
+def _chosen(night: GateResult, names: tuple[str, ...]) -> GateResult:
+    return night if not names else replace(night, cases=tuple(case for case in night.cases if case.name in names))
+
+
+def _say(made: Acceptance) -> None:
+    for name in made.accepted:
+        say(f"accepted: {name}")
+    for name, why in made.left.items():
+        say(f"not accepted: {name} ({why})")
+    if not made.accepted and not made.left:
+        say("nothing to accept: every case is as the baseline has it")
+
+
+def _exit_code(night: GateResult, made: Acceptance) -> ExitCode:
+    """Return what the cases that were left are: a baseline is whole only where nothing was."""
+    from oomscope.gate.status import exit_code
+
+    left = [case.status for case in night.cases if case.name in made.left]
+    return exit_code(left) if left else ExitCode.OK

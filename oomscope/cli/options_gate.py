@@ -1,0 +1,110 @@
+"""Options that the commands of the gate share, and what they name: suite, baseline, ledger and the probe."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from oomscope.cli.options import FILE
+from oomscope.cli.output import remark
+from oomscope.errors import InputError
+
+if TYPE_CHECKING:
+    from oomscope.gate.baseline import Baseline
+    from oomscope.gate.cases import Probe
+    from oomscope.gate.result import CaseResult, GateResult
+    from oomscope.gate.run import Announce
+    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.result import ProbeResult
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_BASELINE_SUFFIX = ".baseline.yaml"
+MOST_RESULT_BYTES = 1024**3
+"""Of a JSON document that is read back."""
+
+suite_argument = click.argument("suite", type=FILE, metavar="SUITE.yaml")
+baseline_option = click.option(
+    "--baseline", type=FILE, metavar="FILE", help="What was accepted (default: SUITE.baseline.yaml beside the suite)."
+)
+case_option = click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
+ledger_option = click.option(
+    "--ledger",
+    type=FILE,
+    metavar="FILE",
+    help="Where all nights are kept (default: $XDG_STATE_HOME/oomscope/gate.sqlite).",
+)
+
+
+def baseline_path(suite: Path, given: Path | None) -> Path:
+    """Return the baseline's file: the one given, else the one beside the suite."""
+    return given or suite.with_name(suite.stem + _BASELINE_SUFFIX)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Return the baseline in ``path``; an empty one where there is no such file.
+
+    Raises:
+        InvalidConfigError: there is one, and it is wrong.
+    """
+    from oomscope.gate.baseline import Baseline, load_baseline
+
+    return load_baseline(path) if path.exists() else Baseline()
+
+
+def ledger_path(given: Path | None) -> Path:
+    """Return the ledger's file: the one given, else the user's own."""
+    from oomscope.gate.ledger import default_ledger
+
+    return given or default_ledger()
+
+
+def read_night(path: Path) -> GateResult:
+    """Return the night that ``oomscope gate run`` wrote to ``path``.
+
+    Raises:
+        InputError: it cannot be read, or is none.
+    """
+    import json
+
+    from oomscope.gate.result import GateResult
+
+    remedy = "give a file that oomscope gate run --json wrote"
+    try:
+        if path.stat().st_size > MOST_RESULT_BYTES:
+            raise InputError("is larger than any result of the gate", where=str(path), remedy=remedy)
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=remedy) from None
+    except (ValueError, RecursionError):
+        raise InputError("is no JSON", where=str(path), remedy=remedy) from None
+    return GateResult.from_json(document, where=str(path))
+
+
+def gate_probe() -> Probe:
+    """Return the probe of a gate: warm where it can be, each with a card for itself where there are any."""
+    from oomscope.bisect.cards import Cards, visible_cards
+    from oomscope.probe.environment import own_environment
+    from oomscope.probe.variants import launched
+
+    cards = Cards(visible_cards(own_environment()))
+
+    def probe(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        with cards.lent(job) as lent:
+            return launched(lent, stop)
+
+    return probe
+
+
+def announce(*, quiet: bool) -> Announce:
+    """Return what tells of each case as it is done."""
+
+    def tell(done: int, total: int, case: CaseResult) -> None:
+        if not quiet:
+            remark(f"{done} of {total}: {case.name}: {case.status}{f', {case.reason}' if case.reason else ''}")
+
+    return tell

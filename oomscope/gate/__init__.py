@@ -1,0 +1,1 @@
+"""The nightly memory gate: a suite of cases, measured and compared with a reviewed baseline."""

@@ -1,0 +1,98 @@
+"""From what was measured to what is accepted: nothing worse enters the baseline unless somebody names it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oomscope.errors import InputError
+from oomscope.gate.baseline import Baseline, Entry
+from oomscope.gate.metrics import METRICS
+from oomscope.gate.result import CaseResult, GateResult
+from oomscope.gate.status import Status
+from oomscope.gate.suite import Suite
+
+FREELY = frozenset({Status.NO_BASELINE, Status.INCOMPATIBLE, Status.BETTER, Status.SAME})
+"""Accepted without being named."""
+IF_NAMED = frozenset({Status.WORSE, Status.WARN, Status.UNCONFIRMED})
+"""Accepted only where somebody says so: they lower the bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """What an update makes of a night."""
+
+    baseline: Baseline
+    accepted: tuple[str, ...]
+    """Cases whose entries are new or differ from before."""
+    left: Mapping[str, str]
+    """Cases that were not accepted, and why."""
+
+
+def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str, ...] = ()) -> Acceptance:
+    """Return ``baseline`` with what of ``night`` is accepted.
+
+    Args:
+        night: what was measured.
+        baseline: what was accepted before.
+        suite: says which metrics count.
+        named: cases that may have become worse.
+
+    Raises:
+        InputError: a name stands for no case of the night, or the suite asks for something else by now.
+    """
+    _check_names(night, named)
+    entries, left = {}, {}
+    for case in night.cases:
+        why = _why_not(case, named)
+        if why is None:
+            entries[case.name] = _entry(case, night, baseline, suite)
+        else:
+            left[case.name] = why
+    changed = {
+        name: entry for name, entry in entries.items() if not _says_the_same(baseline.find(name, entry.key), entry)
+    }
+    return Acceptance(baseline=baseline.accepting(changed.items()), accepted=tuple(changed), left=left)
+
+
+def _check_names(night: GateResult, named: tuple[str, ...]) -> None:
+    known = [case.name for case in night.cases]
+    for name in named:
+        if name not in known:
+            raise InputError(f"no case is called {name!r}", where="--accept", remedy=f"cases are {', '.join(known)}")
+
+
+def _why_not(case: CaseResult, named: tuple[str, ...]) -> str | None:
+    if case.status not in FREELY | IF_NAMED or case.key is None:
+        return f"{case.status}: {case.reason}"
+    remedy = f"accept it with --accept {shlex.quote(case.name)}"
+    if case.name in named:
+        return None
+    if case.outcome == "oom" and case.expected_outcome != "oom":
+        return f"out of memory: {remedy}"
+    lowering = [status for status in (case.status, *(row.status for row in case.rows)) if status in IF_NAMED]
+    return f"{lowering[0]}: {remedy}" if lowering else None
+
+
+def _entry(case: CaseResult, night: GateResult, baseline: Baseline, suite: Suite) -> Entry:
+    """Return the entry for a case that was measured; what calibration found stays."""
+    known = {one.name: one for one in suite.cases}.get(case.name)
+    if case.key is None or known is None or known.digest != case.key.config:
+        raise InputError(
+            f"{case.name!r} was measured under another suite", where=night.suite, remedy="run the gate again"
+        )
+    before = baseline.find(case.name, case.key)
+    asked = known.asked or tuple(name for name, metric in METRICS.items() if metric.by_default)
+    return Entry(
+        key=case.key,
+        outcome="oom" if case.outcome == "oom" else "fits",
+        values={name: case.values[name] for name in asked if name in case.values},
+        bands=before.bands if before else {},
+        oomscope=night.oomscope,
+    )
+
+
+def _says_the_same(before: Entry | None, now: Entry) -> bool:
+    """Whether nothing is new but the version that measured it."""
+    return before is not None and (before.outcome, dict(before.values)) == (now.outcome, dict(now.values))

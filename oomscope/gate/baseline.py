@@ -1,0 +1,210 @@
+"""The baseline: what the team has accepted, as one text file that is reviewed like code.
+
+An entry stands for a case on one kind of machine. What is measured elsewhere has an entry of its own, so that one file
+serves CPU runners and GPU runners. The file is sorted, so that accepting one case changes the lines of that case alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from oomscope.config.problems import InvalidConfigError, Problem
+from oomscope.config.schema.section import Section
+from oomscope.gate.bands import Bands
+from oomscope.gate.document import read_document
+from oomscope.gate.metrics import METRICS
+from oomscope.gate.suite import MetricBands
+from oomscope.probe.result import ProbeResult
+from oomscope.units import format_size
+
+SCHEMA_VERSION = 1
+_HEADER = """\
+# What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.
+"""
+_NUMBER = re.compile(r"^ +(?P<name>[a-z_]+): (?P<value>\d+)$", re.MULTILINE)
+
+MeasuredOutcome = Literal["fits", "oom"]
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Key:
+    """What two measurements of a case have in common if they can be compared."""
+
+    config: str
+    """What the suite asks for (:attr:`oomscope.gate.suite.Case.digest`)."""
+    backend: str
+    gpu: str
+    """The card's model."""
+    driver: str
+    """The GPU's driver; empty on the simulated device."""
+    torch: str
+    """Version of torch."""
+    allocator: str
+    """The allocator's settings in force; empty for the defaults."""
+
+    @classmethod
+    def of(cls, digest: str, result: ProbeResult) -> Key:
+        """Return the key of a measurement of the case with ``digest``."""
+        return cls(
+            config=digest,
+            backend=result.backend,
+            gpu=result.gpu or "",
+            driver=result.versions.get("driver", ""),
+            torch=result.versions.get("torch", ""),
+            allocator=result.allocator_conf or "",
+        )
+
+    def differences(self, other: Key) -> list[str]:
+        """Return in words what ``other`` has otherwise."""
+        mine, its = asdict(self), asdict(other)
+        return [f"{name} {its[name] or 'none'}, now {mine[name] or 'none'}" for name in mine if mine[name] != its[name]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What is expected of a case on one kind of machine."""
+
+    key: Key
+    outcome: MeasuredOutcome
+    values: Mapping[str, int]
+    """By metric."""
+    bands: Mapping[str, Bands] = field(default_factory=dict)
+    """What calibration found, by metric."""
+    oomscope: str = ""
+    """The version that measured it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The entries of all cases, by name."""
+
+    entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+
+    def find(self, name: str, key: Key) -> Entry | None:
+        """Return the entry of the case ``name`` under ``key``."""
+        return next((entry for entry in self.entries.get(name, ()) if entry.key == key), None)
+
+    def nearest(self, name: str, key: Key) -> Entry | None:
+        """Return the entry of the case ``name`` whose key differs least from ``key``; None where it has none."""
+        known = self.entries.get(name, ())
+        return min(known, key=lambda entry: len(key.differences(entry.key)), default=None)
+
+    def accepting(self, accepted: Iterable[tuple[str, Entry]]) -> Baseline:
+        """Return the baseline with these entries in place of those under the same names and keys.
+
+        An entry of a case that the suite asks for otherwise by now can never be met again, and goes.
+        """
+        entries = dict(self.entries)
+        for name, entry in accepted:
+            kept = [
+                other
+                for other in entries.get(name, ())
+                if other.key != entry.key and other.key.config == entry.key.config
+            ]
+            entries[name] = tuple(sorted((*kept, entry), key=lambda one: one.key))
+        return replace(self, entries=entries)
+
+    def to_text(self) -> str:
+        """Return the file's content; the same baseline has the same text."""
+        import yaml
+
+        cases = {name: [_entry_document(entry) for entry in rows] for name, rows in sorted(self.entries.items())}
+        document = {"schema_version": SCHEMA_VERSION, "cases": cases}
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+        return _HEADER + _NUMBER.sub(_with_size, text)
+
+
+def _entry_document(entry: Entry) -> dict[str, Any]:
+    document: dict[str, Any] = {**asdict(entry.key), "outcome": entry.outcome, "oomscope": entry.oomscope}
+    document["metrics"] = {name: entry.values[name] for name in METRICS if name in entry.values}
+    if entry.bands:
+        document["bands"] = {
+            name: {"warn": bands.warn.to_text(), "fail": bands.fail.to_text()}
+            for name, bands in sorted(entry.bands.items())
+        }
+    return document
+
+
+def _with_size(match: re.Match[str]) -> str:
+    """Return a line of bytes with what people read beside it."""
+    metric = METRICS.get(match["name"])
+    if metric is None or not metric.is_bytes or int(match["value"]) < 1024:
+        return match[0]
+    return f"{match[0]}  # {format_size(int(match['value']))}"
+
+
+def _text(value: object) -> object:
+    """Return what was meant as text and looks like a number (``torch: 2.11``) as it was most likely written."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+
+
+class EntryDocument(Section):
+    """An entry as the file has it."""
+
+    config: Text
+    """What the suite asks for, as a hash."""
+    backend: Literal["sim", "cuda"]
+    """Where it was measured."""
+    gpu: Text = ""
+    """The card's model."""
+    driver: Text = ""
+    """The GPU's driver."""
+    torch: Text = ""
+    """Version of torch."""
+    allocator: Text = ""
+    """The allocator's settings."""
+    outcome: MeasuredOutcome = "fits"
+    """Whether it fits."""
+    oomscope: Text = ""
+    """The version that measured it."""
+    metrics: dict[str, Annotated[int, Field(ge=0)]]
+    """What is expected."""
+    bands: dict[str, MetricBands] = Field(default={})
+    """What calibration found."""
+
+
+class BaselineDocument(Section):
+    """A baseline file."""
+
+    schema_version: Literal[1]
+    """Version of this layout."""
+    cases: dict[str, Annotated[tuple[EntryDocument, ...], Field(strict=False)]] = Field(default={})
+    """The entries of each case."""
+
+
+def load_baseline(path: Path) -> Baseline:
+    """Return the baseline in ``path``.
+
+    Raises:
+        InvalidConfigError: it cannot be read or is none; also where it has a case twice under one key, as after a
+            merge that kept both sides.
+    """
+    document, _ = read_document(path, BaselineDocument)
+    entries = {name: tuple(_entry(row) for row in rows) for name, rows in document.cases.items()}
+    for name, rows in entries.items():
+        if len({entry.key for entry in rows}) < len(rows):
+            raise InvalidConfigError(
+                [Problem(f"{name!r} has two entries for one kind of machine", str(path), "keep one of them")]
+            )
+    return Baseline(entries=entries)
+
+
+def _entry(document: EntryDocument) -> Entry:
+    key = Key(**{one.name: getattr(document, one.name) for one in fields(Key)})
+    bands = {name: _bands(row) for name, row in document.bands.items() if name in METRICS}
+    return Entry(
+        key=key, outcome=document.outcome, values=dict(document.metrics), bands=bands, oomscope=document.oomscope
+    )
+
+
+def _bands(row: MetricBands) -> Bands:
+    return Bands(**{name: band for name in ("warn", "fail") if (band := getattr(row, name)) is not None})

@@ -1,0 +1,125 @@
+"""Bands from what a machine really does: a case is measured several times, and its spread becomes its bands.
+
+What differs by no more than the spread is told by nobody: the warn band is the spread, and the fail band twice that.
+The spread of a normal variable over ten repeats is about three standard deviations (the expected range of ten, 3.08,
+of control charts' d2), so a gate fails at about six.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oomscope.errors import TargetError
+from oomscope.gate.bands import Band, Bands
+from oomscope.gate.baseline import Entry, Key
+from oomscope.gate.cases import Probe, plan_of
+from oomscope.gate.metrics import METRICS, values_of
+from oomscope.gate.suite import Case
+from oomscope.probe.result import ProbeResult
+
+SCHEMA_VERSION = 1
+FAIL_SPREADS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """What one metric did over the repeats."""
+
+    least: int
+    most: int
+
+    @property
+    def size(self) -> int:
+        """Most less least."""
+        return self.most - self.least
+
+    @property
+    def bands(self) -> Bands:
+        """The bands that follow."""
+        return Bands(warn=Band(absolute=self.size), fail=Band(absolute=FAIL_SPREADS * self.size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A case that was measured several times."""
+
+    name: str
+    key: Key
+    repeats: int
+    outcome: str
+    spreads: Mapping[str, Spread]
+    """By metric."""
+
+    def entry(self, before: Entry) -> Entry:
+        """Return the baseline's entry with these bands; what is expected stays as it was accepted."""
+        bands = {name: spread.bands for name, spread in self.spreads.items() if name in before.values}
+        return Entry(
+            key=before.key, outcome=before.outcome, values=before.values, bands=bands, oomscope=before.oomscope
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "name": self.name,
+            "repeats": self.repeats,
+            "outcome": self.outcome,
+            "metrics": {
+                name: {
+                    "least": spread.least,
+                    "most": spread.most,
+                    "spread": spread.size,
+                    "warn": spread.bands.warn.to_text(),
+                    "fail": spread.bands.fail.to_text(),
+                }
+                for name, spread in self.spreads.items()
+            },
+        }
+
+
+def calibrate(
+    case: Case, probe: Probe, repeats: int, announce: Callable[[int], None], stop: threading.Event
+) -> Calibration:
+    """Measure ``case`` ``repeats`` times and return its spread.
+
+    Raises:
+        OomscopeError: it cannot be measured as it is asked for.
+        TargetError: a repeat failed, or ended otherwise than the first; a spread over both would mean nothing.
+    """
+    plan = plan_of(case)
+    results: list[ProbeResult] = []
+    for number in range(repeats):
+        results.append(plan.measure(probe, stop))
+        _refuse(case, results)
+        announce(number + 1)
+    return Calibration(
+        name=case.name,
+        key=Key.of(case.digest, results[0]),
+        repeats=repeats,
+        outcome=results[0].outcome,
+        spreads=_spreads([values_of(result) for result in results]),
+    )
+
+
+def _refuse(case: Case, results: Sequence[ProbeResult]) -> None:
+    first, last = results[0], results[-1]
+    if last.outcome == "error":
+        said = last.failure.message if last.failure else "it did not say why"
+        raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="mend it first")
+    if last.outcome != first.outcome or Key.of(case.digest, last) != Key.of(case.digest, first):
+        raise TargetError(
+            f"{case.name!r} ended otherwise on repeat {len(results)} than on the first",
+            where=case.where,
+            remedy="keep the machine to itself while it is calibrated",
+        )
+
+
+def _spreads(values: Sequence[Mapping[str, int]]) -> dict[str, Spread]:
+    """Return the spread of every metric that all repeats tell."""
+    names = [name for name in METRICS if all(name in each for each in values)]
+    return {
+        name: Spread(least=min(each[name] for each in values), most=max(each[name] for each in values))
+        for name in names
+    }

@@ -1,0 +1,151 @@
+"""Measured against expected: the status of each metric and of the case. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oomscope.gate.bands import Bands
+from oomscope.gate.baseline import Baseline, Entry, Key
+from oomscope.gate.metrics import METRICS, values_of
+from oomscope.gate.status import Status, worst
+from oomscope.gate.suite import Case
+from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+
+_FAULTS: dict[ErrorKind, Status] = {"unfit": Status.UNFIT, "usage": Status.UNUSABLE}
+"""Failures that are not of the code under measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """One metric of one case."""
+
+    name: str
+    status: Status
+    expected: int | None
+    measured: int | None
+    warn: int | None = None
+    """How much worse it may be before it is told, in the metric's unit; None without a baseline."""
+    fail: int | None = None
+    """How much worse it may be before the gate fails."""
+
+    @property
+    def difference(self) -> int | None:
+        """Measured less expected."""
+        return None if self.expected is None or self.measured is None else self.measured - self.expected
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "status": str(self.status), "difference": self.difference}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A case against its baseline."""
+
+    status: Status
+    reason: str = ""
+    """What the status rests on, where the metrics do not say it."""
+    rows: tuple[MetricRow, ...] = ()
+    expected_outcome: str | None = None
+    """``fits`` or ``oom``; None without a baseline."""
+
+    @property
+    def decisive(self) -> MetricRow | None:
+        """The first of the gravest metrics; None where no metric decided."""
+        return next((row for row in self.rows if row.status is self.status), None)
+
+
+def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> MetricRow:
+    """Compare one metric; only what is worse has a band, and it is as wide as what was expected makes it."""
+    growth = measured - expected if METRICS[name].is_worse_when_larger else expected - measured
+    warn, fail = bands.warn.width(expected), bands.fail.width(expected)
+    if growth > fail:
+        status = Status.WORSE
+    elif growth > warn:
+        status = Status.WARN
+    else:
+        status = Status.BETTER if -growth > warn else Status.SAME
+    return MetricRow(name=name, status=status, expected=expected, measured=measured, warn=warn, fail=fail)
+
+
+def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Comparison:
+    """Compare the measurement of ``case`` with what ``baseline`` expects of it.
+
+    A run that went out of memory where the baseline fits is worse whatever its numbers, and one that fits where the
+    baseline did not is better unless a number is worse.
+    """
+    if result.outcome == "error":
+        return _not_measured(result.failure)
+    values = values_of(result)
+    if result.outcome == "fits" and not values.get("peak_live"):
+        return Comparison(status=Status.UNMEASURED, reason="it ran, and allocated nothing on the device")
+    key = Key.of(case.digest, result)
+    entry = baseline.find(case.name, key)
+    if entry is None:
+        return _without_entry(case, key, baseline, values)
+    rows = [row for name in METRICS if (row := _row(case, name, entry, values)) is not None]
+    if result.outcome == "oom" and entry.outcome == "fits":
+        kind = f" ({result.verdict.kind})" if result.verdict else ""
+        return Comparison(
+            status=Status.WORSE,
+            reason=f"out of memory{kind}, where it fitted",
+            rows=tuple(row for row in rows if row.measured is not None),
+            expected_outcome=entry.outcome,
+        )
+    return _judged(rows, entry, result)
+
+
+def _not_measured(failure: Failure | None) -> Comparison:
+    if failure is None:
+        return Comparison(status=Status.UNTESTABLE, reason="it failed, and did not say why")
+    status = _FAULTS.get(failure.kind, Status.UNTESTABLE)
+    return Comparison(status=status, reason=f"{failure.kind}: {failure.message}")
+
+
+def _judged(rows: list[MetricRow], entry: Entry, result: ProbeResult) -> Comparison:
+    status = worst(row.status for row in rows)
+    reason = ""
+    if result.outcome == "fits" and entry.outcome == "oom":
+        reason = "it fits, where it ran out of memory"
+        status = worst([Status.BETTER, *(row.status for row in rows if row.status is not Status.SAME)])
+    if status is None:
+        return Comparison(
+            status=Status.UNMEASURED, reason="no metric of this case could be compared", expected_outcome=entry.outcome
+        )
+    missing = [row.name for row in rows if row.status is Status.UNMEASURED]
+    if missing:
+        reason = f"{', '.join(missing)} not measured here"
+    elif lacking := [row.name for row in rows if row.status is Status.NO_BASELINE]:
+        reason = f"the baseline has no {', '.join(lacking)}"
+    return Comparison(status=status, reason=reason, rows=tuple(rows), expected_outcome=entry.outcome)
+
+
+def _row(case: Case, name: str, entry: Entry, values: dict[str, int]) -> MetricRow | None:
+    """Return the row of a metric that counts for ``case``: one that it asks for, else any that was accepted."""
+    expected, measured = entry.values.get(name), values.get(name)
+    if not (name in case.asked if case.asked else expected is not None):
+        return None
+    if measured is None:
+        return MetricRow(name=name, status=Status.UNMEASURED, expected=expected, measured=None)
+    if expected is None:
+        return MetricRow(name=name, status=Status.NO_BASELINE, expected=None, measured=measured)
+    return compare_metric(name, expected, measured, case.bands_of(name, entry.bands.get(name)))
+
+
+def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, int]) -> Comparison:
+    nearest = baseline.nearest(case.name, key)
+    status = Status.NO_BASELINE if nearest is None else Status.INCOMPATIBLE
+    counted = case.asked or tuple(name for name in METRICS if METRICS[name].by_default)
+    rows = tuple(
+        MetricRow(name=name, status=status, expected=None, measured=values[name]) for name in counted if name in values
+    )
+    if nearest is None:
+        return Comparison(status=status, reason="nothing was accepted for this case yet", rows=rows)
+    words = "; ".join(_worded(text) for text in key.differences(nearest.key))
+    return Comparison(status=status, reason=f"accepted under other conditions: {words}", rows=rows)
+
+
+def _worded(difference: str) -> str:
+    """Say of a hash that differs what it stands for: its digits tell nobody anything."""
+    return "the suite asked for something else" if difference.startswith("config ") else difference

@@ -1,0 +1,109 @@
+"""From YAML to a checked model: every complaint of the schema becomes one line with the file and the line to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from oomscope.config.load import read_file
+from oomscope.config.problems import InvalidConfigError, Problem, shown
+from oomscope.config.yaml_tree import Items, Mapping, Tree, read_yaml
+
+Model = TypeVar("Model", bound=BaseModel)
+Path_ = Sequence[str | int]
+"""Keys and positions that lead to a value."""
+
+
+def read_document(path: Path, model: type[Model]) -> tuple[Model, Tree]:
+    """Return the document in the YAML file ``path`` as ``model``, and the tree that knows its lines.
+
+    Raises:
+        InvalidConfigError: it cannot be read, is not YAML, or is not such a document; all problems are listed.
+    """
+    source = str(path)
+    tree, problems = read_yaml(read_file(path), source)
+    if not isinstance(tree, Mapping):
+        problems.append(Problem("holds no mapping of keys", f"{source}:{tree.line}", f"give {_keys(model)}"))
+    if problems:
+        raise InvalidConfigError(problems)
+    try:
+        return model.model_validate(tree.value), tree
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    raise InvalidConfigError(_once([_problem(detail, tree, source, model) for detail in details])) from None
+
+
+def line_of(tree: Tree, path: Path_) -> int:
+    """Return the line at which what ``path`` leads to begins, or the innermost part of the way that is there."""
+    line = tree.line
+    for step in path:
+        if isinstance(tree, Mapping) and step in tree.entries:
+            line, tree = tree.entries[str(step)]
+        elif isinstance(tree, Items) and isinstance(step, int) and step < len(tree.items):
+            tree = tree.items[step]
+            line = tree.line
+        else:
+            break
+    return line
+
+
+def _problem(detail: Any, tree: Tree, source: str, model: type[BaseModel]) -> Problem:
+    path = tuple(step for step in detail["loc"] if _leads_on(tree, detail["loc"], step))
+    where, name = f"{source}:{line_of(tree, path)}", _name(path)
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        close = get_close_matches(str(path[-1]), _all_keys(model), n=1)
+        return Problem(f"unknown key {name}", where, f"did you mean {close[0]}?" if close else "leave it out")
+    if kind == "missing":
+        return Problem(f"{_name(detail['loc'])} is missing", where, "give it")
+    said = str(context["error"]) if "error" in context else _plain(detail["msg"])
+    return Problem(
+        f"{name}: {said}" if name else said, where, None if ";" in said else f"it is {shown(detail['input'])}"
+    )
+
+
+def _leads_on(tree: Tree, loc: Path_, step: str | int) -> bool:
+    """Whether ``step`` is a key or position, and not pydantic's name for one of several types of a value."""
+    return isinstance(step, int) or step.isidentifier() or step in _steps(tree, loc)
+
+
+def _steps(tree: Tree, loc: Path_) -> set[str | int]:
+    """Return those steps of ``loc`` that the tree has."""
+    found: set[str | int] = set()
+    for step in loc:
+        if isinstance(tree, Mapping) and step in tree.entries:
+            found.add(step)
+            tree = tree.entries[str(step)][1]
+        elif isinstance(tree, Items) and isinstance(step, int) and step < len(tree.items):
+            found.add(step)
+            tree = tree.items[step]
+    return found
+
+
+def _name(path: Path_) -> str:
+    """Return ``cases[0].metrics``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def _plain(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _keys(model: type[BaseModel]) -> str:
+    return ", ".join(f"{key}:" for key in model.model_fields)
+
+
+def _all_keys(model: type[BaseModel]) -> list[str]:
+    """Return the keys of ``model`` and of the models inside it."""
+    schema = model.model_json_schema()
+    parts = [schema, *schema.get("$defs", {}).values()]
+    return [key for part in parts for key in part.get("properties", {})]
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,189 @@
+"""What a night of the gate found: the document of ``oomscope gate run --json``, and what the ledger keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from oomscope.errors import ExitCode, InputError
+from oomscope.gate.baseline import Key
+from oomscope.gate.compare import MetricRow
+from oomscope.gate.status import Status, exit_code
+from oomscope.probe.result import ProbeResult
+
+SCHEMA_VERSION = 1
+KIND = "gate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where in its history the code or configuration under measurement stands."""
+
+    commit: str
+    subject: str
+    dirty: bool = False
+    """Files differ from the commit, so that it alone does not say what was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """What the search behind a confirmed regression found."""
+
+    outcome: str
+    """The search's outcome; ``not searched`` where there was nothing to search."""
+    message: str
+    good: str = ""
+    """The last green commit."""
+    commit: str = ""
+    """The commit at fault; empty where none could be named."""
+    subject: str = ""
+    author: str = ""
+    verdict: str = ""
+    """The headline of the verdict on it, after an OOM."""
+    site: str = ""
+    """The line whose live bytes grew most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """One case of a night."""
+
+    name: str
+    status: Status
+    reason: str = ""
+    rows: tuple[MetricRow, ...] = ()
+    key: Key | None = None
+    """What the measurement can be compared under; None where there is none."""
+    outcome: str | None = None
+    """``fits``, ``oom`` or ``error``; None where nothing was probed."""
+    expected_outcome: str | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Every metric that was measured, also those that do not count."""
+    first_values: Mapping[str, int] | None = None
+    """What was measured before, where the case was measured again."""
+    standing: Standing | None = None
+    notes: tuple[str, ...] = ()
+    probe: ProbeResult | None = None
+    """The measurement itself; not kept in the ledger."""
+    culprit: Culprit | None = None
+
+    @property
+    def decisive(self) -> MetricRow | None:
+        """The metric that the status rests on: the first of the gravest; None where it rests on something else."""
+        return next((row for row in self.rows if row.status is self.status), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "name": self.name,
+            "status": str(self.status),
+            "reason": self.reason,
+            "outcome": self.outcome,
+            "expected_outcome": self.expected_outcome,
+            "key": asdict(self.key) if self.key else None,
+            "metrics": [row.to_json() for row in self.rows],
+            "values": dict(self.values),
+            "first_values": None if self.first_values is None else dict(self.first_values),
+            "standing": asdict(self.standing) if self.standing else None,
+            "notes": list(self.notes),
+            "culprit": asdict(self.culprit) if self.culprit else None,
+            "probe": self.probe.to_json() if self.probe else None,
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> CaseResult:
+        """Read back what :meth:`to_json` wrote."""
+        key, standing, culprit = document["key"], document["standing"], document["culprit"]
+        first = document["first_values"]
+        return cls(
+            name=str(document["name"]),
+            status=Status(document["status"]),
+            reason=str(document["reason"]),
+            outcome=document["outcome"],
+            expected_outcome=document["expected_outcome"],
+            key=Key(**key) if key else None,
+            rows=tuple(_row(row) for row in document["metrics"]),
+            values=_numbers(document["values"]),
+            first_values=None if first is None else _numbers(first),
+            standing=Standing(**standing) if standing else None,
+            notes=tuple(document["notes"]),
+            culprit=Culprit(**culprit) if culprit else None,
+            probe=ProbeResult.from_json(document["probe"]) if document["probe"] else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """A night of the gate."""
+
+    night: str
+    """Its id: the same document is the same night wherever it is read again."""
+    started: str
+    """ISO 8601, UTC."""
+    suite: str
+    """The suite's file, by its absolute path: nights of one suite are one trend."""
+    baseline: str
+    cases: tuple[CaseResult, ...]
+    strict: bool = False
+    oomscope: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command returns."""
+        return exit_code([case.status for case in self.cases], strict=self.strict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document."""
+        return {
+            "schema_version": self.schema_version,
+            "kind": KIND,
+            "night": self.night,
+            "started": self.started,
+            "suite": self.suite,
+            "baseline": self.baseline,
+            "strict": self.strict,
+            "oomscope": self.oomscope,
+            "exit_code": int(self.exit_code),
+            "cases": [case.to_json() for case in self.cases],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any, *, where: str) -> GateResult:
+        """Read back what :meth:`to_json` wrote.
+
+        Args:
+            document: the parsed JSON.
+            where: how messages name it.
+
+        Raises:
+            InputError: it is no such document.
+        """
+        remedy = "give a file that oomscope gate run --json wrote"
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            raise InputError("is no result of the gate", where=where, remedy=remedy)
+        if document.get("schema_version") != SCHEMA_VERSION:
+            version = document.get("schema_version")
+            raise InputError(f"has schema version {version!r}, not {SCHEMA_VERSION}", where=where, remedy=remedy)
+        try:
+            return cls(
+                night=str(document["night"]),
+                started=str(document["started"]),
+                suite=str(document["suite"]),
+                baseline=str(document["baseline"]),
+                strict=bool(document["strict"]),
+                oomscope=str(document["oomscope"]),
+                cases=tuple(CaseResult.from_json(case) for case in document["cases"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"is not whole ({type(error).__name__}: {error})", where=where, remedy=remedy) from None
+
+
+def _row(document: dict[str, Any]) -> MetricRow:
+    fields = {name: value for name, value in document.items() if name != "difference"}
+    return MetricRow(**{**fields, "status": Status(fields["status"])})
+
+
+def _numbers(document: dict[str, Any]) -> dict[str, int]:
+    return {str(name): int(value) for name, value in document.items()}

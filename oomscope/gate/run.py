@@ -1,0 +1,126 @@
+"""A night: every case is probed and compared, and what is red is measured again before anybody is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import oomscope
+from oomscope.errors import ExitCode, OomscopeError
+from oomscope.gate.baseline import Baseline, Entry, Key
+from oomscope.gate.cases import CasePlan, Probe, plan_of
+from oomscope.gate.compare import Comparison, compare_case
+from oomscope.gate.metrics import values_of
+from oomscope.gate.result import CaseResult, GateResult, Standing
+from oomscope.gate.status import Status
+from oomscope.gate.suite import Case, Suite
+from oomscope.probe.result import ProbeResult
+from oomscope.probe.variants import side_by_side
+
+Announce = Callable[[int, int, CaseResult], None]
+"""Told of each case as it is done: how many are, of how many, and the case."""
+StandsAt = Callable[[Case], Standing | None]
+"""Where a case stands in its history; None where it has none."""
+
+
+def _nowhere(_case: Case) -> None:
+    """Know no history."""
+
+
+def _ignore(_done: int, _total: int, _case: CaseResult) -> None:
+    """Take no notice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """What a run of the gate is given."""
+
+    suite: Suite
+    baseline: Baseline
+    baseline_path: Path
+    probe: Probe
+    jobs: int = 1
+    """Cases side by side."""
+    strict: bool = False
+    stands_at: StandsAt = field(default=_nowhere)
+    announce: Announce = field(default=_ignore)
+
+    def run(self) -> GateResult:
+        """Measure and compare all cases, and return what came of them in the order of the suite."""
+        started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        done: dict[int, CaseResult] = {}
+        calls = [self._call(case) for case in self.suite.cases]
+        for number, case in side_by_side(calls, self.jobs):
+            done[number] = case
+            self.announce(len(done), len(calls), case)
+        return GateResult(
+            night=secrets.token_hex(8),
+            started=started,
+            suite=str(self.suite.path.absolute()),
+            baseline=str(self.baseline_path),
+            strict=self.strict,
+            oomscope=oomscope.__version__,
+            cases=tuple(done[number] for number in range(len(calls))),
+        )
+
+    def _call(self, case: Case) -> Callable[[threading.Event], CaseResult]:
+        return lambda stop: self.measure(case, stop)
+
+    def measure(self, case: Case, stop: threading.Event) -> CaseResult:
+        """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression."""
+        standing = self.stands_at(case)
+        try:
+            plan = plan_of(case)
+        except OomscopeError as error:
+            return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error), standing=standing)
+        try:
+            first = self._measured(case, plan, stop)
+            if first.status is not Status.WORSE:
+                return replace(first, standing=standing)
+            again = self._measured(case, plan, stop)
+        except OomscopeError as error:  # a variable of the environment, no room for temporary files
+            status = Status.UNUSABLE if error.exit_code is ExitCode.USAGE else Status.UNFIT
+            return CaseResult(name=case.name, status=status, reason=str(error), standing=standing)
+        return replace(_confirmed(first, again), standing=standing)
+
+    def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
+        result = plan.measure(self.probe, stop)
+        comparison = compare_case(case, result, self.baseline)
+        entry = None if result.outcome == "error" else self.baseline.find(case.name, Key.of(case.digest, result))
+        return _case_result(case, result, comparison, entry)
+
+
+def _case_result(case: Case, result: ProbeResult, comparison: Comparison, entry: Entry | None) -> CaseResult:
+    notes = result.notes
+    if entry is not None and entry.oomscope not in {"", oomscope.__version__}:
+        notes = (*notes, f"the baseline is of oomscope {entry.oomscope}, this is {oomscope.__version__}")
+    return CaseResult(
+        name=case.name,
+        status=comparison.status,
+        reason=comparison.reason,
+        rows=comparison.rows,
+        key=None if result.outcome == "error" else Key.of(case.digest, result),
+        outcome=result.outcome,
+        expected_outcome=comparison.expected_outcome,
+        values=values_of(result),
+        notes=notes,
+        probe=result,
+    )
+
+
+def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
+    """Return the second measurement of a case that was worse at first, and say what it makes of the first.
+
+    What cannot be measured again is what it is: a regression that nobody saw twice is none.
+    """
+    seen = replace(again, first_values=first.values)
+    if again.status in {Status.WORSE, Status.UNTESTABLE, Status.UNFIT, Status.UNUSABLE, Status.UNMEASURED}:
+        return seen
+    worse = first.decisive
+    what = worse.name if worse is not None else first.reason
+    reason = f"worse at first ({what}), and {again.status} when it was measured again"
+    return replace(seen, status=Status.UNCONFIRMED, reason=reason)

@@ -1,0 +1,98 @@
+"""A night of the gate for the terminal: one line a case, then what is not as expected, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from oomscope.errors import ExitCode
+from oomscope.gate.calibrate import Calibration
+from oomscope.gate.compare import MetricRow
+from oomscope.gate.result import CaseResult, GateResult
+from oomscope.gate.status import Status
+from oomscope.report import gate_words
+from oomscope.report.layout import facts, section, table
+
+
+def gate_report(night: GateResult) -> RenderableType:
+    """Return the whole report."""
+    parts: list[RenderableType] = [_heading(night), case_table(night)]
+    others = metric_table(night)
+    if others.row_count:
+        parts.append(section("Metrics that are not as expected", others))
+    remarks = _remarks(night)
+    if remarks:
+        parts.append(section("Remarks", facts(remarks)))
+    culprits = [(case.name, Text(gate_words.culprit_text(case.culprit))) for case in night.cases if case.culprit]
+    if culprits:
+        parts.append(section("Whose commit", facts(culprits)))
+    steps = gate_words.next_steps(night)
+    if steps:
+        parts.append(section("Next", Group(*(Text(step) for step in steps))))
+    return Group(*parts)
+
+
+def case_table(night: GateResult) -> Table:
+    """Return one row a case: the metric that decides, or the first where none does."""
+    rows = table("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
+    for case in night.cases:
+        row = case.decisive or next(iter(case.rows), None)
+        numbers = ("", "-", "-", "-") if row is None else _numbers(row)
+        if case.outcome == "oom" and case.expected_outcome == "fits":
+            numbers = ("", "fits", "out of memory", "")
+        rows.add_row(case.name, _status_text(case.status), *numbers)
+    return rows
+
+
+def metric_table(night: GateResult) -> Table:
+    """Return every metric that is neither the same nor the one in the row of its case."""
+    rows = table("Case", "Metric", "Verdict", ">Expected", ">Measured", ">Difference", ">Warns beyond", ">Fails beyond")
+    for case in night.cases:
+        for row in case.rows:
+            if row.status is Status.SAME:
+                continue
+            name, *numbers = _numbers(row)
+            bands = (gate_words.value_text(row.name, row.warn), gate_words.value_text(row.name, row.fail))
+            rows.add_row(case.name, name, _status_text(row.status), *numbers, *bands)
+    return rows
+
+
+def calibration_report(found: Sequence[Calibration]) -> RenderableType:
+    """Return what calibration found: the spread of each metric, and the bands that follow."""
+    rows = table("Case", "Metric", ">Least", ">Most", ">Spread", ">Warn", ">Fail")
+    for one in found:
+        for name, spread in one.spreads.items():
+            sizes = (spread.least, spread.most, spread.size, spread.bands.warn.absolute, spread.bands.fail.absolute)
+            rows.add_row(one.name, name, *(gate_words.value_text(name, size) for size in sizes))
+    return rows
+
+
+def _heading(night: GateResult) -> Text:
+    code = night.exit_code
+    if code is ExitCode.OK:
+        return Text(f"GREEN, {gate_words.tally(night)}", style="bold green")
+    word = "RED" if code is ExitCode.REGRESSION else "NOT GREEN"
+    return Text(f"{word}, {gate_words.tally(night)}", style="bold red")
+
+
+def _numbers(row: MetricRow) -> tuple[str, str, str, str]:
+    values = (gate_words.value_text(row.name, value) for value in (row.expected, row.measured))
+    return (row.name, *values, gate_words.change_text(row.name, row.difference))  # type: ignore[return-value]
+
+
+def _status_text(status: Status) -> Text:
+    return Text(str(status), style=gate_words.STYLES.get(status, "red"))
+
+
+def _remarks(night: GateResult) -> list[tuple[str, Text]]:
+    return [(case.name, Text(text)) for case in night.cases for text in _said(case)]
+
+
+def _said(case: CaseResult) -> list[str]:
+    standing = case.standing
+    dirty = "measured with changes that are in no commit" if standing is not None and standing.dirty else ""
+    is_odd = case.status not in {Status.SAME, Status.BETTER}
+    return [text for text in (case.reason, dirty if is_odd else "", *case.notes) if text]

@@ -1,0 +1,78 @@
+"""The sentences of the gate that terminal and HTML reports share."""
+
+from __future__ import annotations
+
+from oomscope.gate.metrics import METRICS
+from oomscope.gate.result import CaseResult, Culprit, GateResult
+from oomscope.gate.status import GRAVITY, Status
+from oomscope.report.bisect_words import short_hash
+from oomscope.report.words import count
+from oomscope.units import format_size
+
+STYLES = {
+    Status.SAME: "green",
+    Status.BETTER: "green",
+    Status.WARN: "yellow",
+    Status.UNCONFIRMED: "yellow",
+    Status.UNTESTABLE: "yellow",
+}
+"""Colours of statuses; all others are red. The word beside it says the same."""
+_TERA = 10**12
+
+
+def value_text(metric: str, value: int | None) -> str:
+    """Return a value for people: a size, or operations."""
+    if value is None:
+        return "-"
+    if METRICS[metric].is_bytes:
+        return format_size(value)
+    return f"{value / _TERA:,.3f} TFLOP" if abs(value) >= _TERA // 1000 else f"{value:,} FLOP"
+
+
+def change_text(metric: str, value: int | None) -> str:
+    """Return a difference for people, with its sign."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    return f"+{value_text(metric, value)}" if value > 0 else value_text(metric, value)
+
+
+def tally(night: GateResult) -> str:
+    """Return ``3 cases: 1 worse, 2 same``."""
+    statuses = [case.status for case in night.cases]
+    parts = ", ".join(f"{statuses.count(status)} {status}" for status in GRAVITY if status in statuses)
+    return f"{count(len(statuses), 'case')}: {parts}"
+
+
+def outcome_text(case: CaseResult) -> str:
+    """Return in a word how the probe of a case ended."""
+    return {"fits": "fits", "oom": "out of memory", "error": "failed"}.get(case.outcome or "", "not probed")
+
+
+def next_steps(night: GateResult) -> list[str]:
+    """Return what to do about the cases that are not as expected, one sentence for each kind."""
+    kinds = {case.status for case in night.cases}
+    steps = []
+    if Status.WORSE in kinds and not any(case.culprit for case in night.cases):
+        steps.append("worse: find the commit with --bisect, or accept it with oomscope gate update --accept NAME")
+    if kinds & {Status.NO_BASELINE, Status.INCOMPATIBLE}:
+        steps.append("no baseline for this: accept what was measured with oomscope gate update")
+    if Status.BETTER in kinds:
+        steps.append("better than the baseline: propose a new one with oomscope gate update")
+    if Status.UNTESTABLE in kinds:
+        steps.append("untestable: what the code said is in the JSON document (--result FILE), under probe.failure")
+    if Status.UNCONFIRMED in kinds:
+        steps.append("unconfirmed: the numbers vary; set bands with oomscope gate calibrate --write")
+    return steps
+
+
+def culprit_text(culprit: Culprit) -> str:
+    """Return what the search for a regression's commit found, in one line."""
+    if not culprit.commit:
+        return culprit.message
+    parts = [f"{short_hash(culprit.commit)} {culprit.subject}"]
+    parts += [f"by {culprit.author}"] if culprit.author else []
+    parts += [f"at {culprit.site}"] if culprit.site else []
+    parts += [culprit.verdict] if culprit.verdict else []
+    return ", ".join(parts)

@@ -1,0 +1,109 @@
+"""The baseline file: stable, sorted, strict, one entry for each kind of machine."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.problems import InvalidConfigError
+from oomscope.errors import OomscopeError
+from oomscope.gate.bands import Band, Bands
+from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import case, entry, measured
+
+WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12)
+KEYS = st.builds(
+    Key,
+    config=WORDS,
+    backend=st.sampled_from(["sim", "cuda"]),
+    gpu=WORDS,
+    driver=WORDS,
+    torch=WORDS,
+    allocator=WORDS,
+)
+BAND = st.builds(Band, absolute=st.integers(0, 2**60))
+ENTRIES = st.builds(
+    Entry,
+    key=KEYS,
+    outcome=st.sampled_from(["fits", "oom"]),
+    values=st.dictionaries(st.sampled_from(["peak_live", "flops"]), st.integers(0, 2**70)),
+    bands=st.dictionaries(st.just("peak_live"), st.builds(Bands, warn=BAND, fail=BAND)),
+    oomscope=WORDS,
+)
+
+
+@given(st.lists(st.tuples(WORDS.filter(bool), ENTRIES), max_size=4))
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, accepted) -> None:
+    path = tmp_path_factory.getbasetemp() / "memory.baseline.yaml"
+    made = Baseline().accepting(accepted)
+    path.write_text(made.to_text(), encoding="utf-8")
+    assert load_baseline(path) == made
+    assert Baseline().accepting(reversed(accepted)).entries.keys() == made.entries.keys()
+
+
+def test_accepting_one_case_changes_its_lines_alone() -> None:
+    names = ("b", "a", "c")
+    before = Baseline().accepting((name, entry(case(name), measured(GiB))) for name in names)
+    after = before.accepting([("b", entry(case("b"), measured(GiB + MiB)))])
+    changed = [
+        line
+        for line in difflib.unified_diff(before.to_text().splitlines(), after.to_text().splitlines(), n=0, lineterm="")
+        if line[0] in "+-" and line[:3] not in {"+++", "---"}
+    ]
+    assert changed == [
+        "-      peak_live: 1073741824  # 1.00 GiB",
+        "-      peak_reserved: 1073741824  # 1.00 GiB",
+        "+      peak_live: 1074790400  # 1.00 GiB",
+        "+      peak_reserved: 1074790400  # 1.00 GiB",
+    ]
+
+
+def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None:
+    here, there = measured(GiB), measured(GiB, backend="cuda", gpu="H100", versions={"torch": "2.13.0", "driver": "9"})
+    made = Baseline().accepting([("tiny", entry(case(), here)), ("tiny", entry(case(), there))])
+    assert len(made.entries["tiny"]) == 2
+    other = case(overrides=("data.micro_batch_size=2",))
+    assert len(made.accepting([("tiny", entry(other, here))]).entries["tiny"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cases: {}", "schema_version is missing"),
+        ("schema_version: 2\ncases: {}", "schema_version"),
+        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: tpu, metrics: {}}", ":4: "),
+        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_live: -1}}", ":4: "),
+        (
+            "schema_version: 1\ncases: {a: [&one {config: x, backend: sim, metrics: {}}, *one]}",
+            "two entries for one kind of machine",
+        ),
+        ("<<<<<<< ours\nschema_version: 1", "not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "memory.baseline.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidConfigError) as caught:
+        load_baseline(path)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "memory.baseline.yaml"
+    path.write_text("schema_version: 1\ncases: {a: [{config: x, backend: sim, torch: 2.13, metrics: {peak_live: 1}}]}")
+    assert load_baseline(path).entries["a"][0].key.torch == "2.13"
+
+
+@given(st.text(max_size=200))
+def test_anything_at_all_is_a_baseline_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.baseline.yaml"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    with contextlib.suppress(OomscopeError):
+        load_baseline(path)

@@ -1,0 +1,156 @@
+"""Measured against expected: never green by accident, and the gravest wins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import GRAVITY as CODES
+from oomscope.errors import ExitCode
+from oomscope.gate.bands import Band, Bands
+from oomscope.gate.baseline import Baseline
+from oomscope.gate.compare import compare_case, compare_metric
+from oomscope.gate.metrics import METRICS
+from oomscope.gate.status import GRAVITY, GREEN, Status, exit_code, worst
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory
+
+SIZES = st.integers(0, 2**50)
+BANDS = st.builds(
+    lambda warn, fail: Bands(warn=Band(absolute=warn), fail=Band(absolute=fail)),
+    st.integers(0, 100),
+    st.integers(0, 100),
+)
+STATUSES = st.sampled_from(list(Status))
+
+
+@given(st.sampled_from(list(METRICS)), SIZES, SIZES, BANDS)
+def test_a_metric_is_worse_beyond_its_band_and_nowhere_else(name, expected, measured_, bands) -> None:
+    row = compare_metric(name, expected, measured_, bands)
+    sign = 1 if METRICS[name].is_worse_when_larger else -1
+    growth = sign * (measured_ - expected)
+    assert (row.status is Status.WORSE) == (growth > bands.fail.absolute)
+    if growth == 0:
+        assert row.status is Status.SAME
+    if growth < 0:
+        assert row.status in {Status.SAME, Status.BETTER}
+    assert row.difference == measured_ - expected
+
+
+@given(SIZES, BANDS, st.lists(SIZES, min_size=2, max_size=2).map(sorted))
+def test_more_is_never_judged_better(expected, bands, two) -> None:
+    order = [Status.BETTER, Status.SAME, Status.WARN, Status.WORSE]
+    less, more = (order.index(compare_metric("peak_live", expected, value, bands).status) for value in two)
+    assert less <= more
+
+
+@given(st.lists(STATUSES, min_size=1), STATUSES)
+def test_the_gravest_wins_whatever_the_order(statuses, other) -> None:
+    assert worst(statuses) == worst(reversed(statuses))
+    assert GRAVITY.index(worst([*statuses, other])) <= GRAVITY.index(worst(statuses))
+    codes = [exit_code([status]) for status in statuses]
+    assert exit_code(statuses) == min(codes, key=CODES.index)
+    assert (exit_code(statuses) == ExitCode.OK) == all(code == ExitCode.OK for code in codes)
+
+
+def test_statuses_come_in_the_order_of_their_codes() -> None:
+    codes = [exit_code([status]) for status in GRAVITY]
+    assert codes == sorted(codes, key=CODES.index)
+
+
+def test_a_gate_without_cases_is_not_green() -> None:
+    assert exit_code([]) == ExitCode.NOTHING_MEASURED
+
+
+def test_better_is_green_unless_strict() -> None:
+    assert exit_code([Status.BETTER, Status.SAME]) == ExitCode.OK
+    assert exit_code([Status.BETTER, Status.SAME], strict=True) == ExitCode.IMPROVED
+    assert exit_code([Status.BETTER, Status.WORSE], strict=True) == ExitCode.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (measured(GiB), Status.SAME),
+        (measured(GiB + 1), Status.WORSE),
+        (measured(GiB - 1), Status.BETTER),
+        (measured(GiB, reserved=GiB + MiB), Status.WARN),
+        (measured(GiB, reserved=GiB + 21 * MiB), Status.WORSE),
+        (measured(GiB, pinned_bytes=1), Status.WORSE),
+        (measured(GiB, pinned_bytes=None), Status.UNMEASURED),
+        (measured(0), Status.UNMEASURED),
+        (replace(measured(), peak=None, reserved_peak=None), Status.UNMEASURED),
+        (out_of_memory(GiB), Status.WORSE),
+        (failed("import"), Status.UNTESTABLE),
+        (failed("timeout"), Status.UNTESTABLE),
+        (failed("killed"), Status.UNTESTABLE),
+        (failed("unfit"), Status.UNFIT),
+        (failed("usage"), Status.UNUSABLE),
+        (replace(failed(), failure=None), Status.UNTESTABLE),
+        (measured(GiB, versions={"torch": "2.14.0"}), Status.INCOMPATIBLE),
+        (measured(GiB, backend="cuda"), Status.INCOMPATIBLE),
+        (measured(GiB, allocator_conf="expandable_segments:True"), Status.INCOMPATIBLE),
+    ],
+)
+def test_what_a_measurement_is(result, status) -> None:
+    expected = baseline(case(), measured(GiB))
+    assert compare_case(case(), result, expected).status is status
+
+
+def test_what_differs_is_said() -> None:
+    expected = baseline(case(), measured(GiB))
+    other = compare_case(case(), measured(GiB, versions={"torch": "2.14.0"}), expected)
+    assert other.reason == "accepted under other conditions: torch 2.13.0, now 2.14.0"
+    asked = compare_case(case(overrides=("data.micro_batch_size=2",)), measured(GiB), expected)
+    assert asked.status is Status.INCOMPATIBLE
+    assert asked.reason.endswith("the suite asked for something else")
+
+
+def test_nothing_accepted_is_no_baseline() -> None:
+    compared = compare_case(case(), measured(GiB), Baseline())
+    assert compared.status is Status.NO_BASELINE
+    assert {row.name for row in compared.rows} == {"peak_live", "peak_reserved", "overhead", "pinned"}
+
+
+def test_a_metric_that_is_asked_for_must_be_measured_and_accepted() -> None:
+    asked = case(asked=("peak_live", "non_torch"))
+    compared = compare_case(asked, measured(GiB), baseline(asked, measured(GiB)))
+    assert compared.status is Status.UNMEASURED
+    assert compared.reason == "non_torch not measured here"
+    asked = case(asked=("flops",))
+    compared = compare_case(asked, measured(GiB, flops={"model": 5}), baseline(asked, measured(GiB)))
+    assert compared.status is Status.NO_BASELINE
+
+
+def test_metrics_that_are_not_asked_for_do_not_count() -> None:
+    asked = case(asked=("peak_live",))
+    compared = compare_case(asked, measured(GiB, reserved=2 * GiB), baseline(asked, measured(GiB)))
+    assert compared.status is Status.SAME
+
+
+def test_running_out_of_memory_is_worse_though_nothing_else_can_be_compared() -> None:
+    compared = compare_case(case(), out_of_memory(GiB // 2), baseline(case(), measured(GiB)))
+    assert compared.status is Status.WORSE
+    assert compared.reason == "out of memory (capacity), where it fitted"
+
+
+def test_a_case_that_is_to_go_out_of_memory_is_compared_by_its_demand() -> None:
+    expected = baseline(case(asked=("peak_live",)), out_of_memory(GiB, demand=2 * GiB))
+    asked = case(asked=("peak_live",))
+    assert compare_case(asked, out_of_memory(GiB, demand=2 * GiB), expected).status is Status.SAME
+    assert compare_case(asked, out_of_memory(GiB, demand=2 * GiB + 1), expected).status is Status.WORSE
+    assert compare_case(asked, out_of_memory(GiB), expected).status is Status.UNMEASURED
+    fits = compare_case(asked, measured(2 * GiB), expected)
+    assert (fits.status, fits.reason) == (Status.BETTER, "it fits, where it ran out of memory")
+
+
+@given(st.sampled_from([measured(GiB), measured(2 * GiB), out_of_memory(), failed(), measured(0)]), BANDS)
+def test_green_means_measured_and_inside_every_band(result, bands) -> None:
+    compared = compare_case(case(), result, baseline(case(), measured(GiB), bands={"peak_live": bands}))
+    if compared.status in GREEN:
+        assert result.outcome == "fits"
+        assert compared.rows
+        assert all(row.difference <= row.fail for row in compared.rows)

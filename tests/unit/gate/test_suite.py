@@ -1,0 +1,154 @@
+"""What a suite may say, and which line is blamed for what it may not."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.config.problems import InvalidConfigError
+from oomscope.errors import ExitCode, InputError, NothingMeasuredError, OomscopeError
+from oomscope.gate.bands import Band, Bands
+from oomscope.gate.suite import Suite, load_suite
+from oomscope.units import MiB
+
+WHOLE = """\
+defaults:
+  limit: 80GiB
+  overrides: [probe.iterations=1]
+  metrics: [peak_live]
+cases:
+  - name: big
+    preset: llama3-8b
+    overrides: [data.micro_batch_size=2]
+    rank: worst
+    metrics:
+      peak_reserved: {warn: 1%, fail: [64MiB, 2%]}
+  - name: own
+    harness: gate/harness.py
+    repo: ..
+    limit: 7GiB
+  - {name: train, config: configs/train.yaml}
+"""
+
+
+def load(tmp_path: Path, text: str) -> Suite:
+    path = tmp_path / "memory.yaml"
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    return load_suite(path)
+
+
+def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
+    big, own, train = load(tmp_path, WHOLE).cases
+    assert big.overrides == (
+        "probe.iterations=1",
+        "data.micro_batch_size=2",
+        "probe.rank=worst",
+        "device.limit=80GiB",
+    )
+    assert own.overrides == ("probe.iterations=1", "device.limit=7GiB")
+    assert big.asked == ("peak_live", "peak_reserved")
+    assert big.bands_of("peak_reserved").fail.absolute == 64 * MiB
+    assert train.asked == ("peak_live",)
+    assert (own.path, own.checkout) == (tmp_path / "gate" / "harness.py", tmp_path / "..")
+    assert train.path == tmp_path / "configs" / "train.yaml"
+
+
+def test_bands_come_from_the_suite_then_from_calibration_then_from_the_metric(tmp_path: Path) -> None:
+    (case,) = load(tmp_path, "cases: [{name: a, preset: p, metrics: {peak_live: {fail: 1MiB}}}]").cases
+    found = Bands(warn=Band(absolute=5), fail=Band(absolute=10))
+    assert case.bands_of("peak_live", found) == Bands(warn=Band(absolute=5), fail=Band(absolute=MiB))
+    assert case.bands_of("peak_reserved", found) == found
+    assert case.bands_of("peak_reserved").fail.absolute == 20 * MiB
+
+
+def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
+    cases = {one.name: one.digest for one in load(tmp_path, WHOLE).cases}
+    other = {one.name: one.digest for one in load(tmp_path, WHOLE.replace("7GiB", "8GiB")).cases}
+    assert {name for name in cases if cases[name] != other[name]} == {"own"}
+    bands = load(tmp_path, WHOLE.replace("64MiB", "65MiB"))
+    assert {one.name: one.digest for one in bands.cases} == cases
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said"),
+    [
+        ("cases: [{name: a, preset: p, limt: 1}]", 1, "did you mean limit?"),
+        ("cases:\n  - name: a\n    preset: p\n    config: c", 2, "preset and config to measure; give one of"),
+        ("cases:\n  - name: a", 2, "nothing to measure"),
+        ("cases:\n  - preset: p", 2, "cases[0].name is missing"),
+        ("cases:\n  - {name: a, preset: p}\n  - {name: a, preset: q}", 3, "two cases are called 'a'"),
+        ("cases:\n  - {name: a, preset: p, repo: .}", 2, "repo without harness"),
+        ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 2, "metrics are peak_live"),
+        ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_live: {fail: lots}", 5, "is no size"),
+        ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
+        ("cases:\n  - {name: a, preset: p, limit: huge}", 2, "is no size"),
+        ("cases:\n  - {name: a, preset: p, rank: best}", 2, "rank"),
+        ("cases: {a: b}", 1, "cases"),
+        ("- a", 1, "holds no mapping"),
+        ("cases: [", 1, "not YAML"),
+        ("{}", 1, "cases is missing"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, text: str, where: int, said: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load(tmp_path, text)
+    assert f"memory.yaml:{where}: " in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_an_empty_suite_is_never_green(tmp_path: Path) -> None:
+    with pytest.raises(NothingMeasuredError, match=r"memory\.yaml:2: the suite has no cases") as caught:
+        load(tmp_path, "defaults: {}\ncases: []")
+    assert caught.value.exit_code == ExitCode.NOTHING_MEASURED
+
+
+def test_a_missing_suite_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load_suite(tmp_path / "none.yaml")
+
+
+def test_some_cases_can_be_chosen(tmp_path: Path) -> None:
+    suite = load(tmp_path, WHOLE)
+    assert [one.name for one in suite.only(("own", "own")).cases] == ["own"]
+    assert suite.only(()) is suite
+    with pytest.raises(InputError, match="cases are big, own, train"):
+        suite.only(("owm",))
+
+
+@given(st.text(max_size=200))
+def test_anything_at_all_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    with contextlib.suppress(OomscopeError):
+        load_suite(path)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["cases", "defaults", "name", "preset", "config", "metrics", "peak_live", "fail", "rank"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_document_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPathFactory, document: object) -> None:
+    import json
+
+    path = tmp_path_factory.getbasetemp() / "shaped.yaml"
+    path.write_text(json.dumps(document))
+    with contextlib.suppress(OomscopeError):
+        load_suite(path)
