@@ -88,6 +88,13 @@ def spend(clone: Path) -> None:
     _spent(clone).touch()
 
 
+def editing(clone: Path) -> Git:
+    """Return git in a disposable clone for commands that write objects: only those written by it are at hand."""
+    objects = clone / ".git" / "edits"
+    objects.mkdir(exist_ok=True)
+    return Git(clone, (clone, clone / ".git"), objects)
+
+
 def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
     """Clone the submodules of ``commit`` below ``git.directory`` from ``modules``, and theirs; return what is missing.
 

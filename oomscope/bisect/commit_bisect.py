@@ -56,6 +56,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     line = repository.line(good, bad, request.paths)
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
+        subject = request.preparation.of(subject, repository, request.builds(place))
         for end in (good, bad):
             subject.check(end)
         with Prober.of(request, **means) as prober:
@@ -67,6 +68,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject = subject_of(request.subject, repository, place / _CLONE)
+        subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(bad)
         prober = stack.enter_context(Prober.of(request, **means))
         sought = GoodEndSearch(repository, bad, subject, prober).run()

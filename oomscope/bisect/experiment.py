@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oomscope.bisect.identity import Content
+from oomscope.bisect.workplace import Workplace
 from oomscope.probe.job import HarnessTarget, ProbeJob
 
 
@@ -16,9 +17,11 @@ class Untestable:
 
     reason: str
     """One line."""
+    said: str = ""
+    """The end of the output of what failed."""
 
 
-def _nothing(_place: Path) -> tuple[str, ...]:
+def _nothing(_place: Path | Workplace) -> tuple[str, ...]:
     return ()
 
 
@@ -39,6 +42,15 @@ class Experiment:
     Raises:
         GitError: they cannot be laid out.
         TargetError: what they need cannot be installed.
+    """
+
+    prepare: Callable[[Workplace], tuple[str, ...]] = _nothing
+    """Called after :attr:`lay_out` with the same directory, edited as it is to be measured: repairs and builds there,
+    and returns what is to be remarked, one line each.
+
+    Raises:
+        GitError, TargetError: it cannot be measured.
+        StoppedError, OutOfTimeError: it was ended.
     """
 
     def edited(self, name: str, edit: Callable[[Path], None]) -> Experiment | Untestable:

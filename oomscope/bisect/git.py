@@ -59,10 +59,13 @@ class Git:
         directory: where it runs.
         trusted: repositories that may belong to somebody else (git-config(1), ``safe.directory``): those that the
             user named.
+        objects: where new objects are written and all are looked for, in place of the repository's own. git renews
+            the times of objects that it is to write and that are there already, also those that a clone borrows.
     """
 
     directory: Path
     trusted: tuple[Path, ...] = ()
+    objects: Path | None = None
 
     def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Return what git prints.
@@ -84,13 +87,16 @@ class Git:
             return subprocess.run(
                 ["git", *arguments],
                 cwd=self.directory,
-                env=isolated(own_environment(), self.trusted),
+                env=isolated(own_environment(), self.trusted) | self._objects(),
                 input=stdin,
                 capture_output=True,
                 check=False,
             )
         except FileNotFoundError:
             raise GitError("there is no git", where="PATH", remedy="install git") from None
+
+    def _objects(self) -> dict[str, str]:
+        return {} if self.objects is None else {"GIT_OBJECT_DIRECTORY": str(self.objects)}
 
 
 def isolated(environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> dict[str, str]:

@@ -93,11 +93,11 @@ class Hunks:
 
     def commands(self, changes: Changes) -> tuple[str, ...]:
         """Return the commands that probe the commit before, with the hunks to be applied named in between."""
-        *lay_out, probe = self.subject.commands(self.before)
+        clone, checkout, *then = self.subject.commands(self.before)
         if not changes:
-            return (*lay_out, probe)
+            return (clone, checkout, *then)
         named = ", ".join(self.hunks[change].name for change in sorted(changes))
-        return (*lay_out, f"# apply {shlex.quote(named)} of {self.after.short}", probe)
+        return (clone, checkout, f"# apply {shlex.quote(named)} of {self.after.short}", *then)
 
     def patch(self, changes: Changes) -> bytes:
         """Return ``changes`` as a patch that git applies to the commit before."""

@@ -60,8 +60,8 @@ class WithConfigOf:
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, put the file into it and probe it."""
-        *lay_out, probe = self.subject.commands(commit)
-        return (*lay_out, _show(self.repository, self.source, self.path, commit), probe)
+        clone, checkout, *then = self.subject.commands(commit)
+        return (clone, checkout, _show(self.repository, self.source, self.path, commit), *then)
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ class ConfigLeaves:
 
     def commands(self, changes: Changes) -> tuple[str, ...]:
         """Return commands that lay the code out with the good file; the changes are named for a hand to make."""
-        *lay_out, probe = self.subject.commands(self.code)
+        clone, checkout, *then = self.subject.commands(self.code)
         show = _show(self.repository, self.before, self.path, self.code)
         made = [f"{key}={self.change(key).bad!r}" for key in (self.keys[change] for change in sorted(changes))]
         note = [f"# set {shlex.quote(', '.join(made))} in {self.path}"] if made else []
-        return (*lay_out, show, *note, probe)
+        return (clone, checkout, show, *note, *then)
 
     @property
     def _ends(self) -> dict[Changes, Commit]:

@@ -28,8 +28,10 @@ from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
 from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer
+from oomscope.bisect.workplace import CommandError, Workplace
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
 from oomscope.probe import warm
+from oomscope.probe.environment import child_environment, own_environment
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.ranks import probe_ranks
@@ -204,7 +206,7 @@ class Prober:
             is_lower_bound=is_lower_bound(result) if result else False,
             cached=result is not None and not self._ran,
             wall_s=self.deadline.clock() - started,
-            log=self._log_of(question, result),
+            log=self._log_of(question, found),
         )
         self.records.append(record)
         self.reporter.probed(record)
@@ -220,10 +222,11 @@ class Prober:
         """What the search has taken so far."""
         return Cost(wall_s=self.deadline.clock() - self._began, slots=self.bench.executor.slots, begun=self.bench.begun)
 
-    def _log_of(self, question: Question, result: ProbeResult | None) -> str | None:
-        if self.logs is None or result is None or result.failure is None:
+    def _log_of(self, question: Question, found: ProbeResult | Untestable) -> str | None:
+        said = found.said if isinstance(found, Untestable) else found.failure.detail if found.failure else ""
+        if self.logs is None:
             return None
-        return self.logs.keep(result.failure.detail, question.commit[:_ABBREVIATED] if question.commit else "keys")
+        return self.logs.keep(said, question.commit[:_ABBREVIATED] if question.commit else "keys")
 
     def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
         if isinstance(experiment, Untestable):
@@ -231,6 +234,8 @@ class Prober:
         self._ran = False
         try:
             return probe_ranks(experiment.job, list(experiment.ranks), lambda job: self._result(experiment, job))
+        except CommandError as error:
+            return Untestable(str(error), error.said)
         except (GitError, TargetError) as error:
             return Untestable(str(error))
 
@@ -241,7 +246,7 @@ class Prober:
         if known is None:
             self._ran = True
             measured = self.bench.take(self._errand(name, experiment, job), self._errands, self.reporter.progressed)
-            for line in measured.missing:
+            for line in (*measured.missing, *measured.remarks):
                 self.note(line)
             known = _answering(measured.result)
             # What lacks today (a submodule, a large file) may be there tomorrow.
@@ -295,11 +300,19 @@ class Prober:
         """Lay out the files and run a probe; one that was killed from outside gets a second chance."""
         place = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else Path()
         missing = experiment.lay_out(place)
+        workplace = Workplace(
+            directory=place,
+            environment=child_environment(job, own_environment()),
+            deadline=self.deadline,
+            stop=stop,
+            is_whole=not missing,
+        )
+        remarks = experiment.prepare(workplace)
         with self.cards.lent(job) as alone:
             result = self._run(alone, progressed, stop)
             if result.failure is not None and result.failure.kind == "killed":
                 result = self._run(alone, progressed, stop)
-        return Measured(result=_without_checkout(result, job), missing=missing)
+        return Measured(result=_without_checkout(result, job), missing=missing, remarks=remarks)
 
     def _run(self, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event) -> ProbeResult:
         left = self.deadline.left_s

@@ -8,6 +8,7 @@ from pathlib import Path
 from oomscope.bisect.axes import Layer
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
+from oomscope.bisect.preparation import Preparation
 from oomscope.bisect.ranges import FileRange, RevisionRange
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.bisect.waterfall import StepsWanted
@@ -28,7 +29,19 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommitRequest(SearchRequest):
+class CheckoutRequest(SearchRequest):
+    """A search that lays out commits."""
+
+    preparation: Preparation = field(default_factory=Preparation)
+    """What is done to each before it is measured."""
+
+    def builds(self, room: Path) -> Path:
+        """Return where set-ups are kept: in the ``room`` of this search alone where no earlier result is to be used."""
+        return self.places.builds if self.use_cache else room / "builds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRequest(CheckoutRequest):
     """A search over the commits of a repository."""
 
     repo: Path
@@ -60,7 +73,7 @@ class ConfigRequest(SearchRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurroundingsRequest(SearchRequest):
+class SurroundingsRequest(CheckoutRequest):
     """A search among changes of the environment that one commit runs in."""
 
     repo: Path

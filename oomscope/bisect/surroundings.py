@@ -36,6 +36,7 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
     commit = repository.resolve(request.revision)
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject = subject_of(request.subject, repository, place / _CLONE)
+        subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(commit)
         mixture = Axes(OneCommit(subject, commit), request.layers)
         with Prober.of(request, **means) as prober:

@@ -10,6 +10,7 @@ import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
+from oomscope.cli.options_checkouts import CheckoutOptions, checkout_options
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_steps import StepOptions, step_options, with_values
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
@@ -61,6 +62,7 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
 )
 @step_options
 @axis_options
+@checkout_options
 @jobs_option
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
@@ -107,6 +109,7 @@ def bisect(
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     overrides = (*given.pop("overrides"), *settings_overrides(given))
     given["steps"] = StepOptions.of(given)
+    given["checkouts"] = CheckoutOptions.of(given)
     options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
     remarks = None if quiet else progress_console()
     answers = remarks if as_json else result_console()

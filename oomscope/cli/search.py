@@ -59,6 +59,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         paths=options.paths,
         hunks=options.axes.hunks,
         steps=options.steps.wanted(),
+        preparation=options.checkouts.preparation(),
         **options.common(),
     )
     if options.axes.axis == "both":

@@ -72,6 +72,7 @@ def search_environment(options: SearchOptions, ends: RevisionRange, reporter: Re
         repo=options.repo or Path(),
         revision=ends.good,
         subject=options.subject(),
+        preparation=options.checkouts.preparation(),
         layers=options.axes.layers(options.places()),
         **options.common(),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from oomscope.cli.options_axes import AxisOptions
+from oomscope.cli.options_checkouts import CheckoutOptions
 from oomscope.cli.options_steps import StepOptions
 from oomscope.errors import UsageError
 from oomscope.probe.harness_settings import harness_settings
@@ -34,6 +35,7 @@ class SearchOptions:
     ends: str
     axes: AxisOptions = field(default_factory=AxisOptions)
     steps: StepOptions = field(default_factory=StepOptions)
+    checkouts: CheckoutOptions = field(default_factory=CheckoutOptions)
     overrides: tuple[str, ...]
     paths: tuple[str, ...]
     repo: Path | None
@@ -108,6 +110,7 @@ class SearchOptions:
             "paths": self.paths,
             "--steps": self.steps.wanted(),
             "--hunks": self.axes.hunks,
+            **(self.checkouts.given if not repo else {}),
         }
         for name, value in given.items():
             if value:

@@ -1,0 +1,180 @@
+"""A repair is read before any probe, reaches exactly its commits, and is gone with them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.checkouts import Checkout
+from oomscope.bisect.commits import Repository
+from oomscope.bisect.fixups import Fixup, Fixups
+from oomscope.bisect.workplace import CommandError
+from oomscope.errors import GitError, OomscopeError, TargetError, UsageError
+from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.workplaces import show
+
+
+def around(line: str) -> str:
+    lines = [f"line {number}\n" for number in range(12)]
+    return "".join([*lines[:5], line, *lines[5:]])
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    """Four commits; the third moves the broken line and changes the lines around, the fourth mends it."""
+    made = Repo(tmp_path / "répo")
+    made.commit("0", {"a.py": around("import gone\n"), ".gitignore": "*.log\n"})
+    made.commit("1", {"b.py": "1\n"})
+    made.commit("2", {"a.py": "# new\n" * 9 + around("import gone\n").replace("line 2", "line two")})
+    made.commit("3", {"a.py": "# new\n" * 9 + around("import here\n").replace("line 2", "line two")})
+    return made
+
+
+@pytest.fixture
+def patch(repo: Repo, tmp_path: Path) -> Path:
+    """As the user makes it: an edit of the first commit."""
+    work = Repo(tmp_path / "work")
+    work.commit("0", {"a.py": around("import gone\n")})
+    (work.path / "a.py").write_text(around("import here\n"))
+    file = tmp_path / "mend it.patch"
+    file.write_text(work.git("diff") + "\n")
+    return file
+
+
+def mend(repo: Repo, clone: Path, revision: str, text: str) -> Path:
+    repository = Repository.open(repo.path)
+    commit = repository.resolve(revision)
+    place = show(repository, clone, revision)
+    for fixup in Fixups.resolve([Fixup.parse(text)], repository).of(commit):
+        fixup.apply(place, 60.0)
+    return place.directory
+
+
+def test_a_patch_finds_lines_that_moved_and_leaves_alone_what_has_it(repo: Repo, patch: Path, tmp_path: Path) -> None:
+    before = fingerprint(repo.path)
+    for revision in ("main~3", "main~2", "main~1", "main"):
+        clone = mend(repo, tmp_path / "clone", revision, f"*: {patch}")
+        assert "import here\n" in (clone / "a.py").read_text()
+        assert "<<<<" not in (clone / "a.py").read_text()
+    assert fingerprint(repo.path) == before, "also the times of its objects"
+
+
+def test_a_patch_that_does_not_apply_says_so(repo: Repo, tmp_path: Path) -> None:
+    other = tmp_path / "other.diff"
+    other.write_text("--- a/c.py\n+++ b/c.py\n@@ -1 +1 @@\n-nothing\n+like it\n")
+    with pytest.raises(TargetError, match=r"--fixup \*: .*other.diff: does not apply: git: c.py: "):
+        mend(repo, tmp_path / "clone", "main", f"*: {other}")
+
+
+def test_a_command_that_fails_says_so(repo: Repo, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=re.escape("--fixup main: false || exit 4: failed (status 4)")):
+        mend(repo, tmp_path / "clone", "main", "main: false || exit 4")
+
+
+@pytest.mark.parametrize(
+    ("range_", "reached"),
+    [("*", "0123"), ("main~1", "2"), ("main~3..main~1", "12"), ("main~2..", "23"), ("..main", None), ("v1", "1")],
+)
+def test_the_commits_of_a_range(repo: Repo, range_: str, reached: str | None) -> None:
+    repo.git("tag", "-a", "-m", "annotated", "v1", "main~2")
+    repo.git("checkout", "--quiet", "--detach", "main" if reached else "main~1")
+    repository = Repository.open(repo.path)
+    fixups = Fixups.resolve([Fixup.parse(f"{range_}: true")], repository)
+    commits = [repository.resolve(f"main~{3 - number}") for number in range(4)]
+    assert "".join(commit.subject for commit in commits if fixups.of(commit)) == (reached or "3")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("main", "is no repair"),
+        ("main:", "is no repair"),
+        (": sed", "is no repair"),
+        ("main: missing.patch", "no such patch file"),
+        ("main: /tmp/missing.diff", "no such patch file"),
+        ("main: dir.patch", "cannot be read: Is a directory"),
+        ("main..main: true", "no commit lies in this range"),
+        ("main..main~2: true", "no commit lies in this range"),
+        ("main...main~2: true", "symmetric difference"),
+        ("mian: true", "no such commit"),
+        ("mian..main: true", "no such commit"),
+        ("--all: true", "is no revision"),
+        ("main: notes.txt", "is no patch"),
+    ],
+)
+def test_what_cannot_be_a_repair_is_refused_in_one_line(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dir.patch").mkdir()
+    (tmp_path / "notes.txt").write_text("mend it\n")
+    with pytest.raises((UsageError, GitError)) as caught:
+        Fixups.resolve([Fixup.parse(text)], Repository.open(repo.path))
+    assert said in str(caught.value)
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text())
+def test_any_text_is_a_repair_or_refused(text: str) -> None:
+    try:
+        fixup = Fixup.parse(text)
+    except OomscopeError:
+        return
+    assert fixup.range
+    assert fixup.command or fixup.patch or fixup.file
+
+
+def test_names_tell_contents_apart(patch: Path) -> None:
+    first = Fixup.parse(f"*: {patch}")
+    assert Fixup.parse(f"main: {patch}").name == first.name
+    patch.write_text(patch.read_text().replace("here", "there"))
+    assert Fixup.parse(f"*: {patch}").name != first.name
+    assert Fixup.parse("*: true").name != Fixup.parse("*: false").name
+
+
+LEAKY = """\
+echo left > left.py; echo left > left.log; mkdir -p build && echo left > build/left
+git config core.hooksPath "$PWD/hooks"; mkdir hooks; printf '#!/bin/sh\\ntouch ran' > hooks/post-checkout
+chmod +x hooks/post-checkout; git config core.sparseCheckout true; echo /b.py > .git/info/sparse-checkout
+echo '*.py filter=trap' > .git/info/attributes; git config filter.trap.smudge 'echo trapped'
+echo changed > a.py; git update-index --assume-unchanged a.py; git tag v9; echo '*' > .git/info/exclude
+chmod -R a-w build; mkfifo pipe
+"""
+
+
+def test_nothing_of_a_command_reaches_the_next_commit(repo: Repo, tmp_path: Path) -> None:
+    before = fingerprint(repo.path)
+    for revision in ("main~2", "main~1", "main~1", "main"):
+        clone = mend(repo, tmp_path / "clone", f"{revision}", f"main~2..main~1: {LEAKY}")
+        if revision == "main~2":
+            mend(repo, tmp_path / "clone", revision, f"*: {LEAKY}")
+    found = {str(path.relative_to(clone)) for path in clone.rglob("*") if ".git" not in path.relative_to(clone).parts}
+    assert found == {"a.py", "b.py", ".gitignore"}
+    assert "import here" in (clone / "a.py").read_text()
+    settings = subprocess.run(["git", "-C", clone, "config", "--list", "--local"], capture_output=True, check=True)
+    assert b"trap" not in settings.stdout
+    assert fingerprint(repo.path) == before
+
+
+def test_nothing_of_a_patch_reaches_the_next_commit(repo: Repo, tmp_path: Path) -> None:
+    file = tmp_path / "adds.patch"
+    new = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+left\n"
+    file.write_text("".join(new.format(name) for name in ("left.py", "left.log", "deep/left.log")))
+    clone = mend(repo, tmp_path / "clone", "main~1", f"*: {file}")
+    assert (clone / "deep/left.log").read_text() == "left\n"
+    repository = Repository.open(repo.path)
+    inode = (clone / ".git").stat().st_ino
+    Checkout(repository, clone).show(repository.resolve("main"))
+    assert sorted(path.name for path in clone.iterdir()) == [".git", ".gitignore", "a.py", "b.py"]
+    assert (clone / ".git").stat().st_ino == inode, "a patch changes files alone, so that the clone stays"
+
+
+def test_the_commands_that_repeat_it(patch: Path) -> None:
+    assert Fixup.parse(f"*: {patch}").shell("a b") == f"git -C 'a b' apply --3way '{patch}'"
+    assert Fixup.parse("*: sed -i s/a/b/ x").shell("a b") == "(cd 'a b' && sed -i s/a/b/ x)"

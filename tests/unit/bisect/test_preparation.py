@@ -1,0 +1,201 @@
+"""Whole searches among commits that need a repair or a build; the probe only reads a number that the build makes."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.axes import Layer
+from oomscope.bisect.environment_deltas import EnvironmentDeltas
+from oomscope.bisect.fixups import Fixup
+from oomscope.bisect.preparation import Preparation
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.result import BisectResult
+from oomscope.bisect.search import Answer
+from oomscope.bisect.setups import Setup
+from oomscope.bisect.square_bisect import bisect_square
+from oomscope.bisect.subjects import ConfigInRepo
+from oomscope.bisect.surroundings import SurroundingsRequest, bisect_surroundings
+from oomscope.errors import UsageError
+from tests.unit.bisect.repos import fingerprint
+from tests.unit.bisect.worlds import Listener, World, culprit
+
+GOOD, BAD = 500, 1200
+
+
+class Workshop(World):
+    """Commits whose ``source.txt`` a set-up makes ``size.txt`` of, with a count of how often it did."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        super().__init__(tmp_path)
+        self.ran = tmp_path / "ran"
+        self.ran.touch()
+        self.build = f"echo >> '{self.ran}'; expr $(cat source.txt) > size.txt"
+
+    def sources(self, *sources: int | str) -> list[str]:
+        """Commit each, and beside it a file that no build reads."""
+        return [
+            self.repo.commit(
+                f"commit {index}", {"source.txt": f"{source}\n", "notes": f"{index}", ".gitignore": "size*"}
+            )
+            for index, source in enumerate(sources)
+        ]
+
+    def prepared(self, *fixups: str, inputs: tuple[str, ...] = ("source.txt",), setup: str | None = "") -> Preparation:
+        done = None if setup is None else Setup(command=setup or self.build, inputs=inputs)
+        return Preparation(fixups=tuple(map(Fixup.parse, fixups)), setup=done)
+
+    def bisect(self, good: str, **options: object) -> BisectResult:
+        self.listener = Listener()
+        return super().bisect(good, **options)
+
+    @property
+    def runs(self) -> int:
+        return len(self.ran.read_text())
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
+
+
+def test_each_commit_is_built_and_equal_inputs_once(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, GOOD, GOOD, GOOD, GOOD, BAD, BAD, BAD)
+    before = fingerprint(shop.repo.path)
+    for jobs in (1, 2):
+        result = shop.bisect(hashes[0], preparation=shop.prepared(), jobs=jobs)
+        assert culprit(result).commit == hashes[5]
+        assert shop.runs == 2
+    assert fingerprint(shop.repo.path) == before
+    shop.bisect(hashes[0], preparation=shop.prepared(), use_cache=False)
+    assert shop.runs == 4, "asked anew, but once within the search"
+
+
+def test_a_build_that_fails_makes_its_commit_untestable_and_is_tried_again(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, GOOD + 1, "no number", BAD, BAD)
+    for runs in (4, 5):
+        result = shop.bisect(hashes[0], preparation=shop.prepared())
+        assert result.outcome == "suspects"
+        (failed,) = result.untestable
+        assert failed.commit == hashes[2]
+        assert failed.reason.startswith("--setup: failed (status 2): expr: ")
+        assert failed.log is not None
+        assert "expr: " in Path(failed.log).read_text()
+        assert shop.runs == runs
+
+
+def test_commits_that_are_broken_in_a_range_are_repaired_there(shop: Workshop, tmp_path: Path) -> None:
+    hashes = shop.sources(GOOD, "expr 501", "expr 502", "expr 1203", 1204, 1205)
+    asked = shop.prepared(f"{hashes[0]}..{hashes[3]}: sed -i s/expr// source.txt")
+    result = shop.bisect(hashes[0], preparation=asked)
+    assert culprit(result).commit == hashes[3]
+    assert not result.untestable
+    assert all("expr" not in ran for ran in shop.probe.ran)
+    commands = result.last_good.commands if result.last_good else ()
+    place = f"repo-{hashes[2][:10]}"
+    assert commands[2] == f"(cd {place} && sed -i s/expr// source.txt)"
+    assert commands[3] == f"(cd {place} && {shop.build})"
+    assert result.first_bad is not None
+    assert len(result.first_bad.commands) == 5
+    without = shop.bisect(hashes[0], preparation=shop.prepared())
+    assert without.outcome == "suspects", "a result with a repair is no result without it"
+
+
+def test_a_repair_that_does_not_apply_makes_its_commit_untestable(shop: Workshop, tmp_path: Path) -> None:
+    hashes = shop.sources(GOOD, GOOD + 1, GOOD + 2, BAD)
+    patch = tmp_path / "p.patch"
+    patch.write_text("--- a/source.txt\n+++ b/source.txt\n@@ -1 +1 @@\n-501\n+511\n")
+    result = shop.bisect(hashes[0], preparation=shop.prepared(f"main~3..main~1: {patch}"))
+    answers = {record.commit: record for record in result.probes}
+    assert answers[hashes[1]].answer is Answer.GOOD
+    assert "511" in shop.probe.ran
+    assert answers[hashes[2]].answer is Answer.UNTESTABLE
+    assert "does not apply: git: patch failed: source.txt:1" in answers[hashes[2]].reason
+
+
+def test_neighbours_with_the_same_files_and_other_repairs_are_two_candidates(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, 700)
+    hashes.append(shop.repo.commit("nothing", {}))
+    hashes += shop.sources(BAD)
+    result = shop.bisect(hashes[0], preparation=shop.prepared(f"{hashes[2]}: echo 1100 > source.txt"))
+    assert culprit(result).commit == hashes[2]
+
+
+def test_a_changed_patch_or_command_is_asked_anew(shop: Workshop, tmp_path: Path) -> None:
+    hashes = shop.sources(GOOD, BAD)
+    patch = tmp_path / "p.patch"
+    for size in (600, 700):
+        patch.write_text(f"--- a/source.txt\n+++ b/source.txt\n@@ -1 +1 @@\n-{GOOD}\n+{size}\n")
+        shop.bisect(hashes[0], preparation=shop.prepared(f"main~1: {patch}"))
+    shop.bisect(hashes[0], preparation=shop.prepared(setup=f"{shop.build}; echo 800 > size.txt"))
+    assert {"600", "700", "800"} <= set(shop.probe.ran)
+
+
+def test_hunks_are_built_each_with_its_edit(shop: Workshop) -> None:
+    hashes = [
+        shop.repo.commit("good", {"source.txt": f"{GOOD}\n", "other.txt": "1\n", ".gitignore": "size*"}),
+        shop.repo.commit("bad", {"source.txt": f"{BAD}\n", "other.txt": "2\n"}),
+    ]
+    command = f"{shop.build}; test $(cat other.txt) -gt 0"
+    result = shop.bisect(
+        hashes[0], preparation=shop.prepared("*: echo repaired > mended", setup=command, inputs=()), hunks=True
+    )
+    narrowed = culprit(result).narrowed
+    assert narrowed is not None
+    assert [hunk.path for hunk in narrowed.hunks] == ["source.txt"]
+    assert sorted(shop.probe.ran) == sorted([str(GOOD), str(BAD), str(BAD), *[str(GOOD)] * (len(shop.probe.ran) - 3)])
+    assert shop.runs == len(shop.probe.ran), "another edit is another build"
+
+
+def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, BAD)
+    layers: tuple[Layer, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)
+    request = SurroundingsRequest(
+        repo=shop.repo.path,
+        revision=hashes[0],
+        subject=shop.request(hashes[0]).subject,
+        layers=layers,
+        places=shop.places,
+        preparation=shop.prepared(setup="expr $(cat source.txt) + $MORE > size.txt"),
+    )
+    found = bisect_surroundings(request, probe=shop.probe, environment={})
+    assert found.outcome == "culprit", "a set-up sees the variables of the probe"
+    asked = shop.request(hashes[0], preparation=shop.prepared())
+    square = bisect_square(asked, "source.txt", probe=shop.probe, environment={}).square
+    assert square is not None
+    assert square.guilty == "config", "the other configuration is there before the build"
+
+
+@pytest.mark.parametrize("fixups", [(), ("*: true",)])
+def test_nothing_is_laid_out_for_a_configuration(shop: Workshop, fixups: tuple[str, ...]) -> None:
+    hashes = shop.sources(GOOD, BAD)
+    request = CommitRequest(
+        repo=shop.repo.path,
+        range=RevisionRange(good=hashes[0], bad="main"),
+        subject=ConfigInRepo(path="a.yaml"),
+        places=shop.places,
+        preparation=shop.prepared(*fixups),
+    )
+    from oomscope.bisect.commit_bisect import bisect_commits
+
+    with pytest.raises(UsageError, match="nothing is checked out for --config"):
+        bisect_commits(request)
+
+
+def test_the_commands_of_a_report_do_what_was_done(shop: Workshop, tmp_path: Path, monkeypatch) -> None:
+    import subprocess
+
+    hashes = shop.sources(GOOD, BAD)
+    patch = tmp_path / "p q.patch"
+    patch.write_text(f"--- a/source.txt\n+++ b/source.txt\n@@ -1 +1 @@\n-{BAD}\n+{BAD + 1}\n")
+    result = shop.bisect(hashes[0], preparation=shop.prepared(f"main: {patch}"))
+    assert result.first_bad is not None
+    *make_ready, probe = result.first_bad.commands
+    (tmp_path / "by hand").mkdir()
+    monkeypatch.chdir(tmp_path / "by hand")
+    subprocess.run(" && ".join(make_ready), shell=True, check=True, capture_output=True)
+    place = Path(shlex.split(probe)[shlex.split(probe).index("--repo") + 1])
+    assert (place / "size.txt").read_text() == f"{BAD + 1}\n"
