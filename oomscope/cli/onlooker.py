@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
 
-    from oomscope.bisect.reporter import Plan
+    from oomscope.bisect.reporter import Plan, Work
     from oomscope.bisect.result import ProbeRecord
     from oomscope.probe.job import Progress
 
@@ -47,6 +47,9 @@ class Onlooker:
         """Show how far the probe is."""
         if self._status is not None:
             self._status.update(f"{self._running}: {progress_text(progress)}")
+
+    def at_work(self, running: tuple[Work, ...]) -> None:
+        """Do nothing: the probe that is asked for is shown."""
 
     def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
