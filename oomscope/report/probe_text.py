@@ -29,7 +29,7 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
     yield Text(heading, style="dim")
     yield Text(words.status_text(result), style=STATUS_STYLES[result.outcome])
     if result.verdict:
-        yield from verdict_parts(result.verdict)
+        yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
     if result.peak:
         yield Text()
         yield facts(_facts(result, result.peak))
@@ -41,7 +41,8 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         title = "Peak of each phase: most live, where it says, and most reserved in any iteration"
         yield section(title, phase_table(result.phases))
     if result.verdict and result.verdict.fixes:
-        yield section("Allocator settings tried on the same allocations", fix_table(result.verdict.fixes))
+        tried = fix_table(result.verdict.fixes, has_margin=result.available_bytes is not None)
+        yield section("Allocator settings tried on the same allocations", tried)
     if len(result.ranks) > 1:
         yield section("Ranks probed; the worst is reported above", rank_table(result.ranks))
     for note in result.notes:
@@ -69,7 +70,8 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
         yield "Demand", demand
     if retries := words.retries_text(result):
         yield "Retries", retries
-    yield "Allocator", words.allocator_text(result)
+    if result.allocator_conf is not None:
+        yield "Allocator", words.allocator_text(result)
     if result.host_bytes or result.pinned_bytes:
         pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
         yield "Host", f"{pinned} pinned, {pageable} pageable"

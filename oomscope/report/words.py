@@ -69,7 +69,7 @@ def status_text(result: ProbeResult) -> str:
     """Return the answer in one line: it fits and with what margin, where it failed, or why nothing was measured."""
     if result.outcome == "fits":
         if result.margin_bytes is None or result.available_bytes is None:
-            return "FITS: it allocated nothing on the device"
+            return _without_card(result)
         left = percent(result.margin_bytes, result.available_bytes)
         return f"FITS, {format_size(result.margin_bytes)} to spare ({left} of what the process may use)"
     if result.outcome == "oom" and result.oom:
@@ -81,6 +81,15 @@ def status_text(result: ProbeResult) -> str:
     if result.failure:
         return f"NOT MEASURED ({result.failure.kind}): {result.failure.message}"
     return result.outcome.upper()
+
+
+def _without_card(result: ProbeResult) -> str:
+    """Return the answer of a run that went through, where nothing is known of what it had left."""
+    if result.backend != "command":
+        return "FITS: it allocated nothing on the device"
+    if result.peak is None:
+        return "RAN THROUGH: the command ended with status 0"
+    return f"MEASURED: {format_size(result.peak.requested_bytes)} live at most; the card is not known"
 
 
 def date_text(date: str) -> str:

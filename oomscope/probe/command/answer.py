@@ -113,7 +113,7 @@ def _by_words(job: ProbeJob, refusal: Refusal) -> ProbeResult:
         site=None,
         message=refusal.message,
     )
-    return replace(_base(job, "oom"), oom=oom)
+    return replace(_base(job, "oom"), oom=oom, notes=(f"the command said: {refusal.message}",))
 
 
 def _by_number(job: ProbeJob, metric: Metric) -> ProbeResult:
