@@ -20,7 +20,7 @@ from oomscope.bisect.cluster import lease
 from oomscope.bisect.identity import Machine
 from oomscope.errors import MachineUnfitError
 from oomscope.probe import launch
-from oomscope.probe.job import CheckoutTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.result import Failure, ProbeResult
 
 _OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
@@ -77,8 +77,7 @@ def _measured(job: ProbeJob, given: Order) -> ProbeResult:
 
 
 def _needed(job: ProbeJob) -> tuple[str, ...]:
-    harness = (job.target.harness,) if isinstance(job.target, HarnessTarget) else ()
-    return (*harness, job.target.repo) if isinstance(job.target, CheckoutTarget) else harness
+    return (*job.target.outside, job.target.repo) if isinstance(job.target, CheckoutTarget) else ()
 
 
 def _unfit(job: ProbeJob, message: str) -> ProbeResult:
