@@ -10,9 +10,11 @@ from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.good_end import GoodEndSearch
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.headers import Commit
+from oomscope.bisect.journalled import journalled
 from oomscope.bisect.line_search import Known, LineSearch, Track
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.narrow import Turn, narrow
+from oomscope.bisect.noisy_line import Searching, percent, posterior_of, sure
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _CLONE = "clone"
 
 
+@journalled
 def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResult:
     """Find the commit of ``request.range`` at fault; where it has no good end, one is looked for first.
 
@@ -127,13 +130,16 @@ class CommitBisect:
         self._announce(track, base)
         search = LineSearch(track, self.subject, self.prober)
         search.recall(self.known)
-        answer = search.run()
+        searching = Searching(self.request.noise)
+        answer = searching.run(search)
         walked = Walked(search, answer, search.steps())
-        opener = None if self.request.first_parent else MergeOpener(self.repository, self.request.paths)
+        opener = None if self.request.first_parent else MergeOpener(self.repository, self.request.paths, searching.run)
         if opener is not None:
             walked = opener.walk(search, answer)
         answered = replace(self._with_answer(base, walked), steps=walked.steps)
-        if self.request.steps is not None and (found := StepWalk(self.request.steps, opener).walk(search)):
+        if self.request.steps is not None and (
+            found := StepWalk(self.request.steps, opener, searching.noise_of(search)).walk(search)
+        ):
             rows, waterfall = found
             answered = replace(answered, steps=rows, waterfall=waterfall)
         return replace(
@@ -155,6 +161,10 @@ class CommitBisect:
             more_if.append(f"{outside} (up to {track.probes_more} more)")
         if not self.request.first_parent and any(commit.is_merge for commit in self.line.commits):
             more_if.append("a merge is at fault (what it brought in is searched as well)")
+        if self.request.noise is not None and self.request.noise.is_heeded:
+            more_if.append(
+                f"no answer is {percent(self.request.noise.confidence)} sure by then (commits are probed again)"
+            )
         if self.request.steps is not None and track.last > 0:
             each = Search.over(track.last).probes_left
             more_if.append(f"the bytes change with more than one commit (up to {each} more for each further one)")
@@ -179,7 +189,7 @@ class CommitBisect:
         outcome: SearchOutcome = "inconclusive"
         if answer.kind in {"no_culprit", "ends_invalid"}:
             outcome = "no_culprit" if answer.kind == "no_culprit" else "ends_invalid"
-        return replace(base, outcome=outcome, message=answer.reason)
+        return replace(base, outcome=outcome, message=answer.reason, posterior=posterior_of(walked.search))
 
     def _with_found(self, base: BisectResult, walked: Walked, found: Found) -> BisectResult:
         search = walked.search
@@ -190,6 +200,7 @@ class CommitBisect:
             base,
             change=change,
             sites=sites,
+            posterior=posterior_of(search),
             last_good=self._evidence(search.last_commit(found.last_good), before),
             first_bad=self._evidence(search.commit(found.first_bad), after),
         )
@@ -216,11 +227,16 @@ class CommitBisect:
                 results=(before, after),
             )
             culprit = narrow(culprit, turn, self.repository, self.subject, self.prober)
-        message = f"{commit.short} is the first bad commit: {search.records[found.first_bad].reason}"
+        message = f"{commit.short} is the first bad commit{_sureness(search)}: {search.records[found.first_bad].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
         return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
+
+
+def _sureness(search: LineSearch) -> str:
+    """Return how sure the answer of a search that weighed its answers is, in words."""
+    return f", {sure(search.posterior)}" if search.posterior else ""
 
 
 def changed_keys(good: Config | None, bad: Config | None) -> tuple[KeyChange, ...]:

@@ -9,6 +9,7 @@ from oomscope.bisect.axes import Axes
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.config_keys import ConfigEnd, ConfigKeys
 from oomscope.bisect.delta_bisect import DeltaBisect
+from oomscope.bisect.journalled import journalled
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.ranges import FileAt
 from oomscope.bisect.request import ConfigRequest
@@ -17,6 +18,7 @@ from oomscope.bisect.subjects import ConfigSubject, path_in_repo
 from oomscope.probe.card import check_card
 
 
+@journalled
 def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResult:
     """Find the keys by which ``request.range.bad`` goes wrong where ``request.range.good`` does not.
 
@@ -46,7 +48,7 @@ def _in_commit(file: FileAt, request: ConfigRequest) -> ConfigEnd:
     repository = Repository.open(request.repo)
     request.places.refuse_inside(repository.common)
     subject = ConfigSubject(repository, path_in_repo(file.path), request.overrides, request.dialect)
-    commit = repository.resolve(file.revision)
+    commit = repository.resolve(file.commit or file.revision)
     return ConfigEnd(
         name=str(file), config=subject.read(commit), file=subject.written(commit), write=(subject.write(commit),)
     )

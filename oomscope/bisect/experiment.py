@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oomscope.bisect.identity import Content
 from oomscope.bisect.workplace import Workplace
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Experiment:
     content: Content = field(default_factory=Content)
     label: str = ""
     """What people are shown of it while it runs."""
+    repeat: int = 0
+    """Which measurement of the same thing this is; from 1 on it takes nothing that an earlier search has measured."""
     lay_out: Callable[[Path], tuple[str, ...]] = _nothing
     """Called before a probe is really run, with the directory of the job's checkout: puts the files under test there
     and returns what is missing, one line each. Several threads may call it, each with a directory of its own.
@@ -53,6 +55,10 @@ class Experiment:
         StoppedError, OutOfTimeError: it was ended.
     """
 
+    def repeated(self, repeat: int) -> Experiment:
+        """Return the measurement of the same thing with the number ``repeat``, from 0."""
+        return replace(self, repeat=repeat)
+
     def edited(self, name: str, edit: Callable[[Path], None]) -> Experiment | Untestable:
         """Return the same experiment with its files changed once they are laid out.
 
@@ -60,7 +66,7 @@ class Experiment:
             name: tells this edit from all others: part of what a result is kept under.
             edit: changes the files in the directory that it is given; may raise GitError.
         """
-        if not isinstance(self.job.target, HarnessTarget):
+        if not isinstance(self.job.target, CheckoutTarget):
             return Untestable("there is no checkout whose files could be changed")
 
         def lay_out(place: Path) -> tuple[str, ...]:

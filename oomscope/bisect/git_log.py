@@ -35,14 +35,14 @@ def git_bisect_log(account: Account) -> str:
 
 def _lines(account: Account) -> Iterator[str]:
     begun = account.begun
-    yield f"# oomscope bisect, search {begun.search}: {printable(begun.title)}, bad is {printable(begun.bad)}"
+    yield f"# oomscope bisect, search {begun.search}: {_line(begun.title)}, bad is {_line(begun.bad)}"
     first_parent = " '--first-parent'" if begun.request.get("first_parent") else ""
     yield f"git bisect start{first_parent}"
     for answer in account.answers:
         yield from _answer_lines(answer)
     if account.closing is not None and account.closing.first_bad:
         commit, _, subject = account.closing.first_bad.partition(" ")
-        yield f"# first bad commit: [{commit}] {printable(subject)}"
+        yield f"# first bad commit: [{commit}] {_line(subject)}"
 
 
 def _answer_lines(answer: Answered) -> Iterator[str]:
@@ -52,6 +52,11 @@ def _answer_lines(answer: Answered) -> Iterator[str]:
     command = _COMMANDS[record.answer]
     narrows = record.role in _NARROWING
     comment = command if narrows else f"{record.role}, {command}"
-    yield f"# {comment}: [{record.commit}] {printable(record.subject)} ({printable(record.reason)})"
+    yield f"# {comment}: [{record.commit}] {_line(record.subject)} ({_line(record.reason)})"
     if narrows:
         yield f"git bisect {command} {record.commit}"
+
+
+def _line(text: str) -> str:
+    """Return ``text`` as a part of one line, which git could take for a command if it were not."""
+    return " ".join(printable(text).split())

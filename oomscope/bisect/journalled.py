@@ -71,7 +71,9 @@ def _recorder(
             recorder = Recorder(reporter=reporter, begin=partial(_go_on, journal), account=account)
             recorder.only_recorded = journal is None
         try:
-            yield recorder, pinned(request, pins)
+            held = pinned(request, pins)
+            # A search that measures nothing needs no cluster.
+            yield recorder, replace(held, cluster=None) if recorder.only_recorded else held
         except BaseException as error:
             recorder.stopped(_why(error))
             raise

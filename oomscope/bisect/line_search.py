@@ -163,6 +163,10 @@ class LineSearch:
         """Return the bytes measured at ``position``, once for each time that it was measured."""
         return self.answers[position].samples if position in self.answers else ()
 
+    def times(self, position: int) -> int:
+        """Return how often ``position`` was asked about."""
+        return len(self.answers[position].given) if position in self.answers else 0
+
     def bytes_at(self, position: int) -> Bytes:
         """Return the measured bytes at ``position``, which was answered good or bad."""
         return self.measured(position) or Bytes()

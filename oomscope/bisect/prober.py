@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from oomscope.bisect.bench import Bench, Errand
 from oomscope.bisect.cache import ResultCache
-from oomscope.bisect.cards import Cards, visible_cards
+from oomscope.bisect.cards import Cards
 from oomscope.bisect.cost import Cost
 from oomscope.bisect.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.executors import Action, Executor, Inline, Measured, Threads
@@ -23,16 +23,18 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Machine, digest_of, key_of
 from oomscope.bisect.logs import Logs
 from oomscope.bisect.measured import bytes_of, is_lower_bound
+from oomscope.bisect.memory import Kept, Memory, NoMemory
 from oomscope.bisect.predicate import Bad, Judgement
 from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
 from oomscope.bisect.result import ProbeRecord, Role
+from oomscope.bisect.runners import Here, Probe, Runner, heedless, runner_of
 from oomscope.bisect.search import Answer
+from oomscope.bisect.slots import Slots
 from oomscope.bisect.workplace import CommandError, Workplace
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
-from oomscope.probe import warm
 from oomscope.probe.environment import child_environment, own_environment
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
@@ -40,20 +42,13 @@ from oomscope.probe.result import ProbeResult
 _ABBREVIATED = 10
 
 
-class Probe(Protocol):
-    """Measures a job; :func:`oomscope.probe.warm.run` does."""
-
-    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        """Return what came of ``job``; never raises for what the target does."""
-        ...
-
-
 class Means(TypedDict, total=False):
     """What a search works with; each has a default."""
 
+    runner: Runner
+    """Runs probes; this machine or the request's cluster unless given."""
     probe: Probe
-    """Measures one job; :func:`oomscope.probe.warm.run` unless given. A probe that was foreseen and is not wanted any
-    more is stopped only if that is the one."""
+    """Measures one job in the runner's stead, to its end."""
     executor: Executor
     """Does the work; as many threads as the request has jobs unless given, and this thread for one job."""
     reporter: Reporter
@@ -62,6 +57,8 @@ class Means(TypedDict, total=False):
     """Seconds, for the deadline."""
     environment: Mapping[str, str]
     """The variables that probes see; the process's own unless given."""
+    memory: Memory
+    """What an earlier life of the search was answered; searches that keep a journal give their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +85,7 @@ class Prober:
     """Runs experiments and judges them.
 
     Args:
-        probe: measures one job.
+        runner: runs probes.
         bad: what counts as bad.
         reporter: told of every question and answer.
         cache: results of earlier searches; None asks everything anew.
@@ -97,11 +94,13 @@ class Prober:
         environment: the variables that probes will see.
         bench: does the work; in the calling thread unless given.
         cards: what probes on GPUs get one each of; unless given, they take what they see.
+        slots: where checkouts stand.
+        memory: what an earlier life of the search was answered; told of every answer.
 
     As a context manager it ends all that still runs.
     """
 
-    probe: Probe
+    runner: Runner
     bad: Bad
     reporter: Reporter
     cache: ResultCache | None = None
@@ -112,6 +111,8 @@ class Prober:
     notes: list[str] = field(default_factory=list)
     bench: Bench = field(default_factory=lambda: Bench(Inline()))
     cards: Cards = field(default_factory=lambda: Cards(()))
+    slots: Slots = field(default_factory=Slots)
+    memory: Memory = field(default_factory=NoMemory)
     _ahead: Ahead = _nothing
     _results: dict[str, ProbeResult] = field(default_factory=dict)
     _ran: bool = False
@@ -123,15 +124,20 @@ class Prober:
     @classmethod
     def of(cls, request: SearchRequest, **means: Unpack[Means]) -> Prober:
         """Return the prober that ``request`` asks for; its deadline runs from now."""
+        deadline = Deadline.after(request.deadline_s, means.get("clock", time.monotonic))
+        stand_in = Here(run=heedless(means["probe"])) if "probe" in means else None
+        runner = stand_in or means.get("runner") or runner_of(request.cluster, request.places, deadline)
         prober = cls(
-            probe=means.get("probe", warm.run),
+            runner=runner,
             bad=request.bad,
             reporter=means.get("reporter", Silent()),
-            deadline=Deadline.after(request.deadline_s, means.get("clock", time.monotonic)),
+            deadline=deadline,
+            slots=Slots(are_reused=runner.reuses_places),
             environment=means.get("environment", os.environ),
+            memory=means.get("memory", NoMemory()),
         )
         if request.jobs > 1:
-            prober.cards = Cards(visible_cards(prober.environment))
+            prober.cards = Cards(runner.cards(prober.environment))
         prober.bench = Bench(
             means.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()), prober.reporter.at_work
         )
@@ -141,14 +147,18 @@ class Prober:
         return prober
 
     def __enter__(self) -> Self:
-        """Return this."""
+        """Make ready to run probes."""
+        self.runner.__enter__()
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End all that still runs."""
-        self.bench.close()
+        try:
+            self.bench.close()
+        finally:
+            self.runner.__exit__(kind, error, trace)
 
     def foresee(self, ahead: Ahead) -> None:
         """Begin, while the next question is answered, what ``ahead`` names, as far as there are idle slots.
@@ -206,6 +216,7 @@ class Prober:
             is_lower_bound=is_lower_bound(result) if result else False,
             cached=result is not None and not self._ran,
             wall_s=self.deadline.clock() - started,
+            repeat=experiment.repeat if isinstance(experiment, Experiment) else 0,
             log=self._log_of(question, found),
         )
         self.records.append(record)
@@ -242,26 +253,46 @@ class Prober:
     def _result(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
         """Return the result of one rank: what is known already, else of a probe."""
         name, key = self._name(experiment, job)
-        known = self._known(name, key)
-        if known is None:
-            self._ran = True
+        kept = self.memory.recall(key)
+        if kept is None:
+            known = self._known(name, key)
+            kept = self._taken(name, key, experiment, job) if known is None else Kept(answer=known)
+        self.memory.learn(key, kept)
+        for line in kept.remarks:
+            self.note(line)
+        if isinstance(kept.answer, Untestable):
+            raise CommandError(kept.answer.reason, where="", said=kept.answer.said)
+        self._results[name] = kept.answer
+        return kept.answer
+
+    def _taken(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob) -> Kept:
+        """Return what comes of a probe that is made now."""
+        self.memory.wanted(key)
+        self._ran = True
+        try:
             measured = self.bench.take(self._errand(name, experiment, job), self._errands, self.reporter.progressed)
-            for line in (*measured.missing, *measured.remarks):
-                self.note(line)
-            known = _answering(measured.result)
-            # What lacks today (a submodule, a large file) may be there tomorrow.
-            if self.cache and not measured.missing:
-                self.cache.put(key, known)
-        self._results[name] = known
-        return known
+        except (GitError, TargetError) as error:
+            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
+        result = _answering(measured.result)
+        # What lacks today (a submodule, a large file) may be there tomorrow.
+        if self.cache and not measured.missing and not experiment.repeat:
+            self.cache.put(key, result)
+        return Kept(answer=result, remarks=(*measured.missing, *measured.remarks))
 
     def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
         key = key_of(job, experiment.content, self._machine, self.environment)
+        if experiment.repeat:
+            key["repeat"] = experiment.repeat
         return digest_of(key), key
 
     def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
         """Return a result that needs no probe."""
-        return self._results.get(name) or (self.cache.get(key) if self.cache else None)
+        if (known := self._results.get(name)) is not None:
+            return known
+        if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
+            return kept.answer
+        is_new = "repeat" in key or self.memory.is_taken_back(key)
+        return self.cache.get(key) if self.cache and not is_new else None
 
     def _seen(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
         """Return the result of one rank that is there already.
@@ -289,7 +320,11 @@ class Prober:
 
     def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Errand:
         def begin(slot: int) -> Action:
-            return lambda progressed, stop: self._measure(experiment, _in_slot(job, slot), progressed, stop)
+            def action(progressed: Callable[[Progress], None], stop: threading.Event) -> Measured:
+                with self.slots.lent(job, slot) as placed:
+                    return self._measure(experiment, placed, progressed, stop)
+
+            return action
 
         rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
         return Errand(name=name, begin=begin, label=experiment.label + rank)
@@ -298,7 +333,7 @@ class Prober:
         self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event
     ) -> Measured:
         """Lay out the files and run a probe; one that was killed from outside gets a second chance."""
-        place = Path(job.target.repo) if isinstance(job.target, HarnessTarget) else Path()
+        place = Path(job.target.repo) if isinstance(job.target, CheckoutTarget) else Path()
         missing = experiment.lay_out(place)
         workplace = Workplace(
             directory=place,
@@ -321,7 +356,7 @@ class Prober:
         if left <= 0:
             raise OutOfTimeError
         job = replace(job, timeout_s=min(job.timeout_s, left))
-        result = warm.run(job, progressed, stop=stop) if self.probe is warm.run else self.probe(job, progressed)
+        result = self.runner.run(job, progressed, stop=stop)
         timed_out = result.failure is not None and result.failure.kind == "timeout"
         if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
@@ -329,14 +364,7 @@ class Prober:
 
     @cached_property
     def _machine(self) -> Machine:
-        return Machine.here(self.environment)
-
-
-def _in_slot(job: ProbeJob, slot: int) -> ProbeJob:
-    """Return ``job`` with the checkout of ``slot``: each slot has its own, the first one that of the job."""
-    if slot == 0 or not isinstance(job.target, HarnessTarget):
-        return job
-    return replace(job, target=replace(job.target, repo=f"{job.target.repo}-{slot + 1}"))
+        return self.runner.machine(self.environment)
 
 
 def _answering(result: ProbeResult) -> ProbeResult:
@@ -355,7 +383,7 @@ def _answering(result: ProbeResult) -> ProbeResult:
 
 def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:
     """Return ``result`` with the path of the disposable checkout cut off wherever it is named."""
-    if not isinstance(job.target, HarnessTarget):
+    if not isinstance(job.target, CheckoutTarget):
         return result
     prefix = json.dumps(f"{job.target.repo}/")[1:-1]
     return ProbeResult.from_json(json.loads(json.dumps(result.to_json()).replace(prefix, "")))

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oomscope.bisect.axes import Layer
+from oomscope.bisect.cluster.settings import ClusterSettings
+from oomscope.bisect.journal_use import JournalUse
+from oomscope.bisect.noise import Noise
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.preparation import Preparation
 from oomscope.bisect.ranges import FileRange, RevisionRange
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.subjects import ConfigInRepo, OwnCode
 from oomscope.bisect.waterfall import StepsWanted
 
 
@@ -26,6 +29,10 @@ class SearchRequest:
     places: Places = field(default_factory=Places.default)
     jobs: int = 1
     """Probes side by side: what is likely to be asked next is begun early. It changes no answer."""
+    cluster: ClusterSettings | None = None
+    """Where probes are run as jobs; None for this machine."""
+    journal: JournalUse = field(default_factory=JournalUse)
+    """Begin a journal, or go on with one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,7 @@ class CommitRequest(CheckoutRequest):
 
     repo: Path
     range: RevisionRange
-    subject: ConfigInRepo | HarnessFile
+    subject: ConfigInRepo | OwnCode
     first_parent: bool = False
     """Stop at a merge at fault instead of searching what it brought in."""
     paths: tuple[str, ...] = ()
@@ -55,6 +62,8 @@ class CommitRequest(CheckoutRequest):
     """Narrow the commit at fault to the hunks (or configuration keys) at fault."""
     steps: StepsWanted | None = None
     """Search for every step of bytes as well; None for those alone that are seen on the way."""
+    noise: Noise | None = None
+    """What to do about answers that may be wrong; None for what the backend calls for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,5 +87,5 @@ class SurroundingsRequest(CheckoutRequest):
 
     repo: Path
     revision: str
-    subject: ConfigInRepo | HarnessFile
+    subject: ConfigInRepo | OwnCode
     layers: tuple[Layer, ...]

@@ -9,6 +9,7 @@ from oomscope.bisect.cost import Cost
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
+from oomscope.bisect.noise import Posterior
 from oomscope.bisect.search import Answer
 from oomscope.bisect.square import Square
 from oomscope.bisect.walked_lines import WalkedLine
@@ -55,6 +56,8 @@ class ProbeRecord:
     """The live bytes are only those up to a failure."""
     cached: bool = False
     wall_s: float = 0.0
+    repeat: int = 0
+    """Which measurement of the same thing it is, from 0."""
     log: str | None = None
     """The file with what the target said, where it failed and said something."""
 
@@ -212,6 +215,8 @@ class BisectResult:
     """From the last good probe to the first bad one, culprit or suspects; None without them."""
     sites: tuple[SiteGrowth, ...] = ()
     """Lines whose live bytes differ between those two; they sum to ``change.live_bytes``."""
+    posterior: Posterior | None = None
+    """What is believed of each candidate, where answers may be wrong."""
     steps: tuple[StepRow, ...] = ()
     waterfall: Waterfall | None = None
     """How the steps were found, where all of them were searched for."""
@@ -277,6 +282,7 @@ class BisectResult:
             "suspects": [suspect.to_json() for suspect in self.suspects],
             "change": self.change.to_json() if self.change else None,
             "sites": [row.to_json() for row in self.sites],
+            "posterior": self.posterior.to_json() if self.posterior else None,
             "steps": [row.to_json() for row in self.steps],
             "heaviest": self.heaviest.commit if self.heaviest else None,
             "waterfall": self.waterfall.to_json() if self.waterfall else None,

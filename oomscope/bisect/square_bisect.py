@@ -7,6 +7,7 @@ together are, each is searched with the other as in the bad commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
@@ -16,7 +17,9 @@ from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.delta_bisect import DeltaBisect
 from oomscope.bisect.ends import judge_ends
+from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
+from oomscope.bisect.journalled import journalled
 from oomscope.bisect.other_config import ConfigLeaves, WithConfigOf
 from oomscope.bisect.prober import Means, Prober, Question
 from oomscope.bisect.reporter import Plan
@@ -37,6 +40,7 @@ MESSAGES = {
 }
 
 
+@journalled
 def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -> BisectResult:
     """Find whether the code or the configuration of ``request.range`` is at fault, and what in it.
 
@@ -131,11 +135,19 @@ class SquareBisect:
     def _corner(self, code: Commit, config: Commit, role: Role) -> Corner:
         name = f"code of {code.short} with {self.path} of {config.short}"
         question = Question(role=role, name=name, subject=name)
-        subject = WithConfigOf(self.subject, self.repository, self.path, config)
-        record, _ = self.prober.ask(question, subject.experiment(code))
+        self.prober.foresee(self._corners)
+        record, _ = self.prober.ask(question, self._experiment(code, config))
         return Corner(
             code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes
         )
+
+    def _corners(self) -> Iterator[Experiment | Untestable]:
+        """Yield how the corners are measured, in their order: all of them are asked about unless an end answers."""
+        corners = ((self.good, self.good), (self.bad, self.bad), (self.bad, self.good), (self.good, self.bad))
+        return (self._experiment(code, config) for code, config in corners)
+
+    def _experiment(self, code: Commit, config: Commit) -> Experiment | Untestable:
+        return WithConfigOf(self.subject, self.repository, self.path, config).experiment(code)
 
     def _searched(self, base: BisectResult, square: Square) -> BisectResult:
         """Search what is guilty; where both have a part the code is the culprit and the keys stand beside it."""

@@ -7,6 +7,7 @@ from typing import Unpack
 from oomscope.bisect.axes import Axes, OneCommit
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.delta_bisect import DeltaBisect
+from oomscope.bisect.journalled import journalled
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.request import SurroundingsRequest
 from oomscope.bisect.result import BisectResult
@@ -16,6 +17,7 @@ from oomscope.probe.rooms import room
 _CLONE = "clone"
 
 
+@journalled
 def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) -> BisectResult:
     """Find the changes of the environment by which ``request.revision`` goes wrong.
 

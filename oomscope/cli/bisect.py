@@ -8,11 +8,17 @@ from typing import Any
 
 import click
 
+from oomscope.bisect.journal_use import JournalUse
+from oomscope.cli.bisect_group import PATHS, WORDS, SearchGroup, complete_first_word
+from oomscope.cli.journals import USE
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
 from oomscope.cli.options_checkouts import CheckoutOptions, checkout_options
+from oomscope.cli.options_cluster import cluster_options, cluster_settings
 from oomscope.cli.options_jobs import jobs_option
-from oomscope.cli.options_steps import StepOptions, step_options, with_values
+from oomscope.cli.options_noise import NoiseOptions, noise_options
+from oomscope.cli.options_steps import StepOptions, step_options
+from oomscope.cli.options_targets import TargetOptions, target_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.search import run_search
 from oomscope.cli.search_options import SearchOptions
@@ -20,17 +26,8 @@ from oomscope.cli.source import dialect_option
 from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode
 
-PATHS = "oomscope.paths"
-
-
-class PathsAfterDashes(click.Command):
-    """A command whose words after ``--`` are paths, as in git."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the paths into ``ctx.meta`` and parse the rest."""
-        cut = args.index("--") if "--" in args else len(args)
-        ctx.meta[PATHS] = tuple(args[cut + 1 :])
-        return super().parse_args(ctx, with_values(args[:cut]))
+_OUTPUT = ("html", "tables", "force", "quiet", "as_json")
+"""Parameters that say how the answer is given."""
 
 
 def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
@@ -44,13 +41,15 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
     return value
 
 
-@click.command(cls=PathsAfterDashes, short_help="Find the commit or the configuration keys at fault.")
-@click.argument("ends", metavar="GOOD..BAD")
+@click.group(
+    cls=SearchGroup, invoke_without_command=True, short_help="Find the commit or the configuration keys at fault."
+)
+@click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository (default: .); it is only read.")
 @click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
 @dialect_option
-@click.option("--harness", type=FILE, metavar="FILE", help="Measure each commit's own code: a file with setup(ctx).")
+@target_options
 @click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
 @click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
 @click.option(
@@ -61,9 +60,11 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
     help="End the search after this long, with its suspects.",
 )
 @step_options
+@noise_options
 @axis_options
 @checkout_options
 @jobs_option
+@cluster_options
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")
@@ -91,7 +92,7 @@ def bisect(
     KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
     touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
 
-    CLASS is any-oom, capacity, fragmentation, live>SIZE or reserved>SIZE.
+    CLASS is any-oom, capacity, fragmentation, live>SIZE, reserved>SIZE or, of a command, exit.
 
     \b
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB
@@ -107,10 +108,7 @@ def bisect(
     refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
-    overrides = (*given.pop("overrides"), *settings_overrides(given))
-    given["steps"] = StepOptions.of(given)
-    given["checkouts"] = CheckoutOptions.of(given)
-    options = SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
+    options = options_of(ctx)
     remarks = None if quiet else progress_console()
     answers = remarks if as_json else result_console()
     onlooker = Onlooker(answers, remarks)
@@ -119,7 +117,7 @@ def bisect(
     finally:
         onlooker.close()
     if html is not None:
-        from oomscope.report.html import bisect_page
+        from oomscope.report.bisect_html import bisect_page
 
         write_file(html, bisect_page(result, title=f"Bisect of {options.ends}"))
     if tables is not None:
@@ -131,6 +129,19 @@ def bisect(
 
         print_report(bisect_report(result))
     return result.exit_code
+
+
+def options_of(ctx: click.Context) -> SearchOptions:
+    """Return what ``ctx``, a search that was parsed, asks for."""
+    given = {name: value for name, value in ctx.params.items() if name not in _OUTPUT}
+    overrides = (*given.pop("overrides"), *settings_overrides(given))
+    given["steps"] = StepOptions.of(given)
+    given["noise"] = NoiseOptions.of(given)
+    given["target"] = TargetOptions.of(given)
+    given["cluster"] = cluster_settings(given)
+    given["checkouts"] = CheckoutOptions.of(given)
+    given["journal"] = ctx.meta.get(USE) or JournalUse(words=ctx.meta[WORDS])
+    return SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
 
 
 def _files_read(ends: str, *, is_open: bool) -> list[tuple[str, Path]]:

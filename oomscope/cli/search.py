@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oomscope.cli.options_targets import NAMES
 from oomscope.cli.search_deltas import search_environment, search_keys, search_keys_of_commits
 from oomscope.cli.search_options import SearchOptions
 from oomscope.errors import UsageError
@@ -59,19 +60,23 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         paths=options.paths,
         hunks=options.axes.hunks,
         steps=options.steps.wanted(),
+        noise=options.noise.wanted(),
         preparation=options.checkouts.preparation(),
         **options.common(),
     )
     if options.axes.axis == "both":
+        for name, is_given in options.noise.given.items():
+            if is_given:
+                raise UsageError(f"{name} with --axis both", remedy="leave it out: the corners are probed once each")
         return bisect_square(request, _config_of_square(options), reporter=reporter)
     return bisect_commits(request, reporter=reporter)
 
 
 def _config_of_square(options: SearchOptions) -> str:
-    if options.harness is None:
+    if options.target.option is None:
         raise UsageError(
-            "--axis both without a harness",
-            remedy="give --harness FILE; the bundled transformer is the same code at every commit, so that only the "
+            "--axis both without a harness, an entry or a command",
+            remedy=f"give {NAMES}; the bundled transformer is the same code at every commit, so that only the "
             "configuration can be at fault: --axis config",
         )
     if options.config is None:

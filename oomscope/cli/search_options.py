@@ -6,16 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from oomscope.bisect.journal_use import JournalUse
 from oomscope.cli.options_axes import AxisOptions
 from oomscope.cli.options_checkouts import CheckoutOptions
+from oomscope.cli.options_noise import NoiseOptions
 from oomscope.cli.options_steps import StepOptions
+from oomscope.cli.options_targets import NAMES, TargetOptions
 from oomscope.errors import UsageError
 from oomscope.probe.harness_settings import harness_settings
 
 if TYPE_CHECKING:
+    from oomscope.bisect.cluster.settings import ClusterSettings
     from oomscope.bisect.places import Places
     from oomscope.bisect.predicate import Bad
-    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+    from oomscope.bisect.subjects import ConfigInRepo, OwnCode
 
 
 class Common(TypedDict):
@@ -26,6 +30,8 @@ class Common(TypedDict):
     use_cache: bool
     places: Places
     jobs: int
+    cluster: ClusterSettings | None
+    journal: JournalUse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,34 +41,41 @@ class SearchOptions:
     ends: str
     axes: AxisOptions = field(default_factory=AxisOptions)
     steps: StepOptions = field(default_factory=StepOptions)
+    noise: NoiseOptions = field(default_factory=NoiseOptions)
     checkouts: CheckoutOptions = field(default_factory=CheckoutOptions)
     overrides: tuple[str, ...]
     paths: tuple[str, ...]
     repo: Path | None
     config: str | None
     dialect: str | None
-    harness: Path | None
+    target: TargetOptions
     bad: str
     first_parent: bool
     deadline: float | None
     fresh: bool
     state: Path | None
     jobs: int = 1
+    cluster: ClusterSettings | None = None
+    journal: JournalUse = field(default_factory=JournalUse)
 
     def common(self) -> Common:
         """Return what all requests have in common.
 
         Raises:
-            UsageError: ``--bad`` names no class of results.
+            UsageError: ``--bad`` names no class of results, or one that the target cannot answer.
         """
         from oomscope.bisect.predicate import Bad
 
+        bad = Bad.parse(self.bad)
+        self.target.refuse_unanswerable(bad, steps=self.steps.wanted() is not None)
         return Common(
-            bad=Bad.parse(self.bad),
+            bad=bad,
             deadline_s=self.deadline,
             use_cache=not self.fresh,
             places=self.places(),
             jobs=self.jobs,
+            cluster=self.cluster,
+            journal=self.journal,
         )
 
     def places(self) -> Places:
@@ -71,26 +84,23 @@ class SearchOptions:
 
         return Places.default() if self.state is None else Places(self.state.absolute())
 
-    def subject(self) -> ConfigInRepo | HarnessFile:
+    def subject(self) -> ConfigInRepo | OwnCode:
         """Return what of a commit is measured.
 
         Raises:
             UsageError: nothing says it, or two options do.
         """
-        from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+        from oomscope.bisect.subjects import ConfigInRepo
 
-        if self.config and self.harness and self.axes.axis != "both":
-            raise UsageError("both --config and --harness", remedy="name one: a harness brings its own model")
-        if self.harness and self.dialect:
-            raise UsageError("both --from and --harness", remedy="name one: a harness brings its own model")
-        if self.config and not self.harness:
+        own = self.target.option
+        if own is None and self.config:
             return ConfigInRepo(path=self.config, dialect=self.dialect, overrides=self.overrides)
-        if self.harness:
-            settings = harness_settings(self.overrides)
-            return HarnessFile(path=self.harness, settings=settings, overrides=self.overrides)
-        raise UsageError(
-            "nothing says what to measure of a commit", remedy="give --config PATH-IN-REPO or --harness FILE"
-        )
+        if own is None:
+            raise UsageError("nothing says what to measure of a commit", remedy=f"give --config PATH-IN-REPO, {NAMES}")
+        for other, given in (("--config", self.config and self.axes.axis != "both"), ("--from", self.dialect)):
+            if given:
+                raise UsageError(f"both {other} and {own}", remedy="name one: your own code brings its own model")
+        return self.target.own_code(harness_settings(self.overrides), self.overrides)
 
     def refuse_about_commits(self, what: str, *, repo: bool = False) -> None:
         """Refuse the options that are about a range of commits.
@@ -105,11 +115,12 @@ class SearchOptions:
         given = {
             "--repo": self.repo and not repo,
             "--config": self.config and not repo,
-            "--harness": self.harness and not repo,
+            self.target.option or "": self.target.option and not repo,
             "--first-parent": self.first_parent,
             "paths": self.paths,
             "--steps": self.steps.wanted(),
             "--hunks": self.axes.hunks,
+            **self.noise.given,
             **(self.checkouts.given if not repo else {}),
         }
         for name, value in given.items():

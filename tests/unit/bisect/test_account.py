@@ -1,0 +1,190 @@
+"""What lines come to: whatever was cut off or spoilt, what the other lines say stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.bisect.account import Account, account_of, newest
+from oomscope.bisect.experiment import Untestable
+from oomscope.bisect.journal import (
+    Answered,
+    Begun,
+    Event,
+    begun_event,
+    encode,
+    ended_event,
+    planned_event,
+    probed_event,
+    resumed_event,
+    undone_event,
+)
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.memory import Kept
+from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.search import Answer
+from oomscope.errors import InputError
+from tests.unit.bisect.results import fits, oom
+
+AT = "2026-01-01T00:00:00+00:00"
+
+
+def begun(search: int = 7, place: str = "/repo/.git", **fields: Any) -> Begun:
+    known = {
+        "search": search,
+        "kind": "commits",
+        "title": "v1..main",
+        "bad": "any-oom",
+        "words": ("v1..main",),
+        "cwd": "/repo",
+        "place": place,
+        "pins": {},
+        "inputs": {},
+        "surroundings": {},
+        "request": {},
+    }
+    return Begun(**{**known, **fields})
+
+
+def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
+    record = ProbeRecord(
+        **{
+            "number": number,
+            "role": "search",
+            "commit": f"{number:040x}",
+            "answer": Answer.GOOD,
+            "reason": "fits",
+            "bytes": Bytes(live_bytes=number, reserved_bytes=number),
+            "keys": None,
+            **fields,
+        }
+    )
+    return Answered(record=record, asked=() if name is None else (name or f"n{number}",))
+
+
+def probed(number: int, name: str | None = "", **fields: Any) -> Event:
+    answer = answered(number, name, **fields)
+    return probed_event(answer, {each: Kept(answer=fits(number)) for each in answer.asked})
+
+
+def written(*events: Event, first: Begun | None = None) -> bytes:
+    return b"".join(encode(event, AT) for event in (begun_event(first or begun()), *events))
+
+
+def told(*events: Event) -> Account:
+    return account_of(written(*events), 7, "7.jsonl")
+
+
+def commits(account: Account) -> list[int]:
+    return [int(answer.record.commit or "0", 16) for answer in account.answers]
+
+
+def test_what_is_written_is_read_back() -> None:
+    answer = answered(3, keys=("a", "b"), reason="a\nb \x1b", wall_s=1.5)
+    kept = Kept(answer=oom(live=900, demand=1200), remarks=("submodule x is empty",))
+    account = told(planned_event("t", 9), probed_event(answer, {"n3": kept}), ended_event("culprit", "it is", None))
+    assert account.begun == begun()
+    assert account.answers == (answer,)
+    assert account.kept == {"n3": kept}
+    assert (account.probes_at_most, account.closing and account.closing.outcome) == (9, "culprit")
+    assert not account.problems
+
+
+def test_an_answer_without_a_measurement_is_one() -> None:
+    gone = Kept(answer=Untestable("setup failed", "make: *** no rule"))
+    account = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
+    assert commits(account) == [1, 2]
+    assert account.kept == {"n2": gone}
+
+
+def test_answers_are_taken_back_and_given_anew() -> None:
+    lines = [probed(1), probed(2), probed(3), ended_event("culprit", "m", None), undone_event(2)]
+    account = told(*lines)
+    assert commits(account) == [1]
+    assert (sorted(account.kept), account.retaken) == (["n1"], {"n2", "n3"})
+    assert account.closing is None
+    account = told(*lines, resumed_event(), probed(3))
+    assert commits(account) == [1, 3]
+    assert account.retaken == {"n2"}
+
+
+def test_answers_that_rest_on_one_measurement_go_together() -> None:
+    account = told(probed(1), probed(2, "same"), probed(3), probed(4, "same"), undone_event(1))
+    assert commits(account) == [1, 3]
+    assert account.retaken == {"same"}
+
+
+def test_more_than_there_is_can_be_taken_back() -> None:
+    assert commits(told(probed(1), undone_event(99), probed(2))) == [2]
+
+
+@given(st.lists(st.sampled_from([probed(1), probed(2), probed(3), undone_event(1), undone_event(2)]), max_size=8))
+def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event]) -> None:
+    content = written(*events)
+    lengths = [len(written(*events[:count])) for count in range(len(events) + 1)]
+    for cut in range(lengths[0], len(content) + 1, 37):
+        whole = sum(length <= cut for length in lengths) - 1
+        account = account_of(content[:cut], 7, "j")
+        assert account == told(*events[:whole])
+        assert all(name in account.kept for answer in account.answers for name in answer.asked)
+        assert not account.retaken.intersection(account.kept)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [b"\0\0\0\n", b'{"event":"probed"}\n', b"[1]\n", b'{"event":"undone","count":"x"}\n', b"\xff\n", b'"x"\n'],
+)
+def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
+    content = written(probed(1)) + spoilt + encode(probed(3), AT)
+    account = account_of(content, 7, "7.jsonl")
+    assert commits(account) == [1, 3]
+    assert account.problems == ("7.jsonl:3: the line cannot be read; what it said is asked again",)
+
+
+def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
+    repeated = probed_event(answered(2, "n1"), {})
+    content = written() + b"{}\n" + encode(repeated, AT) + encode(probed(3), AT)
+    account = account_of(content, 7, "j")
+    assert commits(account) == [3]
+    assert len(account.problems) == 2
+
+
+def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
+    assert told({"event": "of the future"}, probed(1)).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "7.jsonl:1: its first line says of no search"),
+        (b'{"event":', "7.jsonl:1: its first line says of no search"),
+        (b"{}\n", "7.jsonl:1: its first line says of no search"),
+        (written(first=begun(5)), "holds the journal of search 5: it is a copy"),
+        (encode({**begun_event(begun()), "schema_version": 99}, AT), "is a journal of version 99"),
+    ],
+)
+def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        account_of(content, 7, "7.jsonl")
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_clock_that_goes_back_changes_nothing() -> None:
+    events = [probed(1), probed(2), undone_event(1)]
+    backwards = begun_event(begun()), *events
+    content = b"".join(encode(event, f"20{30 - year}-01-01") for year, event in enumerate(backwards))
+    assert account_of(content, 7, "j").answers == told(*events).answers
+    older = account_of(encode(begun_event(begun(9)), "1970-01-01"), 9, "j")
+    found = newest([told(), older, account_of(written(first=begun(10, place="/other")), 10, "j")], "/repo/.git")
+    assert found is older
+
+
+def test_every_line_is_one_line_of_json() -> None:
+    for line in written(probed(1, reason="\u2028\n\x85")).splitlines(keepends=True):
+        assert line.endswith(b"\n")
+        json.loads(line)

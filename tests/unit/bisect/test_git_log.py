@@ -1,0 +1,88 @@
+"""What is exported is read by git itself, and git comes to the same commit."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.account import Account
+from oomscope.bisect.git_log import git_bisect_log
+from oomscope.bisect.journal_store import JournalStore
+from oomscope.bisect.waterfall import StepsWanted
+from oomscope.errors import UsageError
+from tests.unit.bisect.test_account import answered, begun
+from tests.unit.bisect.worlds import World
+
+
+def replayed(world: World, log: str, tmp_path: Path, status: int = 0) -> str:
+    """Return what ``git bisect replay`` says of ``log`` in a clone."""
+    file, clone = tmp_path / "log", tmp_path / "replayed"
+    file.write_text(log)
+    world.repo.git("clone", "--quiet", str(world.repo.path), str(clone))
+    done = subprocess.run(
+        ["git", "bisect", "replay", str(file)], cwd=clone, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def exported(world: World) -> str:
+    return git_bisect_log(JournalStore(world.places.journals).read(1))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_git_finds_the_same_commit(world: World, tmp_path: Path) -> None:
+    sizes = [100, 101, "import", 103, 104, "crash", 2000, 2001, 2002, 2003]
+    hashes = world.repo.import_line("size.txt", [f"{size}\n" for size in sizes], "commit {0}")
+    result = world.bisect(hashes[0], steps=StepsWanted())
+    log = exported(world)
+    said = replayed(world, log, tmp_path, status=2)  # as git ends where only skipped commits are left
+    assert result.outcome == "suspects", "the commit before the first bad one crashes"
+    assert f"git bisect skip {hashes[5]}" in log
+    assert "There are only 'skip'ped commits left to test" in said
+    assert hashes[6] in said
+    assert f"# step, good: [{hashes[1]}] commit 1 (fits," in log
+
+
+def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
+    world.repo.commit("one", {"size.txt": "100\n"})
+    base = world.repo.head
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    culprits = [
+        world.repo.commit(f"side {index}", {"size.txt": f"{size}\n"}) for index, size in enumerate([101, 2000, 2001])
+    ]
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("two", {"other.txt": "x"})
+    world.repo.merge("side", "merge")
+    world.bisect(base)
+    log = exported(world)
+    said = replayed(world, log, tmp_path)
+    assert f"{culprits[1]} is the first bad commit" in said
+    assert f"# first bad commit: [{culprits[1]}] side 1" in log
+
+
+def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: Path) -> None:
+    hashes = world.repo.import_line("size.txt", [f"{100 + index * 100}\n" for index in range(30)], "commit {0}")
+    world.bisect(hashes[0], first_parent=True)
+    account = JournalStore(world.places.journals).read(1)
+    shortened = Account(begun=account.begun, answers=account.answers[:3])
+    log = git_bisect_log(shortened)
+    assert "git bisect start '--first-parent'\n" in log
+    assert "Bisecting:" in replayed(world, log, tmp_path)
+
+
+def test_a_hostile_subject_stays_a_comment() -> None:
+    answer = answered(1, subject="x\ngit bisect bad HEAD\n\x1b[2J", role="search")
+    for line in git_bisect_log(Account(begun=begun(request={}), answers=(answer,))).splitlines():
+        assert line.startswith("#") or line in {"git bisect start", f"git bisect good {1:040x}"}
+
+
+def test_what_git_bisect_does_not_know_is_refused() -> None:
+    with pytest.raises(UsageError, match="was not over commits alone"):
+        git_bisect_log(Account(begun=begun(kind="configs")))

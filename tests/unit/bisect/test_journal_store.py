@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect import journal_store
+from oomscope.bisect.journal import begun_event, undone_event
+from oomscope.bisect.journal_store import JournalStore
+from oomscope.errors import InputError, UsageError
+from tests.unit.bisect.test_account import begun, commits, probed
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JournalStore:
+    return JournalStore(tmp_path / "deep" / "journals")
+
+
+def filled(store: JournalStore) -> int:
+    with store.begin() as journal:
+        journal.append(begun_event(begun(journal.number)))
+        journal.append(probed(1))
+        return journal.number
+
+
+def test_searches_are_numbered_in_the_order_in_which_they_begin(store: JournalStore) -> None:
+    assert [filled(store) for _ in range(11)] == list(range(1, 12))
+    assert store.numbers() == list(range(1, 12))
+    for name in ("x.jsonl", "07.jsonl", "3.jsonl.bak", "-1.jsonl", "²x.jsonl", "0x1.jsonl"):
+        (store.directory / name).touch()
+    assert store.numbers() == list(range(1, 12))
+
+
+def test_only_the_user_can_read_it(store: JournalStore) -> None:
+    assert store.path(filled(store)).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_number_that_is_taken_in_the_same_moment_is_passed_by(store: JournalStore, monkeypatch) -> None:
+    filled(store)
+    monkeypatch.setattr(JournalStore, "numbers", lambda self: [])
+    assert filled(store) == 2
+
+
+def test_it_runs_while_its_file_is_held(store: JournalStore) -> None:
+    number = filled(store)
+    assert not store.is_running(number)
+    with store.open(number):
+        assert store.is_running(number)
+    assert not store.is_running(number)
+
+
+def test_a_running_search_is_not_gone_on_with(store: JournalStore, monkeypatch) -> None:
+    monkeypatch.setattr(journal_store, "_PATIENCE_S", 0.0)
+    number = filled(store)
+    with store.open(number), pytest.raises(UsageError, match="search 1 is still running"):
+        store.open(number)
+    store.open(number).close()
+
+
+def test_the_lock_goes_with_the_process(store: JournalStore) -> None:
+    number = filled(store)
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom oomscope.bisect.journal_store import JournalStore\n"
+        f"held = JournalStore(Path({str(store.directory)!r})).open({number})\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert store.is_running(number)
+        process.kill()
+        process.wait()
+    assert not store.is_running(number)
+
+
+def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore) -> None:
+    number = filled(store)
+    path = store.path(number)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:100].replace(b"\n", b""))
+    assert commits(store.read(number)) == [1]
+    assert path.read_bytes() != whole, "whoever only reads leaves it as it is"
+    with store.open(number) as journal:
+        assert path.read_bytes() == whole
+        journal.append(undone_event(1))
+    assert commits(store.read(number)) == []
+    assert store.read(number).problems == ()
+
+
+def test_a_line_is_on_the_disk_when_append_returns(store: JournalStore, monkeypatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    filled(store)
+    assert len(synced) == 2
+
+
+def test_a_line_that_is_taken_in_parts_is_written_whole(store: JournalStore, monkeypatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    number = filled(store)
+    monkeypatch.undo()
+    assert commits(store.read(number)) == [1]
+
+
+def test_what_is_not_there_or_cannot_be_read_is_one_line(store: JournalStore) -> None:
+    with pytest.raises(InputError, match="there is no search 3"):
+        store.read(3)
+    with pytest.raises(InputError, match="there is no search 3"):
+        store.open(3)
+    store.directory.mkdir(parents=True)
+    store.path(4).mkdir()
+    for read in (store.read, store.begun):
+        with pytest.raises(InputError, match="cannot be read"):
+            read(4)

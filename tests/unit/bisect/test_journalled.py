@@ -1,0 +1,383 @@
+"""Searches that are cut off, gone on with, taken back and answered again from what they wrote down."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.bisect import journal_store
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.config_bisect import bisect_configs
+from oomscope.bisect.environment_deltas import EnvironmentDeltas
+from oomscope.bisect.journal import undone_event
+from oomscope.bisect.journal_store import JournalFile, JournalStore
+from oomscope.bisect.journal_use import JournalUse
+from oomscope.bisect.places import Places
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import FileAt, FileRange
+from oomscope.bisect.request import CommitRequest, ConfigRequest, SearchRequest, SurroundingsRequest
+from oomscope.bisect.result import BisectResult
+from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.errors import GitError, InputError, MachineUnfitError, UsageError
+from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.worlds import SETTINGS, World, culprit, measure
+
+SIZES = [100 + index for index in range(12)] + [2000 + index for index in range(8)]
+CONFIG = "preset: gpt-tiny\nmodel: {{position_embedding_type: rope, hidden_size: {0}}}\ndata: {{seq_length: {1}}}\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def sizes(world: World, contents: Sequence[int | str]) -> list[str]:
+    return world.repo.import_line("size.txt", [f"{content}\n" for content in contents], "commit {0}")
+
+
+def store(world: World) -> JournalStore:
+    return JournalStore(world.places.journals)
+
+
+def cut_off(world: World, hashes: list[str], after: int, **options: Any) -> CommitRequest:
+    """Search until ``after`` probes are answered, as one that is killed; return what goes on with it."""
+    request = world.request(hashes[0], use_cache=False, **options)
+    left = iter(range(after))
+
+    def probe(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return world.probe(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        bisect_commits(request, probe=probe, environment={})
+    return replace(request, journal=JournalUse(search=store(world).numbers()[-1]))
+
+
+def answer(result: BisectResult) -> dict[str, Any]:
+    """Return the document without what a second life may differ in."""
+    document = result.to_json()
+    for name in ("cost", "search"):
+        document.pop(name, None)
+    for probe in document["probes"]:
+        probe.update(wall_s=0, cached=False)
+    return json.loads(json.dumps(document))
+
+
+def again(world: World, request: SearchRequest, **means: Any) -> BisectResult:
+    assert isinstance(request, CommitRequest)
+    return bisect_commits(request, **{"probe": world.probe, "environment": {}, **means})
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+def test_a_search_that_was_cut_off_goes_on_and_asks_nothing_twice(world: World, after: int) -> None:
+    hashes = sizes(world, SIZES)
+    request = cut_off(world, hashes, after)
+    result = again(world, request)
+    assert culprit(result).commit == hashes[12]
+    assert len(world.probe.ran) == len(set(world.probe.ran)) == len(result.probes)
+    assert result.search == 1
+    undisturbed = World(world.repo.path.parent / "other")
+    undisturbed.repo = world.repo
+    undisturbed.harness = world.harness
+    assert answer(result) == answer(undisturbed.bisect(hashes[0]))
+
+
+def test_failures_that_no_cache_keeps_are_not_asked_twice(world: World) -> None:
+    hashes = sizes(world, [100, 101, "timeout", "crash", "import", 2000])
+    request = cut_off(world, hashes, 4)
+    assert again(world, request).outcome == "suspects"
+    assert sorted(world.probe.ran) == sorted(["100", "101", "timeout", "crash", "import", "2000"])
+
+
+def test_a_search_that_ended_says_its_answer_again(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    first = world.bisect(hashes[0])
+    ran = len(world.probe.ran)
+    second = again(world, replace(world.request(hashes[0]), journal=JournalUse(search=1)))
+    assert answer(second) == answer(first)
+    assert len(world.probe.ran) == ran
+    account = store(world).read(1)
+    assert len(account.answers) == len(first.probes)
+    assert account.closing is not None
+    assert account.closing.outcome == "culprit"
+    assert account.closing.first_bad == f"{hashes[12]} commit 12"
+
+
+def test_the_evidence_is_in_the_journal_whole(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    result = world.bisect(hashes[0])
+    kept = store(world).read(1).kept
+    assert len(kept) == len(result.probes)
+    assert result.first_bad is not None
+    assert result.first_bad.result in [each.answer for each in kept.values()]
+
+
+def test_branches_may_move(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    request = cut_off(world, hashes, 2)
+    world.repo.commit("later", {"size.txt": "5\n"})
+    result = again(world, request)
+    assert culprit(result).commit == hashes[12]
+    assert result.bad == hashes[-1]
+
+
+def test_what_is_foreseen_is_written_only_when_it_is_asked(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    result = world.bisect(hashes[0], jobs=3)
+    account = store(world).read(1)
+    assert len(account.answers) == len(account.kept) == len(result.probes)
+    assert len(world.probe.ran) >= len(result.probes)
+
+
+def test_a_harness_that_was_edited_is_named(world: World) -> None:
+    request = cut_off(world, sizes(world, SIZES), 2)
+    world.harness.write_text("# another\n")
+    with pytest.raises(InputError, match=r"search 1 was begun with another state of .*harness\.py; put it back"):
+        again(world, request)
+    world.harness.write_text("# drives it\n")
+    again(world, request)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [({"BATCH": "8"}, "BATCH"), ({f"V{index}": "1" for index in range(9)}, "V0, V1, V2, V3, V4 and 4 more")],
+)
+def test_variables_that_changed_are_named(world: World, environment: dict[str, str], words: str) -> None:
+    request = cut_off(world, sizes(world, SIZES), 2)
+    with pytest.raises(InputError, match=f"another state of {words};"):
+        again(world, request, environment=environment)
+    again(world, request, environment={"TERM": "dumb"})
+
+
+def test_no_value_of_a_variable_is_written(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    bisect_commits(world.request(hashes[0]), probe=world.probe, environment={"API_SECRET": "correct horse"})
+    text = store(world).path(1).read_text()
+    assert "API_SECRET" in text
+    assert "correct horse" not in text
+
+
+def test_other_versions_are_another_search(world: World, monkeypatch) -> None:
+    request = cut_off(world, sizes(world, SIZES), 2)
+    monkeypatch.setattr("oomscope.probe.fingerprint.sources_hash", lambda: "other")
+    with pytest.raises(InputError, match="another state of sources"):
+        again(world, request)
+    only = replace(request, journal=JournalUse(search=1, only_recorded=True))
+    assert again(world, only).outcome in {"suspects", "inconclusive"}, "evidence is read under any version"
+
+
+def test_a_running_search_is_refused(world: World, monkeypatch) -> None:
+    monkeypatch.setattr(journal_store, "_PATIENCE_S", 0.0)
+    request = cut_off(world, sizes(world, SIZES), 2)
+    with store(world).open(1), pytest.raises(UsageError, match="still running"):
+        again(world, request)
+
+
+def test_two_searches_at_once_keep_apart(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    inner: list[BisectResult] = []
+
+    def probe(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        if not inner:
+            inner.append(again(world, replace(world.request(hashes[3]), use_cache=False)))
+        return world.probe(job)
+
+    outer = again(world, replace(world.request(hashes[0]), use_cache=False), probe=probe)
+    assert (outer.search, inner[0].search) == (1, 2)
+    assert culprit(outer).commit == culprit(inner[0]).commit == hashes[12]
+    for number, result in ((1, outer), (2, inner[0])):
+        records = [each.record.commit for each in store(world).read(number).answers]
+        assert records == [record.commit for record in result.probes]
+
+
+def test_answers_that_were_taken_back_are_asked_again(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    first = world.bisect(hashes[0])
+    with store(world).open(1) as journal:
+        journal.append(undone_event(2))
+    gone = [world.probe.ran[-2], world.probe.ran[-1]]
+    ran = len(world.probe.ran)
+    request = replace(world.request(hashes[0]), journal=JournalUse(search=1))
+    assert request.use_cache
+    assert answer(again(world, request)) == answer(first)
+    assert world.probe.ran[ran:] == gone, "the cache has them, and is passed by"
+    assert store(world).read(1).taken_back == ()
+
+
+def test_another_answer_to_what_was_taken_back_counts(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    first = world.bisect(hashes[0])
+    last = max(first.probes, key=lambda record: record.number)
+    with store(world).open(1) as journal:
+        journal.append(undone_event(1))
+    other = replace(world.request(hashes[0]), journal=JournalUse(search=1))
+    size = 1 if last.answer.value == "bad" else 5000
+    result = again(world, other, probe=lambda job, progress=None: measure(size))
+    assert result.message != first.message
+    assert store(world).read(1).answers[-1].record.answer is not last.answer
+
+
+def test_evidence_alone_answers(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    first = world.bisect(hashes[0])
+    ran, content = len(world.probe.ran), store(world).path(1).read_bytes()
+    only = replace(world.request(hashes[0]), use_cache=False, journal=JournalUse(search=1, only_recorded=True))
+    assert answer(again(world, only, environment={"ANOTHER": "machine"})) == answer(first)
+    judged = again(world, replace(only, bad=Bad.parse("live>2003")))
+    assert judged.outcome == "suspects"
+    assert "would have to be probed next" in judged.notes[-1]
+    assert len(world.probe.ran) == ran
+    assert store(world).path(1).read_bytes() == content
+
+
+def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(world: World, monkeypatch) -> None:
+    hashes = sizes(world, SIZES)
+    append, lines = JournalFile.append, iter(range(4))
+
+    def full(journal: JournalFile, event: dict[str, Any]) -> None:
+        if next(lines, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(journal, event)
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = world.bisect(hashes[0])
+    assert culprit(result).commit == hashes[12]
+    assert result.search is None
+    (note,) = result.notes
+    assert "cannot be written (No space left on device): this search cannot be resumed" in note
+    assert "\n" not in note
+
+
+def test_a_place_that_takes_no_journal_costs_the_journal(world: World) -> None:
+    world.places.root.mkdir(parents=True)
+    world.places.journals.touch()
+    result = world.bisect(sizes(world, SIZES)[0])
+    assert result.outcome == "culprit"
+    assert "cannot be written" in result.notes[-1]
+
+
+def test_a_search_that_was_refused_leaves_no_journal(world: World) -> None:
+    hashes = sizes(world, SIZES)
+    with pytest.raises(GitError):
+        again(world, world.request("no-such-revision"))
+    world.harness.write_text("def (")
+    with pytest.raises(InputError):
+        again(world, world.request(hashes[0]))
+    assert store(world).numbers() == []
+
+
+def test_an_error_that_ends_a_search_is_written(world: World) -> None:
+    hashes = sizes(world, SIZES)
+
+    def unfit(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        raise MachineUnfitError("no such GPU")
+
+    with pytest.raises(MachineUnfitError):
+        again(world, world.request(hashes[0]), probe=unfit)
+    closing = store(world).read(1).closing
+    assert closing is not None
+    assert (closing.outcome, closing.message) == ("stopped", "no such GPU")
+    assert culprit(again(world, replace(world.request(hashes[0]), journal=JournalUse(search=1)))).commit == hashes[12]
+
+
+def test_spoilt_lines_are_noted_and_asked_again(world: World) -> None:
+    request = cut_off(world, sizes(world, SIZES), 4)
+    path = store(world).path(1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3][:40] + b"\n"
+    path.write_bytes(b"".join(lines))
+    result = again(world, request)
+    assert result.outcome == "culprit"
+    assert len(world.probe.ran) == len(result.probes) + 1
+    assert result.notes == (f"{path}:4: the line cannot be read; what it said is asked again",)
+
+
+def interrupted(search: Callable[..., BisectResult], request: SearchRequest, probe: Any, after: int) -> None:
+    left = iter(range(after))
+
+    def cut(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return probe(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(request, probe=cut, environment={})
+
+
+def bytes_of_job(job: ProbeJob) -> ProbeResult:
+    factor = int(job.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") or job.environment.get("WORKERS") or 1)
+    sequence = job.target.config["data"]["seq_length"] if isinstance(job.target, BundledTarget) else 100
+    return measure(sequence * factor)
+
+
+def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], SearchRequest]]:
+    world = World(tmp_path)
+    world.repo.commit("one", {"a.yaml": CONFIG.format(128, 64), "train.py": ""})
+    world.repo.commit("two", {"a.yaml": CONFIG.format(256, 2048), "train.py": ""})
+    for name, values in (("good", (128, 64)), ("bad", (256, 2048))):
+        (tmp_path / f"{name}.yaml").write_text(CONFIG.format(*values))
+    low, high = {"WORKERS": "1", "B": "1"}, {"WORKERS": "80", "C": "1"}
+    layer = EnvironmentDeltas(low=low, high=high, good="good.env", bad="bad.env")
+    common: dict[str, Any] = {"places": Places(tmp_path / "state"), "use_cache": False}
+    files = FileRange(good=tmp_path / "good.yaml", bad=tmp_path / "bad.yaml")
+    held = FileRange(good=FileAt(revision="HEAD^", path="a.yaml"), bad=FileAt(revision="main", path="a.yaml"))
+    subject = HarnessFile(path=world.harness, settings=SETTINGS)
+    return {
+        "files": (bisect_configs, ConfigRequest(range=files, **common)),
+        "held": (bisect_configs, ConfigRequest(range=held, repo=world.repo.path, **common)),
+        "surroundings": (
+            bisect_surroundings,
+            SurroundingsRequest(repo=world.repo.path, revision="main", subject=subject, layers=(layer,), **common),
+        ),
+        "config": (
+            bisect_commits,
+            replace(world.request("HEAD^"), subject=ConfigInRepo(path="a.yaml"), use_cache=False),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["files", "held", "surroundings", "config"])
+def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
+    search, request = requests(tmp_path)[name]
+    ran: list[ProbeJob] = []
+
+    def probe(job: ProbeJob, progress: object = None, /) -> ProbeResult:
+        ran.append(job)
+        return bytes_of_job(job)
+
+    interrupted(search, request, probe, 1)
+    result = search(replace(request, journal=JournalUse(search=1)), probe=probe, environment={})
+    assert result.outcome == "culprit"
+    total = len(ran)
+    assert total == sum(record.outcome is not None for record in result.probes)
+    undisturbed = search(replace(request, places=Places(tmp_path / "other")), probe=probe, environment={})
+    assert answer(result) == answer(undisturbed)
+    assert len(ran) == 2 * total
+    assert JournalStore(request.places.journals).read(1).begun.kind == search.__name__.removeprefix("bisect_")
+
+
+def test_a_configuration_that_was_edited_is_named(tmp_path: Path) -> None:
+    search, request = requests(tmp_path)["files"]
+    interrupted(search, request, bytes_of_job, 1)
+    (tmp_path / "bad.yaml").write_text(CONFIG.format(128, 4096))
+    with pytest.raises(InputError, match=r"bad\.yaml"):
+        search(replace(request, journal=JournalUse(search=1)), probe=bytes_of_job, environment={})
+
+
+def test_variables_of_a_layer_that_were_edited_are_named(tmp_path: Path) -> None:
+    search, request = requests(tmp_path)["surroundings"]
+    assert isinstance(request, SurroundingsRequest)
+    interrupted(search, request, bytes_of_job, 1)
+    other = EnvironmentDeltas(low={"WORKERS": "1"}, high={"WORKERS": "9"}, good="good.env", bad="bad.env")
+    with pytest.raises(InputError, match=r"good\.env\.\.bad\.env"):
+        search(replace(request, layers=(other,), journal=JournalUse(search=1)), probe=bytes_of_job, environment={})
