@@ -70,7 +70,7 @@ def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableTyp
         yield "Demand", demand
     if retries := words.retries_text(result):
         yield "Retries", retries
-    if result.allocator_conf is not None:
+    if result.allocator_conf is not None or result.backend != "command":
         yield "Allocator", words.allocator_text(result)
     if result.host_bytes or result.pinned_bytes:
         pinned, pageable = format_size(result.pinned_bytes or 0), format_size(result.host_bytes or 0)
