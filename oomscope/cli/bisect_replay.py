@@ -32,7 +32,10 @@ def replay(
     begun = found(search, repo, state).begun
     changes = {
         **given,
-        "html": html.absolute() if html else None, "tables": None, "fresh": True, "deadline": None,
+        "html": html.absolute() if html else None,
+        "tables": None,
+        "fresh": True,
+        "deadline": None,
         **({"bad": bad} if bad else {}),
         **({"state": state.absolute()} if state else {}),
     }
