@@ -1,19 +1,21 @@
-"""Watches a search for people: the plan and each answer as lines, the running probe as a line that changes."""
+"""Watches a search for people: the plan and each answer as lines, and on a terminal what goes on between them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from oomscope.cli.progress import progress_text
-from oomscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.status import Status
+    from rich.live import Live
 
     from oomscope.bisect.reporter import Plan, Work
     from oomscope.bisect.result import ProbeRecord
     from oomscope.probe.job import Progress
+
+REFRESHED_PER_S = 4
 
 
 class Onlooker:
@@ -21,48 +23,80 @@ class Onlooker:
 
     Args:
         answers: where the plan and each answer are printed as they come; None prints neither.
-        progress: where the running probe is shown, if it is a terminal; None shows nothing.
+        progress: where is shown what runs, if it is a terminal; None shows nothing.
+        clock: seconds.
     """
 
-    def __init__(self, answers: Console | None, progress: Console | None) -> None:
+    def __init__(
+        self, answers: Console | None, progress: Console | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        from oomscope.report.live_view import Watched
+
+        is_shown = progress is not None and progress.is_terminal and not progress.is_dumb_terminal
         self._answers = answers
-        self._progress = progress if progress is not None and progress.is_terminal else None
-        self._status: Status | None = None
-        self._running = ""
+        self._progress = progress if is_shown else None
+        self._clock = clock
+        self._live: Live | None = None
+        self._watched = Watched()  # replaced, never changed: another thread draws it
 
     def planned(self, plan: Plan) -> None:
         """Print the plan."""
         from oomscope.report.bisect_text import plan_report
 
+        self.close()
+        self._watched = replace(self._watched, plan=plan, planned_at=len(self._watched.records))
         self._print(plan_report(plan))
 
     def probing(self, name: str, number: int) -> None:
-        """Show what is being probed."""
-        self._running = f"probe {number}: {printable(name)}"
-        if self._progress is not None:
-            self._status = self._progress.status(self._running)
-            self._status.start()
+        """Remember what is asked for: it is shown once it runs, for many answers are known already."""
+        self._watched = replace(self._watched, asked=name)
 
     def progressed(self, progress: Progress) -> None:
-        """Show how far the probe is."""
-        if self._status is not None:
-            self._status.update(f"{self._running}: {progress_text(progress)}")
+        """Do nothing: :meth:`at_work` tells of every slot."""
 
     def at_work(self, running: tuple[Work, ...]) -> None:
-        """Do nothing: the probe that is asked for is shown."""
+        """Show what runs in each slot."""
+        before = {work.slot: work.label for work in self._watched.running}
+        since, now = dict(self._watched.since), self._clock()
+        began = {
+            work.slot: since.get(work.slot, now) if before.get(work.slot) == work.label else now for work in running
+        }
+        self._watched = replace(self._watched, running=running, since=tuple(began.items()))
+        if running:
+            self._show()
 
     def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
         from oomscope.report.bisect_text import probe_line
 
         self.close()
+        self._watched = replace(self._watched, records=(*self._watched.records, record), asked="")
         self._print(probe_line(record))
 
     def close(self) -> None:
-        """Take the changing line away."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        """Take away what is shown."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _show(self) -> None:
+        if self._progress is None or self._live is not None:
+            return
+        from rich.live import Live
+
+        self._live = Live(
+            console=self._progress,
+            get_renderable=self._view,
+            refresh_per_second=REFRESHED_PER_S,
+            transient=True,
+            vertical_overflow="crop",
+        )
+        self._live.start(refresh=True)
+
+    def _view(self) -> RenderableType:
+        from oomscope.report.live_view import live_view
+
+        return live_view(self._watched, self._clock())
 
     def _print(self, text: RenderableType) -> None:
         from oomscope.report.console import show

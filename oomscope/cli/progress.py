@@ -22,7 +22,9 @@ class OnProgress(Protocol):
 
 def progress_text(progress: Progress) -> str:
     """Return ``step 1 of 2``."""
-    return f"{progress.stage} {progress.done} of {progress.total}" if progress.total else progress.stage
+    from oomscope.report.words import stage_text
+
+    return stage_text(progress)
 
 
 @contextmanager

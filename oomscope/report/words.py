@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomscope.probe.job import Progress
 from oomscope.probe.result import Peak, ProbeResult, Site
 from oomscope.snapshot.reading.rank_files import Unread
 from oomscope.snapshot.verdict_types import FixTried, Verdict
@@ -11,6 +12,11 @@ from oomscope.units import format_size
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 probe``, ``2 probes``, ``2 searches``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def stage_text(progress: Progress) -> str:
+    """Return ``step 1 of 2``."""
+    return f"{progress.stage} {progress.done} of {progress.total}" if progress.total else progress.stage
 
 
 def percent(part: int, whole: int) -> str:

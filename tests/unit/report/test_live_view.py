@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from oomscope.bisect.reporter import Plan, Work
+from oomscope.bisect.search import Answer, Search
+from oomscope.probe.job import Progress
+from oomscope.report.live_view import Watched, live_view, rounded_text
+from oomscope.report.remaining import probes_left, seconds_left
+from oomscope.report.standings import Bracket, Standing, asked_on, bracket_of
+from oomscope.report.strip_text import RUNNING, Strip
+from tests.unit.report import searches
+from tests.unit.report.test_standings import line_of, record
+
+
+def plan_of(last: int, **fields) -> Plan:
+    at_most = 2 + Search.over(last).probes_left
+    plan = Plan(title="t", good="a", bad="b", candidates=last, considered=last, probes_at_most=at_most)
+    return replace(plan, line=line_of(last), **fields)
+
+
+def text_of(watched: Watched, now: float = 0.0, *, width: int = 100, encoding: str = "utf-8") -> list[str]:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Console(file=file, width=width, color_system=None, legacy_windows=False).print(live_view(watched, now))
+    file.flush()
+    return file.buffer.getvalue().decode(encoding).splitlines()
+
+
+@given(st.integers(1, 70), st.data())
+def test_no_more_probes_are_needed_than_are_said_to_be_left(last: int, data) -> None:
+    culprit = data.draw(st.integers(1, last))
+    plan, search = plan_of(last), Search.over(last)
+    records = [record(0, Answer.GOOD, "good end"), record(last, Answer.BAD, "bad end")]
+    said = []
+    while (place := search.wanted) is not None:
+        asked = list(asked_on(plan.line, records))
+        said.append(probes_left(plan, records, asked, bracket_of(asked)))
+        assert said[-1] <= search.probes_left
+        records.append(record(place, Answer.BAD if place >= culprit else Answer.GOOD))
+        search = search.told(place, records[-1].answer)
+    assert all(left >= needed for left, needed in zip(said, range(len(said), 0, -1), strict=True))
+    asked = list(asked_on(plan.line, records))
+    assert probes_left(plan, records, asked, bracket_of(asked)) is None
+
+
+def test_before_the_ends_are_known_the_plan_says_what_is_left() -> None:
+    plan = plan_of(9)
+    assert probes_left(plan, [], [], Bracket()) == plan.probes_at_most == 6
+    untestable = replace(searches.PROBES[2])
+    assert probes_left(replace(plan, line=None), [searches.PROBES[0], untestable], [], Bracket()) == 5
+    assert probes_left(replace(plan, line=None), [searches.PROBES[0]] * 6, [], Bracket()) is None
+
+
+def test_time_is_told_by_what_was_really_run() -> None:
+    slow = replace(searches.PROBES[0], wall_s=10.0)
+    cached = replace(slow, cached=True, wall_s=0.0)
+    assert seconds_left(4, [cached], 0.0) is None
+    assert seconds_left(None, [slow], 0.0) is None
+    assert seconds_left(4, [slow, cached, slow], 4.0) == 36.0
+    assert seconds_left(1, [slow], 99.0) == 0.0
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (37, "35 s"), (61, "1 min 0 s"), (4000, "1 h 6 min")])
+def test_an_estimate_is_no_more_exact_than_it_can_be(seconds: float, text: str) -> None:
+    assert rounded_text(seconds) == text
+
+
+@given(st.integers(1, 300), st.integers(1, 120), st.data())
+def test_a_strip_is_as_wide_as_its_room_and_hides_no_running_probe(last: int, width: int, data) -> None:
+    line = line_of(last)
+    places = data.draw(st.lists(st.integers(0, last), max_size=6))
+    asked = list(asked_on(line, [record(place, data.draw(st.sampled_from(Answer))) for place in places]))
+    running = data.draw(st.lists(st.integers(0, last), max_size=2))
+    cells = Strip(line, asked, bracket_of(asked), running).cells(width)
+    assert len(cells) == width
+    assert (RUNNING in cells) == bool(running)
+    if asked and not running and last < width:
+        shown = {each.record.answer.value for each in asked} & {cell.value for cell in cells}
+        assert shown
+
+
+def test_the_view_of_a_search_side_by_side() -> None:
+    plan = plan_of(8)
+    records = (record(0, Answer.GOOD, "good end"), record(8, Answer.BAD, "bad end"), record(4, Answer.GOOD))
+    running = (
+        Work(slot=0, label=f"{6:010d} six", is_asked=True, progress=Progress(stage="step", done=1, total=2)),
+        Work(slot=1, label=f"{7:010d} seven", is_asked=False),
+    )
+    line = replace(
+        plan.line, places=tuple(replace(place, commit=place.commit[30:] + "0" * 30) for place in plan.line.places)
+    )
+    records = tuple(replace(each, commit=each.commit[30:] + "0" * 30, wall_s=6.0) for each in records)
+    watched = Watched(
+        plan=replace(plan, line=line), records=records, asked="six", running=running, since=((0, 2.0), (1, 5.0))
+    )
+    assert text_of(watched, 6.0, width=36) == [
+        "··✓···············✓·━━━━━━▸━━━▸━··✗·",
+        "at fault is one of 4 commits: after ",
+        "3 probes done, at most 2 more, at mo",
+        "1  probe 4, step 1 of 2, 4 s: 000000",
+        "2  ahead, 1 s: 0000000007 seven",
+    ]
+    assert "at most about 8 s" in text_of(watched, 6.0)[2]
+    assert text_of(watched, 6.0, width=36, encoding="ascii")[0].isascii()
+
+
+def test_without_a_line_there_is_no_strip() -> None:
+    watched = Watched(plan=replace(plan_of(4), line=None), asked="two keys")
+    assert text_of(watched) == ["0 probes done, at most 4 more", "probe 1: two keys"]
+    assert text_of(Watched(asked="\x1b[31mred")) == ["0 probes done", r"probe 1: \x1b[31mred"]
+
+
+def test_standings_have_a_sign_each() -> None:
+    line = line_of(4)
+    asked = list(asked_on(line, [record(1, Answer.GOOD), record(3, Answer.BAD), record(2, Answer.UNTESTABLE)]))
+    cells = Strip(line, asked, bracket_of(asked), ()).cells(5)
+    assert cells == [Standing.BEFORE, Standing.GOOD, Standing.UNTESTABLE, Standing.BAD, Standing.AFTER]
