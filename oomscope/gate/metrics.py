@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from oomscope.gate.bands import EXACT, Band, Bands
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import ProbeResult, ReservedPeak
 from oomscope.probe.wanted import is_lower_bound, live_bytes, reserved_bytes
 from oomscope.units import MiB
 
@@ -43,10 +43,20 @@ def _peak_reserved(result: ProbeResult) -> int | None:
     return None if result.peak is None or cut else reserved_bytes(result)
 
 
+def _uncut_peak(result: ProbeResult) -> ReservedPeak | None:
+    """Return where most was reserved, in a run that no limit made otherwise."""
+    is_cut = result.outcome == "oom" or result.demand_peak is not None
+    return None if is_cut else result.reserved_peak
+
+
 def _overhead(result: ProbeResult) -> int | None:
-    highest = result.reserved_peak
-    cut = result.outcome == "oom" or result.demand_peak is not None
-    return None if highest is None or cut else highest.reserved_bytes - highest.requested_bytes
+    highest = _uncut_peak(result)
+    return None if highest is None else highest.reserved_bytes - highest.requested_bytes
+
+
+def _largest_free(result: ProbeResult) -> int | None:
+    highest = _uncut_peak(result)
+    return None if highest is None else highest.largest_free_bytes
 
 
 def _pinned(result: ProbeResult) -> int | None:
@@ -80,6 +90,15 @@ _ALL: Final = (
         "the cache",
         read=_overhead,
         bands=SEGMENT,
+    ),
+    Metric(
+        name="largest_free",
+        meaning="the largest block that the allocator held at that moment and nobody used; less is worse, since a "
+        "request that found room then finds none",
+        read=_largest_free,
+        bands=SEGMENT,
+        is_worse_when_larger=False,
+        by_default=False,
     ),
     Metric(name="pinned", meaning="the most pinned bytes of the host", read=_pinned),
     Metric(

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from oomscope.probe.curves import RunCurves
 from oomscope.probe.fingerprint import installed_torch, versions
+from oomscope.probe.free_block import largest_free_block
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
@@ -57,7 +58,7 @@ def analyse(
         other_process_bytes=budget.other_process_bytes,
         available_bytes=budget.available_bytes,
         peak=peak_of(measurement, timeline, rule),
-        reserved_peak=reserved_peak_of(timeline),
+        reserved_peak=reserved_peak_of(timeline, rules_of(job, measurement)),
         end_requested_bytes=stats.requested_bytes_current,
         end_allocated_bytes=stats.allocated_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
@@ -113,7 +114,7 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
     )
 
 
-def reserved_peak_of(timeline: Timeline) -> ReservedPeak | None:
+def reserved_peak_of(timeline: Timeline, rules: Rules) -> ReservedPeak | None:
     """Return the moment at which the allocator held most; None where nothing was recorded."""
     highest = timeline.reserved_peak()
     if highest.event < 0:
@@ -126,6 +127,7 @@ def reserved_peak_of(timeline: Timeline) -> ReservedPeak | None:
         phase=moment.phase,
         microbatch=moment.microbatch,
         event=highest.event,
+        largest_free_bytes=largest_free_block(timeline, highest.event, rules),
     )
 
 
@@ -178,15 +180,20 @@ def verdict_of(
             other_process_bytes=budget.other_process_bytes,
             fraction=budget.fraction,
         ),
-        rules=Rules(
-            conf=measurement.allocator_conf,
-            torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
-        ),
+        rules=rules_of(job, measurement),
         segments=measurement.snapshot.segments,
         failure=_failure(out_of_memory, measurement.trace),
         demand_after=measurement.demand_after,
         leak_after=measurement.leak_after,
         choose=rule.site_of,
+    )
+
+
+def rules_of(job: ProbeJob, measurement: Measurement) -> Rules:
+    """Return whose allocator served ``measurement``."""
+    return Rules(
+        conf=measurement.allocator_conf,
+        torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
     )
 
 

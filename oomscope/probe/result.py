@@ -78,6 +78,8 @@ class ReservedPeak:
     phase: str
     microbatch: int
     event: int
+    largest_free_bytes: int | None = None
+    """The largest block that the allocator held then and nobody used; None where that cannot be known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import difflib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
@@ -38,6 +38,7 @@ ENTRIES = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(WORDS.filter(bool), ENTRIES), max_size=4))
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, accepted) -> None:
     path = tmp_path_factory.getbasetemp() / "memory.baseline.yaml"
@@ -101,6 +102,7 @@ def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
     assert load_baseline(path).entries["a"][0].key.torch == "2.13"
 
 
+@settings(max_examples=60)
 @given(st.text(max_size=200))
 def test_anything_at_all_is_a_baseline_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.baseline.yaml"

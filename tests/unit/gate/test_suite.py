@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
@@ -121,6 +121,7 @@ def test_some_cases_can_be_chosen(tmp_path: Path) -> None:
         suite.only(("owm",))
 
 
+@settings(max_examples=60)
 @given(st.text(max_size=200))
 def test_anything_at_all_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
@@ -129,6 +130,7 @@ def test_anything_at_all_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPat
         load_suite(path)
 
 
+@settings(max_examples=60)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

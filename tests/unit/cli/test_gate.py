@@ -1,0 +1,260 @@
+"""The commands of the gate over a played probe: exit codes, files, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode
+from oomscope.probe import variants
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import failed, measured, out_of_memory
+
+SUITE = """\
+cases:
+  - name: tiny
+    preset: gpt-tiny
+  - name: other
+    preset: gpt-tiny
+    overrides: [data.micro_batch_size=2]
+"""
+
+
+class Device:
+    """What the next probes say: the same for all, unless a rank or batch is named."""
+
+    def __init__(self) -> None:
+        self.result = measured(GiB)
+        self.probes = 0
+
+    def __call__(self, _job, _stop):
+        self.probes += 1
+        return self.result
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device()
+    monkeypatch.setattr(variants, "launched", device)
+    return device
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Device) -> Path:
+    """A suite with an accepted baseline, in a folder of its own with a ledger of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "memory.yaml"
+    path.write_text(SUITE)
+    assert run(["gate", "update", "memory.yaml", "--quiet"]) == ExitCode.OK
+    return path
+
+
+def gate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(["gate", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_green_is_a_line_a_case(suite: Path, capsys) -> None:
+    code, out, err = gate(capsys, "run", "memory.yaml", "--quiet")
+    assert (code, err) == (ExitCode.OK, "")
+    assert out.splitlines()[0] == "GREEN, 2 cases: 2 same"
+    assert [line.split()[:3] for line in out.splitlines()[3:5]] == [
+        ["tiny", "same", "peak_live"],
+        ["other", "same", "peak_live"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "said"),
+    [
+        (measured(GiB + MiB), ExitCode.REGRESSION, "+1.00 MiB"),
+        (measured(GiB - MiB), ExitCode.OK, "better than the baseline: propose a new one with oomscope gate update"),
+        (measured(GiB, reserved=GiB + MiB), ExitCode.OK, "warn"),
+        (out_of_memory(GiB), ExitCode.REGRESSION, "out of memory (capacity), where it fitted"),
+        (failed("import", "no module"), ExitCode.TARGET_FAILED, "import: no module"),
+        (failed("unfit", "no such GPU"), ExitCode.MACHINE_UNFIT, "no such GPU"),
+        (measured(0), ExitCode.NOTHING_MEASURED, "allocated nothing"),
+        (measured(GiB, versions={"torch": "9"}), ExitCode.NO_BASELINE, "torch 2.13.0, now 9"),
+    ],
+)
+def test_each_outcome_has_its_code_and_its_words(suite: Path, device: Device, capsys, result, code, said) -> None:
+    device.result = result
+    found, out, _ = gate(capsys, "run", "memory.yaml", "--quiet")
+    assert found == code
+    assert said in " ".join(out.split())
+
+
+def test_better_is_no_success_where_it_is_strict(suite: Path, device: Device, capsys) -> None:
+    device.result = measured(GiB - MiB)
+    assert gate(capsys, "run", "memory.yaml", "--quiet", "--strict")[0] == ExitCode.IMPROVED
+
+
+def test_red_is_measured_twice_and_green_once(suite: Path, device: Device, capsys) -> None:
+    device.probes = 0
+    gate(capsys, "run", "memory.yaml", "--quiet")
+    assert device.probes == 2
+    device.result = measured(GiB + 1)
+    gate(capsys, "run", "memory.yaml", "--quiet")
+    assert device.probes == 6
+
+
+def test_one_case_alone(suite: Path, device: Device, capsys) -> None:
+    code, out, err = gate(capsys, "run", "memory.yaml", "--case", "other")
+    assert (code, out.splitlines()[0]) == (ExitCode.OK, "GREEN, 1 case: 1 same")
+    assert err == "1 of 1: other: same\n"
+
+
+def test_without_a_baseline_it_is_not_green(suite: Path, capsys) -> None:
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--baseline", "none.yaml")
+    assert code == ExitCode.NO_BASELINE
+    assert "accept what was measured with oomscope gate update" in out
+
+
+def test_an_empty_suite_is_not_green(suite: Path, capsys) -> None:
+    suite.write_text("cases: []")
+    code, out, err = gate(capsys, "run", "memory.yaml")
+    assert (code, out) == (ExitCode.NOTHING_MEASURED, "")
+    assert err == "oomscope: memory.yaml:1: the suite has no cases; give at least one, with a name\n"
+
+
+@pytest.mark.parametrize("name", ["memory.yaml", "memory.baseline.yaml"])
+def test_a_wrong_file_is_one_line(suite: Path, device: Device, capsys, name: str) -> None:
+    device.probes = 0
+    Path(name).write_text("cases: [\n")
+    code, out, err = gate(capsys, "run", "memory.yaml")
+    assert (code, out, err.count("\n"), device.probes) == (ExitCode.USAGE, "", 1, 0)
+    assert err.startswith(f"oomscope: {name}:2: not YAML")
+
+
+def test_the_document_can_be_accepted_later_and_put_into_a_ledger(suite: Path, device: Device, capsys) -> None:
+    device.result = measured(GiB + MiB)
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--json", "--result", "night.json")
+    assert code == ExitCode.REGRESSION
+    document = json.loads(out)
+    assert document == json.loads(Path("night.json").read_text())
+    assert (document["exit_code"], document["cases"][0]["metrics"][0]["difference"]) == (1, MiB)
+
+    device.probes = 0
+    code, out, _ = gate(capsys, "update", "memory.yaml", "--from", "night.json", "--accept", "tiny")
+    assert (code, device.probes) == (ExitCode.REGRESSION, 0)
+    assert out == "accepted: tiny\nnot accepted: other (worse: accept it with --accept other)\n"
+    code, _, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--case", "tiny")
+    assert code == ExitCode.OK
+
+    code, out, _ = gate(capsys, "import", "night.json", "night.json", "--ledger", "new.sqlite")
+    assert (code, out) == (ExitCode.OK, "1 added, 1 known before: new.sqlite\n")
+    code, out, _ = gate(capsys, "history", "tiny", "--ledger", "new.sqlite", "--json")
+    (trend,) = json.loads(out)["trends"]
+    assert [entry["value"] for entry in trend["nights"]] == [GiB + MiB]
+
+
+def test_what_is_the_same_leaves_the_baseline_as_it_is(suite: Path, capsys) -> None:
+    before = Path("memory.baseline.yaml").read_bytes()
+    code, out, err = gate(capsys, "update", "memory.yaml", "--quiet")
+    assert (code, err) == (ExitCode.OK, "")
+    assert out == "nothing to accept: every case is as the baseline has it\n"
+    assert Path("memory.baseline.yaml").read_bytes() == before
+
+
+def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
+    for live in (GiB, GiB + MiB):
+        device.result = measured(live)
+        gate(capsys, "run", "memory.yaml", "--quiet")
+    code, out, err = gate(capsys, "history", "tiny", "--html", "trend.html", "--png", "trend.png")
+    assert code == ExitCode.OK
+    assert "tiny: peak_live over 2 nights" in out
+    assert "+1.00 MiB" in out
+    assert "other" not in out
+    assert err == "Wrote trend.html\nWrote trend.png\n"
+    page = Path("trend.html").read_text()
+    assert "+1.00 MiB" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert Path("trend.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("history", "tiny", "--metric", "speed"), "metrics are peak_live"),
+        (("history", "nobody"), "no night of a case 'nobody'"),
+        (("history", "--ledger", "none.sqlite"), "no ledger"),
+        (("history", "--ledger", "memory.yaml"), "is damaged, or no ledger"),
+        (("run", "memory.yaml", "--ledger", "memory.yaml"), "name one file"),
+        (("run", "memory.yaml", "--case", "nobody"), "no case is called 'nobody'"),
+        (("run", "memory.yaml", "--result", "memory.yaml"), "name one file"),
+        (("update", "memory.yaml", "--from", "memory.yaml"), "name one file"),
+        (("update", "memory.yaml", "--from", "memory.baseline.yaml"), "name one file"),
+        (("update", "memory.yaml", "--from", "none.json"), "cannot be read"),
+        (("import",), "no results given"),
+        (("import", "memory.yaml"), "is no JSON"),
+    ],
+)
+def test_a_mistake_is_one_line(suite: Path, capsys, words, said) -> None:
+    gate(capsys, "run", "memory.yaml", "--quiet")
+    code, out, err = gate(capsys, *words)
+    assert (code, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
+    assert said in err
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"kind": "gate"}', '{"kind": "gate", "schema_version": 1}', "[" * 9999])
+def test_what_is_no_night_is_one_line(suite: Path, capsys, text: str) -> None:
+    Path("night.json").write_text(text)
+    code, _, err = gate(capsys, "import", "night.json")
+    assert (code, err.count("\n")) == (ExitCode.USAGE, 1)
+
+
+def test_a_ledger_that_cannot_be_written_hides_no_regression(suite: Path, device: Device, capsys, monkeypatch) -> None:
+    from oomscope.errors import InputError
+    from oomscope.gate.ledger import Ledger
+
+    def full(_self, _night):
+        raise InputError("cannot be used as a ledger: disk full")
+
+    monkeypatch.setattr(Ledger, "add", full)
+    code, out, err = gate(capsys, "run", "memory.yaml", "--quiet")
+    assert (code, err) == (ExitCode.OUTPUT_LOST, "oomscope: cannot be used as a ledger: disk full\n")
+    device.result = measured(GiB + 1)
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet")
+    assert code == ExitCode.REGRESSION
+    assert out.startswith("RED")
+
+
+def test_calibration_on_a_device_without_noise_sets_bands_of_nothing(suite: Path, device: Device, capsys) -> None:
+    code, out, _ = gate(capsys, "calibrate", "memory.yaml", "--repeats", "3", "--quiet", "--write", "--case", "tiny")
+    assert code == ExitCode.OK
+    assert "peak_reserved" in out
+    device.result = measured(GiB, reserved=GiB + 1)
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--json")
+    assert code == ExitCode.REGRESSION
+    statuses = {case["name"]: case["status"] for case in json.loads(out)["cases"]}
+    assert statuses == {"tiny": "worse", "other": "warn"}
+
+
+def test_calibration_needs_a_baseline_to_write_to(suite: Path, capsys) -> None:
+    words = ("calibrate", "memory.yaml", "--repeats", "2", "--quiet", "--baseline", "none.yaml")
+    assert gate(capsys, *words)[0] == ExitCode.OK
+    code, _, err = gate(capsys, *words, "--write")
+    assert code == ExitCode.NO_BASELINE
+    assert "oomscope gate update first" in err
+    assert not Path("none.yaml").exists()
+
+
+def test_names_of_others_are_shown_harmlessly(suite: Path, device: Device, capsys) -> None:
+    suite.write_text('cases: [{name: "<script>alert(1)</script>", preset: gpt-tiny}]')
+    gate(capsys, "update", "memory.yaml", "--quiet")
+    gate(capsys, "run", "memory.yaml", "--quiet")
+    assert gate(capsys, "history", "--html", "trend.html")[0] == ExitCode.OK
+    assert "<script>alert" not in Path("trend.html").read_text()
+
+
+def test_bisect_says_why_there_is_nothing_to_search(suite: Path, device: Device, capsys) -> None:
+    device.result = measured(GiB + 1)
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--bisect")
+    assert code == ExitCode.REGRESSION
+    assert "a preset has no history" in " ".join(out.split())

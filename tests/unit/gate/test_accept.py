@@ -1,0 +1,81 @@
+"""Nothing worse enters the baseline unless somebody names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import InputError
+from oomscope.gate.accept import accept
+from oomscope.gate.bands import Band, Bands
+from oomscope.gate.baseline import Baseline
+from oomscope.gate.run import Night
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
+
+BEFORE = baseline(case(), measured(GiB))
+
+
+def accepted(*results, before=BEFORE, named=(), asked=None):
+    asked = asked or suite()
+    night = Night(suite=asked, baseline=before, baseline_path=Path("b.yaml"), probe=played(*results)).run()
+    return accept(night, before, asked, named)
+
+
+def test_what_is_new_or_better_is_accepted() -> None:
+    made = accepted(measured(GiB), before=Baseline())
+    assert made.accepted == ("tiny",)
+    better = accepted(measured(GiB - MiB))
+    assert better.baseline.entries["tiny"][0].values["peak_live"] == GiB - MiB
+
+
+def test_what_is_the_same_changes_nothing() -> None:
+    made = accepted(measured(GiB))
+    assert (made.accepted, made.left) == ((), {})
+    assert made.baseline == BEFORE
+
+
+@pytest.mark.parametrize("result", [measured(GiB + 1), measured(GiB, reserved=GiB + MiB), out_of_memory(GiB)])
+def test_what_is_worse_is_accepted_by_name_only(result) -> None:
+    left = accepted(result)
+    assert left.baseline == BEFORE
+    assert left.left["tiny"].endswith("accept it with --accept tiny")
+    assert accepted(result, named=("tiny",)).accepted == ("tiny",)
+
+
+def test_a_metric_that_is_new_does_not_carry_a_worse_one_in() -> None:
+    asked = suite(case(asked=("peak_live", "flops")))
+    made = accepted(measured(GiB + 1, flops={"model": 1}), asked=asked)
+    assert made.left["tiny"] == "worse: accept it with --accept tiny"
+
+
+@pytest.mark.parametrize("result", [failed(), measured(0), measured(GiB, pinned_bytes=None)])
+def test_what_was_not_measured_is_never_accepted(result) -> None:
+    made = accepted(result, named=("tiny",))
+    assert made.baseline == BEFORE
+    assert made.left
+
+
+def test_a_first_measurement_that_ran_out_of_memory_must_be_meant() -> None:
+    assert accepted(out_of_memory(), before=Baseline()).left["tiny"].startswith("out of memory")
+    assert accepted(out_of_memory(), before=Baseline(), named=("tiny",)).accepted == ("tiny",)
+
+
+def test_calibrated_bands_stay() -> None:
+    bands = {"peak_live": Bands(warn=Band(absolute=5), fail=Band(absolute=10))}
+    made = accepted(measured(GiB - MiB), before=baseline(case(), measured(GiB), bands=bands))
+    assert made.baseline.entries["tiny"][0].bands == bands
+
+
+def test_only_the_metrics_of_the_suite_are_written() -> None:
+    made = accepted(measured(GiB), before=Baseline(), asked=suite(case(asked=("peak_live",))))
+    assert set(made.baseline.entries["tiny"][0].values) == {"peak_live"}
+
+
+def test_a_night_of_another_suite_is_refused() -> None:
+    night = Night(suite=suite(), baseline=BEFORE, baseline_path=Path("b.yaml"), probe=played(measured(GiB))).run()
+    with pytest.raises(InputError, match="another suite"):
+        accept(night, BEFORE, suite(case(overrides=("data.micro_batch_size=2",))))
+    with pytest.raises(InputError, match="cases are tiny"):
+        accept(night, BEFORE, suite(), ("tyni",))

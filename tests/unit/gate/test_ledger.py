@@ -1,0 +1,182 @@
+"""The ledger loses nothing to other writers or to a kill, and says in one line what is wrong with its file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import InputError
+from oomscope.gate.ledger import Ledger, default_ledger
+from oomscope.gate.status import Status
+from oomscope.units import GiB
+from tests.unit.gate.nights import case_result, night
+
+ROOT = Path(__file__).resolve().parents[3]
+WRITER = """
+import sys
+from pathlib import Path
+from oomscope.gate.ledger import Ledger
+from tests.unit.gate.nights import case_result, night
+first, last = int(sys.argv[2]), int(sys.argv[3])
+for number in range(first, last):
+    with Ledger(Path(sys.argv[1])) as ledger:
+        ledger.add(night(number, *(case_result(number, name=f"case{index}") for index in range(20))))
+    print(number, flush=True)
+"""
+
+
+def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(path), str(first), str(last)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+
+
+def whole_nights(path: Path) -> set[str]:
+    """Return the nights, all of which must have their twenty cases."""
+    with Ledger(path) as ledger:
+        points = ledger.points()
+    names = [point.night for point in points]
+    assert all(names.count(name) == 20 for name in set(names))
+    return set(names)
+
+
+def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "new" / "gate.sqlite") as ledger:
+        assert ledger.add(night(1))
+        assert not ledger.add(night(1))
+        assert ledger.add(night(2, case_result(2, live=2 * GiB), case_result(2, name="other")))
+        assert [point.case for point in ledger.points("tiny")] == [case_result(1), case_result(2, live=2 * GiB)]
+        assert [point.night for point in ledger.points("tiny", last=1)] == ["night0002"]
+        assert ledger.points("tiny", suite="elsewhere") == []
+
+
+def test_numbers_beyond_sqlite_stay_exact(tmp_path: Path) -> None:
+    huge = replace(case_result(1), values={"flops": 2**70 + 1})
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        ledger.add(night(1, huge))
+        assert ledger.points()[0].case.values["flops"] == 2**70 + 1
+
+
+def test_the_last_green_night_is_of_another_clean_commit_under_the_same_key(tmp_path: Path) -> None:
+    standing = case_result(3).standing
+    assert standing is not None
+    nights = [
+        night(1, case_result(1)),
+        night(2, case_result(2, Status.WARN)),
+        night(3, replace(case_result(3), standing=replace(standing, dirty=True))),
+        night(4, case_result(4, Status.WORSE)),
+        night(5, replace(case_result(5), standing=None)),
+    ]
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for one in nights:
+            ledger.add(one)
+        found = ledger.last_green(case_result(4, Status.WORSE), suite="/repo/memory.yaml")
+        assert found is not None
+        assert found.night == "night0002"
+        older = ledger.last_green(case_result(2), suite="/repo/memory.yaml")
+        assert older is not None
+        assert older.night == "night0001"
+        other = case_result(4)
+        assert other.key is not None
+        moved = replace(other, key=replace(other.key, torch="9.9"))
+        assert ledger.last_green(moved, suite="/repo/memory.yaml") is None
+
+
+def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "gate.sqlite"
+    writers = [writer(path, 100 * number, 100 * number + 10) for number in range(3)]
+    for process in writers:
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    assert len(whole_nights(path)) == 30
+
+
+def test_a_kill_in_mid_write_loses_no_night_that_was_told(tmp_path: Path) -> None:
+    path, told, draw = tmp_path / "gate.sqlite", set(), random.Random(1)
+    for round_ in range(2):
+        process = writer(path, 1000 * round_, 1000 * round_ + 1000)
+        assert process.stdout is not None
+        told.add(int(process.stdout.readline()))
+        time.sleep(draw.uniform(0.0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        said, _ = process.communicate(timeout=60)
+        told |= {int(line) for line in said.splitlines() if line}
+    assert {f"night{number:04}" for number in told} <= whole_nights(path)
+    check = sqlite3.connect(path)
+    assert check.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    check.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"not a database at all, but some text that is long enough" * 40, "is damaged, or no ledger"), (b"", None)],
+)
+def test_a_file_that_is_no_ledger_is_one_line(tmp_path: Path, content: bytes, said: str | None) -> None:
+    path = tmp_path / "gate.sqlite"
+    path.write_bytes(content)
+    if said is None:
+        Ledger(path).close()  # an empty file becomes one
+        return
+    with pytest.raises(InputError, match=said) as caught:
+        Ledger(path)
+    assert "oomscope gate import" in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_damage_is_one_line_wherever_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "gate.sqlite"
+    with Ledger(path) as ledger:
+        for number in range(30):
+            ledger.add(night(number, *(case_result(number, name=f"case{index}") for index in range(10))))
+    whole, draw = path.read_bytes(), random.Random(2)
+    for _ in range(20):
+        at = draw.randrange(len(whole) - 600)
+        path.write_bytes(whole[:at] + draw.randbytes(600) + whole[at + 600 :])
+        for name in (f"{path.name}-wal", f"{path.name}-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+        try:
+            with Ledger(path) as ledger:
+                ledger.points()
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - damage that hits no row is none
+            assert str(path) in str(error)  # noqa: PT017
+
+
+def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (a)")
+    other.commit()
+    other.close()
+    with pytest.raises(InputError, match="something else"):
+        Ledger(path)
+    path = tmp_path / "gate.sqlite"
+    Ledger(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute("PRAGMA user_version = 9")
+    newer.commit()
+    newer.close()
+    with pytest.raises(InputError, match="version 9"):
+        Ledger(path)
+
+
+def test_a_place_that_cannot_be_had_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="give --ledger"):
+        Ledger(tmp_path / "file" / "gate.sqlite")
+    with pytest.raises(InputError, match="give --ledger"):
+        Ledger(tmp_path)
+
+
+def test_the_default_place_follows_xdg() -> None:
+    assert default_ledger({"XDG_STATE_HOME": "/state"}) == Path("/state/oomscope/gate.sqlite")
+    assert default_ledger({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/oomscope/gate.sqlite"

@@ -1,0 +1,130 @@
+"""A night over a played probe: what is red is measured again, and one case cannot hide another."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.gate.baseline import Baseline
+from oomscope.gate.result import GateResult, Standing
+from oomscope.gate.run import Night
+from oomscope.gate.status import Status
+from oomscope.units import GiB
+from tests.unit.gate.nights import baseline, case, failed, measured, played, suite
+
+EXPECTED = measured(GiB)
+
+
+def run(*results, cases=None, **fields) -> GateResult:
+    given = {"probe": played(*results), "baseline": baseline(case(), EXPECTED)} | fields
+    return Night(suite=suite(*(cases or [case()])), baseline_path=Path("b.yaml"), **given).run()
+
+
+def test_green() -> None:
+    night = run(EXPECTED)
+    assert night.cases[0].status is Status.SAME
+    assert night.cases[0].first_values is None
+    assert night.exit_code == ExitCode.OK
+
+
+def test_red_is_measured_again() -> None:
+    night = run(measured(GiB + 1), measured(GiB + 2))
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.WORSE, ExitCode.REGRESSION)
+    assert found.first_values is not None
+    assert (found.first_values["peak_live"], found.values["peak_live"]) == (GiB + 1, GiB + 2)
+
+
+def test_what_is_red_once_is_no_regression() -> None:
+    night = run(measured(GiB + 1), EXPECTED)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
+    assert found.reason == "worse at first (peak_live), and same when it was measured again"
+
+
+def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
+    night = run(measured(GiB + 1), failed("timeout"))
+    assert (night.cases[0].status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_better(strict: bool) -> None:
+    assert run(measured(GiB - 1), strict=strict).exit_code == (ExitCode.IMPROVED if strict else ExitCode.OK)
+
+
+def test_without_a_baseline_it_is_measured_and_not_green() -> None:
+    night = run(EXPECTED, baseline=Baseline())
+    assert night.exit_code == ExitCode.NO_BASELINE
+    assert night.cases[0].values["peak_live"] == GiB
+
+
+def test_a_wrong_case_does_not_hide_the_others() -> None:
+    wrong = case("wrong", source="no-such-preset")
+    night = run(EXPECTED, cases=[wrong, case()])
+    assert [found.status for found in night.cases] == [Status.UNUSABLE, Status.SAME]
+    assert "no-such-preset" in night.cases[0].reason
+    assert night.exit_code == ExitCode.USAGE
+
+
+def test_a_missing_file_or_checkout_is_said() -> None:
+    cases = [
+        case("config", kind="config", source="none.yaml"),
+        case("harness", kind="harness", source="none.py"),
+        case("checkout", kind="harness", source=__file__, repo="none"),
+    ]
+    night = run(EXPECTED, cases=cases)
+    assert {found.status for found in night.cases} == {Status.UNUSABLE}
+    assert all(found.reason for found in night.cases)
+
+
+def test_an_unfit_machine_is_no_fault_of_the_code() -> None:
+    def probe(_job, _stop):
+        raise MachineUnfitError("no place for temporary files")
+
+    assert run(EXPECTED, probe=probe).exit_code == ExitCode.MACHINE_UNFIT
+
+
+def test_cases_side_by_side_come_in_the_order_of_the_suite() -> None:
+    names = ("a", "b", "c")
+    together = threading.Barrier(3)
+
+    def probe(_job, _stop):
+        together.wait(timeout=30)
+        return EXPECTED
+
+    told = []
+    night = run(
+        cases=[case(name) for name in names],
+        probe=probe,
+        baseline=Baseline(),
+        jobs=3,
+        announce=lambda done, total, found: told.append((done, total, found.name)),
+    )
+    assert [found.name for found in night.cases] == list(names)
+    assert [row[:2] for row in told] == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_worst_rank_speaks_for_all() -> None:
+    ranks = []
+
+    def probe(job, _stop):
+        ranks.append(job.rank)
+        return measured(GiB + job.rank, available_bytes=2 * GiB)
+
+    staged = case(source="llama3-70b", overrides=("probe.rank=worst",))
+    night = run(cases=[staged], probe=probe, baseline=Baseline())
+    assert len(ranks) > 1
+    assert night.cases[0].values["peak_live"] == GiB + max(ranks)
+
+
+def test_a_night_survives_being_written() -> None:
+    night = run(
+        measured(GiB + 1),
+        baseline=baseline(case(), EXPECTED, oomscope="0.0.1"),
+        stands_at=lambda _case: Standing(commit="c" * 40, subject="Grow"),
+    )
+    assert night.cases[0].notes[0].startswith("the baseline is of oomscope 0.0.1")
+    assert GateResult.from_json(night.to_json(), where="night.json") == night
