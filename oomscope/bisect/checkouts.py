@@ -17,6 +17,7 @@ from oomscope.errors import GitError
 from oomscope.probe.rooms import remove_tree
 
 _GITLINK_MODE = "160000"
+_SERVE = "git -c safe.directory='*' upload-pack"
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,22 @@ class Checkout:
     Args:
         repository: where the objects are.
         path: the clone's work tree; made by :meth:`show` when first needed.
+
+    Raises:
+        GitError: the repository lies where git cannot borrow objects from.
     """
 
     repository: Repository
     path: Path
+
+    def __post_init__(self) -> None:
+        """Refuse a repository from which git cannot borrow."""
+        if "\n" in str(self.repository.common):
+            raise GitError(
+                "no objects can be borrowed from a path with a line break",
+                where=repr(str(self.repository.common)),
+                remedy="give the directory another name",
+            )
 
     def show(self, commit: Commit) -> tuple[str, ...]:
         """Lay out exactly the files of ``commit`` and return what is not as in a full clone, one line each.
@@ -130,7 +143,9 @@ def _is_inside(path: Path, directory: Path) -> bool:
 
 
 def _clone_shared(git: Git, source: Path, target: Path) -> None:
-    git.output("clone", "--quiet", "--shared", "--no-checkout", "--template=", "--", str(source), str(target))
+    """Clone ``source``, which is trusted: git would not hand its settings on to the process that serves the clone."""
+    shared = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", f"--upload-pack={_SERVE}")
+    git.output(*shared, "--", str(source), str(target))
 
 
 def _gitlinks(git: Git, commit: str) -> list[tuple[str, str]]:

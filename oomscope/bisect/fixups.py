@@ -18,7 +18,7 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.git import Git
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.history import reading
-from oomscope.bisect.workplace import Workplace
+from oomscope.bisect.workplace import Workplace, in_checkout
 from oomscope.errors import GitError, TargetError, UsageError
 
 NAME = "--fixup"
@@ -99,7 +99,7 @@ class Fixup:
         """Return the shell command that does this to the checkout ``directory``."""
         if self.patch:
             return shlex.join(["git", "-C", directory, "apply", "--3way", str(self.file)])
-        return f"(cd {shlex.quote(directory)} && {self.command})"
+        return in_checkout(directory, self.command)
 
 
 @dataclass(frozen=True)

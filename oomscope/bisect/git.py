@@ -36,6 +36,9 @@ _SETTINGS = (
 """Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook, monitor or
 filter runs, nothing is collected, and output does not depend on taste."""
 
+_LONGEST = 400
+"""Characters of a complaint: git repeats whole paths."""
+
 _VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -118,4 +121,6 @@ def complaint(said: str, status: object) -> str:
     text = next(iter(complaints), f"status {status}")
     for prefix in ("fatal: ", "error: "):
         text = text.removeprefix(prefix)
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"git: {text}"

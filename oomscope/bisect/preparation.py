@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from oomscope.bisect.identity import digest_of
 from oomscope.bisect.setups import NAME as SETUP
 from oomscope.bisect.setups import TIMEOUT_S, Setup, SetupRunner
 from oomscope.bisect.subjects import ConfigSubject, Subject
-from oomscope.bisect.workplace import Workplace
+from oomscope.bisect.workplace import Workplace, in_checkout
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Prepared:
         """Return commands that lay the commit out, make it ready and probe it."""
         *lay_out, probe = self.subject.commands(commit)
         place = f"{self.repository.name}-{commit.short}"
-        setup = [f"(cd {shlex.quote(place)} && {self.runner.setup.command})"] if self.runner else []
+        setup = [in_checkout(place, self.runner.setup.command)] if self.runner else []
         return (*lay_out, *(fixup.shell(place) for fixup in self.fixups.of(commit)), *setup, probe)
 
     def _names(self, commit: Commit) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ that it started with it when it ends.
 from __future__ import annotations
 
 import secrets
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,11 @@ class Workplace:
         path = pathsep.join((str(Path(sys.executable).parent), self.environment.get("PATH", defpath)))
         pip = {"PIP_TARGET": str(self.directory), "PIP_USER": "0", "PIP_NO_INPUT": "1", "PIP_NO_COMPILE": "1"}
         return {**self.environment, **pip, "PATH": path}
+
+
+def in_checkout(directory: str, command: str) -> str:
+    """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does."""
+    return f"(cd {shlex.quote(directory)} && sh -c {shlex.quote(command)})"
 
 
 def _tail(file: BinaryIO) -> str:

@@ -11,7 +11,7 @@ import click
 from oomscope.bisect.journal_use import JournalUse
 from oomscope.cli.bisect_group import PATHS, WORDS, SearchGroup, complete_first_word
 from oomscope.cli.journals import USE
-from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options import FILE, finite, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
 from oomscope.cli.options_checkouts import CheckoutOptions, checkout_options
 from oomscope.cli.options_cluster import cluster_options, cluster_settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,6 +67,17 @@ redact_option = click.option(
     type=click.Choice(["paths", "source", "all"]),
     help="Hide folders; files, functions and lines as well; or modules and annotations, too.",
 )
+
+
+def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse ``nan`` and ``inf``, which click takes for numbers.
+
+    Raises:
+        click.BadParameter: the value is one of them.
+    """
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
 
 
 limit_option = click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from oomscope.cli.options import finite
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def checkout_options(command: Command) -> Command:
         click.option(
             "--setup-timeout",
             type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),
+            callback=finite,
             metavar="SECONDS",
             help="End a --setup, or a command of --fixup, after this long (default: 1800).",
         ),

@@ -177,4 +177,4 @@ def test_nothing_of_a_patch_reaches_the_next_commit(repo: Repo, tmp_path: Path) 
 
 def test_the_commands_that_repeat_it(patch: Path) -> None:
     assert Fixup.parse(f"*: {patch}").shell("a b") == f"git -C 'a b' apply --3way '{patch}'"
-    assert Fixup.parse("*: sed -i s/a/b/ x").shell("a b") == "(cd 'a b' && sed -i s/a/b/ x)"
+    assert Fixup.parse("*: sed -i s/a/b/ x").shell("a b") == "(cd 'a b' && sh -c 'sed -i s/a/b/ x')"
