@@ -14,7 +14,8 @@ from oomscope.bisect.journalled import journalled
 from oomscope.bisect.line_search import Known, LineSearch, Track
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.narrow import Turn, narrow
-from oomscope.bisect.noisy_line import Searching, percent, posterior_of, sure
+from oomscope.bisect.noise import percent
+from oomscope.bisect.noisy_line import Searching, posterior_of, sure
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest

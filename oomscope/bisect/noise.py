@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -54,3 +55,8 @@ class Posterior:
         """Return JSON values."""
         rows = [{"commit": commit, "probability": probability} for commit, probability in self.rows]
         return {**asdict(self), "rows": rows}
+
+
+def percent(probability: float) -> str:
+    """Return ``probability`` in words; what is short of certain is not rounded up to it."""
+    return f"{math.floor(1000 * probability) / 10:g} %"

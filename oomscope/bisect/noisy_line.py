@@ -6,7 +6,6 @@ here (the good end may be bad already, the bad end good), and chosen paths are a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -16,7 +15,7 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.line_search import OUTSIDE, LineAnswer, LineSearch
 from oomscope.bisect.merges import BranchSearch
-from oomscope.bisect.noise import Noise, Posterior
+from oomscope.bisect.noise import Noise, Posterior, percent
 from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.result import Role
 from oomscope.bisect.search import Answer
@@ -225,8 +224,3 @@ def posterior_of(search: LineSearch) -> Posterior | None:
 def sure(state: PosteriorSearch) -> str:
     """Return how sure the leading answer is, in words."""
     return f"{percent(state.confidence)} sure"
-
-
-def percent(probability: float) -> str:
-    """Return ``probability`` in words; what is short of certain is not rounded up to it."""
-    return f"{math.floor(1000 * probability) / 10:g} %"

@@ -37,9 +37,9 @@ class Threshold:
     overhead_bytes: int = LARGE_SEGMENT_DEFAULT
 
     @classmethod
-    def of(cls, size: int | None) -> Threshold:
-        """Return the threshold of ``size`` for both; the default for None."""
-        return cls() if size is None else cls(live_bytes=size, overhead_bytes=size)
+    def of(cls, size: int) -> Threshold:
+        """Return the threshold of ``size`` for both."""
+        return cls(live_bytes=size, overhead_bytes=size)
 
     def raised_to(self, other: Threshold) -> Threshold:
         """Return the larger of both, for live bytes and overhead each."""

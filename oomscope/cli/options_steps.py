@@ -55,8 +55,8 @@ class StepOptions:
 
         if not (self.steps or self.min_step is not None or self.exhaustive):
             return None
-        size = None if self.min_step is None else parse_size(self.min_step, where="--min-step")
-        return StepsWanted(threshold=Threshold.of(size), looks=self.exhaustive or 0)
+        least = None if self.min_step is None else Threshold.of(parse_size(self.min_step, where="--min-step"))
+        return StepsWanted(threshold=least, looks=self.exhaustive or 0)
 
 
 def step_options(command: Command) -> Command:
@@ -67,7 +67,7 @@ def step_options(command: Command) -> Command:
             "--min-step",
             type=Size(),
             metavar="SIZE",
-            help="Steps are changes of more than SIZE (default: live 0, overhead 20MiB); implies --steps.",
+            help="Steps are changes above SIZE (default: live 0, overhead 20MiB; cuda: the spread); implies --steps.",
         ),
         click.option(
             _EXHAUSTIVE,

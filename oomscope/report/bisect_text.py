@@ -13,6 +13,7 @@ from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report import bisect_words, words
 from oomscope.report.bisect_hunks import narrowed_sections
+from oomscope.report.bisect_noise import posterior_sections
 from oomscope.report.bisect_square import square_sections
 from oomscope.report.bisect_steps import waterfall_parts
 from oomscope.report.layout import bar, facts, section, table
@@ -52,6 +53,8 @@ def probe_line(record: ProbeRecord) -> RenderableType:
         live, reserved = format_size(record.bytes.live_bytes), format_size(record.bytes.reserved_bytes)
         line.append(f"  live {bound}{live:>10}  reserved {reserved:>10}")
     line.append(f"  {record.reason}")
+    if record.repeat:
+        line.append(f"  (measurement {record.repeat + 1})", style="dim")
     return line.append("  (cached)" if record.cached else f"  ({record.wall_s:.1f} s)", style="dim")
 
 
@@ -83,6 +86,7 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
     yield from square_sections(result)
     if result.culprit:
         yield from _culprit_sections(result.culprit)
+    yield from posterior_sections(result)
     if result.suspects:
         yield section("One of these is at fault", suspect_table(result))
     if result.sites:

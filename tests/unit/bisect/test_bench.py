@@ -26,6 +26,7 @@ from oomscope.bisect.predicate import Bad
 from oomscope.bisect.prober import Prober
 from oomscope.bisect.reporter import Silent
 from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.runners import Here, heedless
 from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.steps import Threshold
 from oomscope.bisect.waterfall import StepsWanted
@@ -97,11 +98,12 @@ def searched(
 ) -> tuple[LineAnswer, object, list[ProbeRecord]]:
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
-    with Prober(probe=world.probe, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+    here = Here(run=heedless(world.probe))
+    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
         search = LineSearch(Track.of(Line(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
         answer = search.run()
-        wanted = StepsWanted(threshold=Threshold.of(None), looks=2)
+        wanted = StepsWanted(threshold=Threshold(), looks=2)
         found = StepWalk(wanted).walk(search) if steps else None
         return answer, found, prober.records
 
@@ -156,7 +158,8 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
     mixture = Together(count, fault, needs)
 
     def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
-        with Prober(probe=probe_size, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+        here = Here(run=heedless(probe_size))
+        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
             search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
             assert search.ends() is None

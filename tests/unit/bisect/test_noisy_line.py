@@ -1,0 +1,256 @@
+"""A search over a real repository whose probes are wrong now and then finds the commit, and says how sure it is."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.noise import Noise
+from oomscope.bisect.noisy_line import prior_of
+from oomscope.bisect.result import BisectResult
+from oomscope.bisect.search import Answer
+from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.waterfall import StepsWanted
+from oomscope.config.load import load_preset
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.results import AVAILABLE, error
+from tests.unit.bisect.worlds import World, culprit, measure, with_clock
+
+GOOD_SIZE, BAD_SIZE = 500, 1500
+REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
+
+
+@dataclass
+class Flaky:
+    """A probe of ``size.txt`` that takes a good commit for bad, or a bad one for good, with a chance."""
+
+    chance: float
+    seed: int = 0
+    spread: int = 0
+    backend: str = "sim"
+    ran: list[int] = field(default_factory=list)
+    wrong: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        assert isinstance(job.target, HarnessTarget)
+        content = (Path(job.target.repo) / "size.txt").read_text().strip()
+        if not content.isdigit():
+            return error("import", content)
+        size = int(content)
+        self.ran.append(size)
+        if self.rng.random() < self.chance:
+            self.wrong += 1
+            size += 1000 if size <= AVAILABLE else -1000
+        if self.spread:
+            size += round(self.rng.gauss(0, self.spread))
+        return replace(measure(size), backend=self.backend)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def line(world: World, commits: int, at: int) -> list[str]:
+    return world.sizes([(BAD_SIZE if place >= at else GOOD_SIZE) + place for place in range(commits + 1)])
+
+
+def search(world: World, good: str, probe: Flaky, **options: object) -> BisectResult:
+    options = {"noise": Noise(), **options}
+    return bisect_commits(world.request(good, **options), probe=probe, environment={})
+
+
+def test_the_right_commit_is_found_although_probes_are_wrong(world: World) -> None:
+    hashes = line(world, 24, 13)
+    found = wrong = 0
+    for seed in range(3):
+        probe = Flaky(0.1, seed)
+        result = search(world, hashes[0], probe, use_cache=False)
+        found += culprit(result).commit == hashes[13]
+        wrong += probe.wrong
+        assert result.posterior is not None
+        assert result.posterior.confidence >= 0.95
+        total = sum(probability for _, probability in result.posterior.rows)
+        assert total + result.posterior.none + result.posterior.already == pytest.approx(1)
+        assert max(result.posterior.rows, key=lambda row: row[1])[0] == culprit(result).commit
+        assert "% sure" in result.message
+    assert wrong > 0
+    assert found == 3
+
+
+def test_the_evidence_is_that_of_probes_which_agree_with_the_answer(world: World) -> None:
+    hashes = line(world, 20, 9)
+    result = search(world, hashes[0], Flaky(0.15, 4), use_cache=False)
+    assert culprit(result).commit == hashes[9]
+    assert result.last_good is not None
+    assert result.first_bad is not None
+    assert (result.last_good.result.outcome, result.first_bad.result.outcome) == ("fits", "oom")
+    assert result.change is not None
+
+
+def test_repeats_are_probes_of_their_own_with_numbers(world: World) -> None:
+    hashes = line(world, 10, 4)
+    probe = Flaky(0.0)
+    result = search(world, hashes[0], probe)
+    asked = Counter(record.commit for record in result.probes)
+    assert max(asked.values()) > 1
+    for commit, times in asked.items():
+        assert [record.repeat for record in result.probes if record.commit == commit] == list(range(times))
+    assert len(probe.ran) == len(result.probes)
+    assert not any(record.cached for record in result.probes)
+
+    again = Flaky(0.0)
+    second = search(world, hashes[0], again)
+    assert [record.cached for record in second.probes] == [record.repeat == 0 for record in second.probes]
+    assert len(again.ran) == sum(record.repeat > 0 for record in second.probes)
+
+
+def test_no_culprit_and_a_bad_good_end_are_answers(world: World) -> None:
+    hashes = line(world, 20, 99)
+    result = search(world, hashes[0], Flaky(0.05, 1), use_cache=False)
+    assert result.outcome == "no_culprit"
+    assert "% sure" in result.message
+    assert result.posterior is not None
+    assert result.posterior.none >= 0.95
+    hashes = line(world, 20, 0)
+    assert search(world, hashes[0], Flaky(0.05, 2), use_cache=False).outcome == "ends_invalid"
+
+
+def test_one_wrong_answer_of_an_end_does_not_end_the_search(world: World) -> None:
+    hashes = line(world, 16, 5)
+    probe = Flaky(0.0)
+
+    def wrong_first(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        result = probe(job, progress)
+        return measure(BAD_SIZE) if len(probe.ran) == 1 else result
+
+    result = bisect_commits(world.request(hashes[0], noise=Noise()), probe=wrong_first, environment={})
+    assert result.probes[0].answer is Answer.BAD
+    assert culprit(result).commit == hashes[5]
+
+
+def test_answers_like_a_coins_leave_suspects(world: World) -> None:
+    hashes = line(world, 6, 3)
+    result = search(world, hashes[0], Flaky(0.5, 3), use_cache=False, noise=Noise(repeats=4))
+    assert result.outcome == "suspects"
+    assert "contradict" in result.message
+    assert max(Counter(record.commit for record in result.probes).values()) <= 4
+
+
+def test_on_the_simulated_device_every_answer_is_believed(world: World) -> None:
+    hashes = line(world, 40, 23)
+    plain = world.bisect(hashes[0], use_cache=False)
+    default = search(world, hashes[0], Flaky(0.0), use_cache=False, noise=None)
+    once = search(world, hashes[0], Flaky(0.0), use_cache=False, noise=Noise(repeats=1))
+    assert [record.commit for record in plain.probes] == [record.commit for record in default.probes]
+    assert [record.commit for record in plain.probes] == [record.commit for record in once.probes]
+    assert default.posterior is None
+
+
+@pytest.mark.parametrize(("noise", "is_weighed"), [(None, True), (Noise(repeats=1), False)])
+def test_on_a_card_answers_are_weighed_unless_that_is_declined(
+    world: World, noise: Noise | None, is_weighed: bool
+) -> None:
+    hashes = line(world, 20, 7)
+    request = replace(world.request(hashes[0], noise=noise), subject=HarnessFile(path=world.harness, settings=REAL))
+    result = bisect_commits(request, probe=Flaky(0.0, backend="cuda"), environment={})
+    assert culprit(result).commit == hashes[7]
+    assert (result.posterior is not None) is is_weighed
+    assert any(record.repeat for record in result.probes) is is_weighed
+
+
+def test_untestable_commits_are_passed_by_and_named_together(world: World) -> None:
+    sizes: list[int | str] = [500, 501, 502, "import", 1504, 1505, 1506]
+    hashes = world.sizes(sizes)
+    result = search(world, hashes[0], Flaky(0.0))
+    assert result.outcome == "suspects"
+    assert [suspect.commit for suspect in result.suspects] == hashes[3:5]
+
+
+def test_a_merge_at_fault_is_opened(world: World) -> None:
+    merged = world.repo
+    good = merged.commit("base", {"size.txt": "500\n"})
+    merged.git("checkout", "--quiet", "-b", "side")
+    side = [merged.commit(f"side {size}", {"size.txt": f"{size}\n"}) for size in (510, 1510, 1520)]
+    merged.git("checkout", "--quiet", "main")
+    merged.commit("main", {"other.txt": "x\n"})
+    merged.git("merge", "--quiet", "--no-ff", "--no-edit", "side")
+    merged.commit("after", {"size.txt": "1530\n"})
+    result = search(world, good, Flaky(0.05, 8), use_cache=False)
+    assert culprit(result).commit == side[1]
+    assert result.posterior is not None
+
+
+def test_chosen_paths_are_believed_first_and_proven(world: World) -> None:
+    repo = world.repo
+    hashes = [repo.commit("base", {"size.txt": "500\n", "src/a": "0"})]
+    for place in range(1, 20):
+        files = {"size.txt": f"{(1500 if place >= 12 else 500) + place}\n"}
+        hashes.append(repo.commit(f"commit {place}", files | ({"src/a": str(place)} if place % 4 == 0 else {})))
+    result = search(world, hashes[0], Flaky(0.0), paths=("src",))
+    assert culprit(result).commit == hashes[12]
+    assert hashes[11] in {record.commit for record in result.probes}
+
+
+def test_a_culprit_outside_the_chosen_paths_is_found_and_said(world: World) -> None:
+    repo = world.repo
+    hashes = [repo.commit("base", {"size.txt": "500\n", "src/a": "0"})]
+    for place in range(1, 20):
+        files = {"size.txt": f"{(1500 if place >= 10 else 500) + place}\n"}
+        hashes.append(repo.commit(f"commit {place}", files | ({"src/a": str(place)} if place % 4 == 0 else {})))
+    result = search(world, hashes[0], Flaky(0.0), paths=("src",))
+    assert culprit(result).commit == hashes[10]
+    assert any("touches none of the chosen paths" in note for note in result.notes)
+
+
+def test_half_of_the_prior_is_on_the_chosen_paths() -> None:
+    weights = prior_of(6, (2, 5))
+    assert sum(weights) == pytest.approx(1)
+    assert weights[1] == weights[4] == 0.25
+    assert prior_of(3, (1, 2, 3)) == ()
+
+
+def test_a_deadline_leaves_the_likeliest_as_suspects(world: World) -> None:
+    hashes = line(world, 40, 23)
+    result = with_clock(world, hashes[0], 60 * 6.5, noise=Noise())
+    assert result.outcome == "suspects"
+    assert hashes[23] in {suspect.commit for suspect in result.suspects}
+    assert with_clock(world, hashes[0], 90, noise=Noise(), use_cache=False).outcome == "inconclusive"
+
+
+def test_probes_side_by_side_change_no_answer(world: World) -> None:
+    hashes = line(world, 30, 11)
+    alone = search(world, hashes[0], Flaky(0.0), use_cache=False)
+    beside = search(world, hashes[0], Flaky(0.0), use_cache=False, jobs=3)
+    assert [(record.commit, record.repeat) for record in alone.probes] == [
+        (record.commit, record.repeat) for record in beside.probes
+    ]
+
+
+def test_steps_stand_clear_of_the_spread(world: World) -> None:
+    steps = {5: 200, 14: -100}
+    hashes = world.sizes(
+        [400 + place % 2 + sum(size for at, size in steps.items() if at <= place) for place in range(20)]
+    )
+    probe = Flaky(0.0, seed=6, spread=4)
+    result = search(world, hashes[0], probe, use_cache=False, steps=StepsWanted())
+    assert result.outcome == "no_culprit"
+    assert result.waterfall is not None
+    assert result.waterfall.spread is not None
+    assert 1 < result.waterfall.spread.live_bytes < 12
+    assert [row.commit for row in result.steps if row.commit] == [hashes[5], hashes[14]]
+    assert sum(row.delta.live_bytes for row in result.steps) == (
+        result.waterfall.end.live_bytes - result.waterfall.start.live_bytes
+    )
+    assert any("do not stand clear" in row.label for row in result.steps)
+    assert len(probe.ran) < 60
