@@ -11,7 +11,7 @@ OUT ?= demo-out
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint format bench docs options clean
+.PHONY: demo test test-slurm lint format bench docs options clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -25,6 +25,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+# Against a Slurm of one node, which it starts and ends; as root, with Debian's packages slurm-wlm and munge.
+test-slurm: $(STAMP)
+	OOMSCOPE_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

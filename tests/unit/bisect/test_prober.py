@@ -15,6 +15,7 @@ from oomscope.bisect.identity import Content
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.reporter import Silent
+from oomscope.bisect.runners import Here, heedless
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import fits
@@ -37,7 +38,8 @@ class Searches:
 
     def ask(self) -> Prober:
         experiment = Experiment(job=JOB, content=Content(tree="1", harness="2"), lay_out=lambda _place: self.missing)
-        prober = Prober(probe=self.probe, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
+        here = Here(run=heedless(self.probe))
+        prober = Prober(runner=here, bad=Bad(), reporter=Silent(), cache=ResultCache(self.results))
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
             assert record.bytes is not None

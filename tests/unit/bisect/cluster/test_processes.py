@@ -1,0 +1,102 @@
+"""Whole searches as jobs, on submitit's own local executor: the same answer, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.cluster.runner import ClusterRunner
+from oomscope.bisect.cluster.settings import ClusterSettings
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.places import Places
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.subjects import InCheckout
+from oomscope.config.load import load_preset
+from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.launch import StoppedError
+from tests.unit.bisect.repos import Repo, fingerprint
+from tests.unit.bisect.worlds import culprit
+
+PROCESSES = ClusterSettings(scheduler="processes")
+PRINTS = CommandTarget(repo="", command="cat size.txt", metric_regex=r"peak (\d+)")
+
+
+def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "repo")
+    hashes = repo.import_line("size.txt", [f"peak {size}\n" for size in (100, 5000, 6000)])
+    before = fingerprint(repo.path)
+    request = CommitRequest(
+        repo=repo.path,
+        range=RevisionRange(good=hashes[0], bad="main"),
+        subject=InCheckout(target=PRINTS, settings=load_preset("gpt-tiny").config),
+        places=Places(tmp_path / "state"),
+        bad=Bad.parse("live>1000"),
+        jobs=2,
+        cluster=PROCESSES,
+    )
+    assert culprit(bisect_commits(request)).commit == hashes[1]
+    assert fingerprint(repo.path) == before
+    for left in ("checkouts", "jobs"):
+        assert not list((tmp_path / "state" / left).iterdir())
+
+
+def runner(tmp_path: Path) -> ClusterRunner:
+    return ClusterRunner(PROCESSES, tmp_path / "jobs", grace_s=0.0)
+
+
+def test_a_job_that_is_killed_in_mid_probe_is_submitted_again(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    script = f'echo $PPID >> {started}; test "$(wc -l < {started})" -gt 1 || sleep 60; echo peak 7'
+    (tmp_path / "script").write_text(script)
+    job = ProbeJob(target=CommandTarget(repo=str(tmp_path), command="sh script", metric_regex=r"peak (\d+)"))
+    killed: list[int] = []
+
+    def kill_the_first(progress: Progress) -> None:
+        if progress.stage == "step" and not killed:
+            killed.append(job_of(tmp_path))
+            os.kill(killed[0], signal.SIGTERM)
+
+    with runner(tmp_path) as jobs:
+        result = jobs.run(job, kill_the_first)
+    assert result.peak is not None, result.failure
+    assert result.peak.requested_bytes == 7
+    assert len(killed) == 1
+
+
+def job_of(tmp_path: Path) -> int:
+    """Return the process of the only job: the one that runs submitit in the folder of jobs."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (directory / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"submitit.core._submit" in words and any(str(tmp_path).encode() in word for word in words):
+            return int(directory.name)
+    raise AssertionError("no job runs")
+
+
+def test_what_nobody_wants_any_more_is_ended(tmp_path: Path) -> None:
+    stop, pid = threading.Event(), tmp_path / "pid"
+    (tmp_path / "script").write_text(f"echo $$ > {pid}; sleep 60")
+    job = ProbeJob(target=CommandTarget(repo=str(tmp_path), command="sh script", metric_regex="(1)"))
+    with runner(tmp_path) as jobs, pytest.raises(StoppedError):
+        jobs.run(job, lambda progress: stop.set() if pid.exists() or progress.stage == "step" else None, stop=stop)
+    assert not list((tmp_path / "jobs").iterdir())
+    with pytest.raises(AssertionError, match="no job runs"):
+        job_of(tmp_path)
+
+
+def test_a_file_that_the_node_does_not_see_is_named(tmp_path: Path) -> None:
+    job = ProbeJob(target=HarnessTarget(repo=str(tmp_path), harness=str(tmp_path / "harness.py")))
+    with runner(tmp_path) as jobs:
+        result = jobs.run(job)
+    assert result.failure is not None
+    assert result.failure.kind == "unfit"
+    assert str(tmp_path / "harness.py") in result.failure.message
+    assert "file system" in result.failure.message
