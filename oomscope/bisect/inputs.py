@@ -27,6 +27,7 @@ HOW_IT_RUNS = ("deadline_s", "use_cache", "places", "jobs", "journal", "cluster"
 """Fields of a request that change no answer."""
 _BITS_OF_A_VALUE = 4
 """Hexadecimal digits."""
+_WORDS = {"sources": "oomscope's own code", "oomscope": "oomscope's version"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,8 @@ class Surroundings:
 
     def changes_since(self, before: Mapping[str, Any]) -> list[str]:
         """Return what is not as it was ``before`` (as :meth:`to_json` wrote it), in words."""
-        names = [*_changed(before["versions"], self.versions), *_changed(before["variables"], self.variables)]
+        versions = [_WORDS.get(name, name) for name in _changed(before["versions"], self.versions)]
+        names = [*versions, *_changed(before["variables"], self.variables)]
         if not names and before["environment"] != self.environment:
             names.append("a variable")
         if before["packages"] != self.packages:

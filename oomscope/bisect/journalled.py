@@ -27,6 +27,7 @@ More = ParamSpec("More")
 Entry = Callable[Concatenate[Request, More], BisectResult]
 
 SHOWN = 5
+_ENDS = ("the deadline passed", "the recorded evidence ended")
 
 
 def journalled(search: Entry[Request, More]) -> Entry[Request, More]:
@@ -134,16 +135,23 @@ def _refuse_changes(account: Account, request: SearchRequest, environment: Mappi
         named = ", ".join(changed[:SHOWN]) + (f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else "")
         raise InputError(
             f"search {begun.search} was begun with another state of {named}",
-            remedy="put it back, or begin a new search: what an unchanged commit measured is in the cache",
+            remedy="put it back, or begin a new search",
         )
 
 
 def _with_remarks(result: BisectResult, recorder: Recorder) -> BisectResult:
-    notes = list(result.notes)
-    if recorder.problem:
-        notes.append(recorder.problem)
+    """Return ``result`` with what has to be said of its journal, and its number."""
+    notes = [*result.notes, *([recorder.problem] if recorder.problem else [])]
     if recorder.account is not None:
         notes += recorder.account.problems
     if recorder.unrecorded:
-        notes.append(f"not recorded, so not known: {recorder.unrecorded} would have to be probed next")
+        result = _for_want_of_evidence(result)
+        notes = [note.replace(*_ENDS) for note in notes]
+        notes.append(f"not recorded: {recorder.unrecorded} would have to be probed next")
     return replace(result, notes=tuple(notes), search=recorder.number)
+
+
+def _for_want_of_evidence(result: BisectResult) -> BisectResult:
+    """Return ``result``, of a search that the lack of evidence ended as a deadline does, in other words."""
+    suspects = tuple(replace(each, reason=each.reason.replace(*_ENDS)) for each in result.suspects)
+    return replace(result, message=result.message.replace(*_ENDS), suspects=suspects)

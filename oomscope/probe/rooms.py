@@ -51,6 +51,8 @@ def sweep(directory: Path, prefix: str) -> list[Path]:
                 continue  # another sweep came first, and the name may be a living owner's by now
             path = lock.with_name(lock.name.removesuffix(_LOCK_SUFFIX))
             remove_tree(path)
+            if path.exists():
+                continue  # a process of the dead owner's still writes there: the next sweep finds its lock again
             lock.unlink(missing_ok=True)
             swept.append(path)
     return swept

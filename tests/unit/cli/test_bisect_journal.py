@@ -1,0 +1,242 @@
+"""The commands about searches, by their words, on a repository whose commits a fake probe measures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from oomscope.bisect.journal import begun_event
+from oomscope.bisect.journal_store import JournalStore
+from oomscope.bisect.places import Places
+from oomscope.bisect.runners import Here
+from oomscope.cli.main import cli, run
+from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo
+from tests.unit.bisect.test_account import begun
+from tests.unit.bisect.worlds import measure
+
+CONFIG = (
+    "preset: gpt-tiny\nmodel: {{position_embedding_type: rope}}\ndata: {{seq_length: {0}}}\nprobe: {{backend: sim}}\n"
+)
+LENGTHS = [100 + index for index in range(8)] + [2000 + index for index in range(8)]
+
+
+class Searches:
+    """A repository with a configuration in it, in whose directory commands are given."""
+
+    def __init__(self, directory: Path) -> None:
+        self.repo = Repo(directory / "repo")
+        self.hashes = self.repo.import_line("a.yaml", [CONFIG.format(length) for length in LENGTHS], "commit {0}")
+        self.repo.git("tag", "good", self.hashes[0])
+        self.ran: list[int] = []
+        self.kill_after: int | None = None
+
+    def measure(self, job: ProbeJob, progress: object = None, /, *, stop: object = None) -> ProbeResult:
+        if self.kill_after is not None and len(self.ran) >= self.kill_after:
+            raise KeyboardInterrupt
+        assert isinstance(job.target, BundledTarget)
+        self.ran.append(job.target.config["data"]["seq_length"])
+        return measure(self.ran[-1])
+
+    def interrupted(self, after: int, *words: str) -> None:
+        self.kill_after = after
+        assert run(["bisect", "good..main", "--config", "a.yaml", "--quiet", *words]) == 130
+        self.kill_after = None
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    made = Searches(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
+    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.chdir(made.repo.path)
+    return made
+
+
+def store() -> JournalStore:
+    return JournalStore(Places.default().journals)
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict:
+    capsys.readouterr()
+    assert run(["bisect", *words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_status_says_how_far_each_search_is(searches: Searches, capsys) -> None:
+    assert document(capsys, "status") == {"schema_version": 1, "searches": [], "problems": []}
+    searches.interrupted(3)
+    (row,) = document(capsys, "status")["searches"]
+    assert (row["state"], row["title"], row["probes"], row["suspects"]) == ("interrupted", "good..main", 3, 8)
+    with store().open(1):
+        assert document(capsys, "status", "1")["searches"][0]["state"] == "running"
+    assert run(["bisect", "resume", "--quiet"]) == 0
+    (row,) = document(capsys, "status")["searches"]
+    assert (row["state"], row["outcome"], row["suspects"]) == ("ended", "culprit", None)
+    assert run(["bisect", "status"]) == 0
+    shown = capsys.readouterr().out
+    assert "ended" in shown
+    assert "is the first bad commit" in " ".join(shown.split())
+
+
+def test_status_knows_repositories(searches: Searches, tmp_path: Path, capsys, monkeypatch) -> None:
+    searches.interrupted(2)
+    other = Repo(tmp_path / "other")
+    other.commit("one", {"x": ""})
+    assert document(capsys, "status", "--repo", str(other.path))["searches"] == []
+    assert len(document(capsys, "status", "--repo", ".")["searches"]) == 1
+    monkeypatch.chdir(other.path)
+    assert run(["bisect", "log"]) == 2
+    said = capsys.readouterr().err
+    assert f"there are 1 ({searches.repo.path / '.git'})" in said
+    assert "name a search by its number" in said
+    assert run(["bisect", "resume", "1", "--quiet"]) == 0, "by its number it goes on from anywhere"
+
+
+def test_resume_takes_the_newest_and_asks_nothing_twice(searches: Searches, capsys) -> None:
+    searches.interrupted(2, "--fresh")
+    searches.interrupted(len(searches.ran) + 3, "--fresh", "--bad", "live>1500B")
+    searches.ran.clear()
+    result = document(capsys, "resume", "--quiet", "--jobs", "2", "--deadline", "500")
+    assert (result["search"], result["bad_class"]) == (2, "live>1500B")
+    assert result["culprit"]["commit"] == searches.hashes[8]
+    cached = [probe["cached"] for probe in result["probes"]]
+    assert cached[:3] == [True, True, True]
+    assert not any(cached[3:])
+
+
+def test_resume_writes_its_page_where_it_was_called(searches: Searches, tmp_path: Path, monkeypatch, capsys) -> None:
+    searches.interrupted(2)
+    monkeypatch.chdir(tmp_path)
+    assert run(["bisect", "resume", "1", "--quiet", "--html", "page.html"]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 0
+    assert run(["bisect", "resume", "1", "--quiet", "--html", "page.html"]) == 2
+    assert "file exists" in capsys.readouterr().err
+
+
+def test_log_shows_every_answer_and_those_taken_back(searches: Searches, capsys) -> None:
+    searches.interrupted(4)
+    assert len(document(capsys, "log")["probes"]) == 4
+    assert len(document(capsys, "undo", "--last", "2")["taken_back"]) == 2
+    logged = document(capsys, "log")
+    assert [len(logged[name]) for name in ("probes", "taken_back")] == [2, 2]
+    assert Path(logged["journal"]) == store().path(1)
+    assert run(["bisect", "log", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "oomscope bisect good..main --config a.yaml --quiet" in shown
+    assert shown.index(searches.hashes[0][:10]) < shown.index("Taken back")
+
+
+def test_undo_asks_anew_though_the_cache_knows(searches: Searches, capsys) -> None:
+    assert run(["bisect", "good..main", "--config", "a.yaml", "--quiet"]) == 0
+    count = len(searches.ran)
+    assert run(["bisect", "undo", "--last", "1"]) == 0
+    assert "1 answer taken back" in capsys.readouterr().out
+    assert run(["bisect", "resume", "--quiet"]) == 0
+    assert len(searches.ran) == count + 1
+    assert run(["bisect", "undo", "--last", "99"]) == 0
+    assert run(["bisect", "undo"]) == 2
+    assert "search 1 has no answer to take back" in capsys.readouterr().err
+
+
+def test_replay_probes_nothing(searches: Searches, capsys, monkeypatch) -> None:
+    first = document(capsys, "good..main", "--config", "a.yaml", "--html", "page.html", "--quiet")
+    count, content = len(searches.ran), store().path(1).read_bytes()
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "7")
+    assert document(capsys, "replay")["culprit"] == first["culprit"]
+    other = document(capsys, "replay", "--bad", "live>2004B", code=7)
+    assert "would have to be probed next" in other["notes"][-1]
+    assert "deadline" not in json.dumps([other["message"], other["notes"]])
+    assert len(searches.ran) == count
+    assert store().path(1).read_bytes() == content
+
+
+def test_export_is_replayed_by_git(searches: Searches, tmp_path: Path, capsys) -> None:
+    assert run(["bisect", "good..main", "--config", "a.yaml", "--quiet"]) == 0
+    log = document(capsys, "export")["log"]
+    assert run(["bisect", "export"]) == 0
+    assert capsys.readouterr().out == log
+    (tmp_path / "log").write_text(log)
+    replay = ["git", "bisect", "replay", str(tmp_path / "log")]
+    done = subprocess.run(replay, cwd=searches.repo.path, capture_output=True, text=True, check=True)
+    assert f"{searches.hashes[8]} is the first bad commit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["resume", "9"], "there is no search 9"),
+        (["log"], "no search of"),
+        (["status", "9"], "there is no search 9"),
+        (["resume", "0"], "Invalid value"),
+        (["replay", "1", "--bad", "slow"], "there is no search 1"),
+        (["undo", "x"], "Invalid value"),
+    ],
+)
+def test_what_there_is_not_is_one_line(searches: Searches, capsys, words: list[str], said: str) -> None:
+    assert run(["bisect", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_what_cannot_be_asked_again_is_one_line(searches: Searches, tmp_path: Path, capsys) -> None:
+    for fields in ({"words": ()}, {"cwd": str(tmp_path / "gone")}):
+        with store().begin() as journal:
+            journal.append(begun_event(begun(journal.number, place=str(searches.repo.path / ".git"), **fields)))
+    copy = store().path(3)
+    copy.write_bytes(store().path(1).read_bytes())
+    for number, said in ((1, "was begun by a program"), (2, "cannot be entered"), (3, "it is a copy")):
+        assert run(["bisect", "resume", str(number)]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    listed = document(capsys, "status")
+    assert len(listed["searches"]) == 2
+    assert "it is a copy" in listed["problems"][0]
+
+
+def test_a_running_search_is_left_alone(searches: Searches, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("oomscope.bisect.journal_store._PATIENCE_S", 0.0)
+    searches.interrupted(2)
+    with store().open(1):
+        for command in ("resume", "undo"):
+            assert run(["bisect", command]) == 2
+            assert "search 1 is still running" in capsys.readouterr().err
+        assert run(["bisect", "log"]) == 0
+        assert run(["bisect", "replay"]) == 7
+
+
+def test_a_branch_that_is_called_like_a_command_is_named_in_full(searches: Searches, capsys) -> None:
+    searches.repo.git("branch", "log")
+    words = ["refs/heads/log", "--axis", "environment", "--config", "a.yaml"]
+    assert run(["bisect", *words]) == 2
+    assert "nothing says what changes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        (["bisect"], "re", {"resume", "replay"}),
+        (["bisect"], "--har", {"--harness"}),
+        (["bisect", "v1..v2"], "--exh", {"--exhaustive"}),
+        (["bisect", "resume"], "--dea", {"--deadline"}),
+    ],
+)
+def test_both_complete(words: list[str], incomplete: str, offered: set[str]) -> None:
+    completion = ShellComplete(cli, {}, "oomscope", "_OOMSCOPE_COMPLETE")
+    assert {item.value for item in completion.get_completions(words, incomplete)} == offered
+
+
+def test_help_shows_both(capsys) -> None:
+    assert run(["bisect", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: oomscope bisect [OPTIONS] GOOD..BAD [KEY=VALUE]... [-- PATH...]" in shown
+    assert "  resume  Go on with a search that was cut off." in shown
+    assert "--first-parent" in shown
