@@ -9,12 +9,13 @@ from markupsafe import Markup
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
 from oomscope.report import bisect_rows
+from oomscope.report.bisect_noise import rates_text
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.key_matrix import key_matrix
 from oomscope.report.markup import embedded
 from oomscope.report.overlaid import overlaid
 from oomscope.report.page_size import fitting
-from oomscope.report.posterior_chart import percent, posterior_chart
+from oomscope.report.posterior_chart import posterior_chart
 from oomscope.report.range_chart import LineView, range_chart, range_data, view_of
 from oomscope.report.script import Script
 from oomscope.report.waterfall_chart import waterfall_chart
@@ -61,7 +62,7 @@ def _page(result: BisectResult, title: str, share: float) -> str:
         versions=result.first_bad.result.versions if result.first_bad else {},
         is_commit=isinstance(result.culprit, CommitCulprit),
         rows=bisect_rows,
-        percent=percent,
+        rates=rates_text(result.posterior) if result.posterior else None,
     )
 
 
@@ -86,8 +87,8 @@ def charts_of(result: BisectResult, steps_shown: int = STEPS_SHOWN) -> dict[str,
             culprit=result.culprit.commit if isinstance(result.culprit, CommitCulprit) else None,
             heaviest=result.heaviest.commit if result.heaviest else None,
         )
-    if posterior := getattr(result, "posterior", None):
-        charts["posterior"] = posterior_chart(result, posterior)
+    if result.posterior:
+        charts["posterior"] = posterior_chart(result, result.posterior)
     good, bad = result.last_good, result.first_bad
     if good and bad and (both := overlaid(good.result, bad.result)):
         charts["overlay"] = both

@@ -9,7 +9,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import oomscope
-from oomscope.bisect.result import BisectResult
 from oomscope.printable import printable
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import bisect_words, words
@@ -94,10 +93,3 @@ def render(template: str, script: Script | None = None, **values: Any) -> str:
     environment.filters["signed_size"] = partial(format_size, signed=True)
     environment.globals.update(words=words, bisect_words=bisect_words)
     return environment.get_template(template).render(version=oomscope.__version__, script=script, **values)
-
-
-def bisect_page(result: BisectResult, *, title: str) -> str:
-    """Return the page of a search; see :mod:`oomscope.report.bisect_html`."""
-    from oomscope.report import bisect_html  # it renders with this module
-
-    return bisect_html.bisect_page(result, title=title)

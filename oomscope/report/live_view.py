@@ -64,6 +64,8 @@ def suspects_text(line: WalkedLine, bracket: Bracket) -> str | None:
     if bracket.good is None or bracket.bad is None:
         return None
     good, bad = (bisect_words.short_hash(line.places[place].commit) for place in (bracket.good, bracket.bad))
+    if bracket.bad - bracket.good == 1:
+        return f"at fault is {bad}: the commit before it that is measured, {good}, is good"
     among = count(bracket.bad - bracket.good, "commit")
     return f"at fault is one of {among}: after {good} (good), up to {bad} (bad)"
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from markupsafe import Markup
 
+from oomscope.bisect.noise import Posterior, percent
 from oomscope.bisect.result import BisectResult
 from oomscope.report import bisect_words
 from oomscope.report.bars import Bar, bars
+from oomscope.report.bisect_noise import likeliest
 from oomscope.report.words import count
-
-if TYPE_CHECKING:
-    from oomscope.bisect.noise import Posterior
 
 SHOWN: Final = 16
 """Candidates with a bar of their own."""
@@ -24,7 +23,7 @@ NAME_LENGTH: Final = 80
 def posterior_chart(result: BisectResult, posterior: Posterior) -> Markup:
     """Return a bar for each of the likeliest candidates in the order of the line, for all others, and for none."""
     subjects = {place.commit: place.subject for line in result.lines for place in line.places}
-    likely = {commit for commit, _ in sorted(posterior.rows, key=lambda row: -row[1])[:SHOWN]}
+    likely = {commit for commit, _ in likeliest(posterior, SHOWN)}
     rows = [
         (f"{bisect_words.short_hash(commit)} {bisect_words.shortened(subjects.get(commit, ''), NAME_LENGTH)}", chance)
         for commit, chance in posterior.rows
@@ -39,10 +38,3 @@ def posterior_chart(result: BisectResult, posterior: Posterior) -> Markup:
 def _bar(name: str, chance: float, posterior: Posterior) -> Bar:
     tone = "bad" if chance >= posterior.confidence else "accent"
     return Bar(label=name, value=round(PARTS * chance), text=percent(chance), tone=tone)
-
-
-def percent(chance: float) -> str:
-    """Return ``93.1 %``; what is not quite 0 or 1 does not look as if it were."""
-    if 0 < chance < 0.001:
-        return "< 0.1 %"
-    return f"{100 * chance:.1f} %" if chance <= 0.9995 or chance == 1 else "> 99.9 %"

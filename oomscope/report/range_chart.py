@@ -28,6 +28,8 @@ HIGHEST: Final = 19
 LOWEST: Final = 5
 NUMBERED: Final = 11
 """A row that is lower than this has a number only where it is one of a few."""
+FEW: Final = 100
+"""Commits that the strip draws one by one."""
 NAME_LENGTH: Final = 160
 """Characters of a subject."""
 SYMBOLS: Final = {Answer.GOOD: "✓", Answer.BAD: "✗", Answer.UNTESTABLE: "?"}
@@ -64,8 +66,8 @@ def range_chart(view: LineView, name: str, *, title: str) -> Markup:
     chart.set("data-range", name)
     last = len(view.line.places) - 1
     frame = box(chart, "frame", tag="div")
-    strip = box(frame, "strip", tag="div")
-    for standing, first, end in _runs(view.standings):
+    strip = box(frame, "strip" if last >= FEW else "strip few", tag="div")
+    for standing, first, end in _pieces(view.standings):
         box(strip, f"run {standing.value}", left=share(first, last + 1), width=share(end - first, last + 1))
     if view.culprit is not None:
         box(strip, "culprit", left=share(view.culprit, last + 1), width=share(1, last + 1))
@@ -119,6 +121,14 @@ def _runs(states: Sequence[Standing]) -> Iterator[tuple[Standing, int, int]]:
         end = first + len(list(members))
         yield standing, first, end
         first = end
+
+
+def _pieces(states: Sequence[Standing]) -> Iterator[tuple[Standing, int, int]]:
+    """Yield what is drawn apart: each commit where they are few, else each stretch with one standing."""
+    if len(states) > FEW:
+        yield from _runs(states)
+    else:
+        yield from ((standing, place, place + 1) for place, standing in enumerate(states))
 
 
 def _probes(frame: ET.Element, view: LineView, places: int) -> None:

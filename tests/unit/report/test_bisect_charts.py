@@ -18,7 +18,6 @@ from oomscope.report import bisect_rows
 from oomscope.report.bisect_html import guilty_keys
 from oomscope.report.key_matrix import key_matrix
 from oomscope.report.overlaid import iteration_names, overlaid, places_of
-from oomscope.report.posterior_chart import percent
 from oomscope.report.range_chart import range_chart, range_data, view_of
 from oomscope.report.waterfall_chart import waterfall_chart
 from oomscope.units import GiB, MiB
@@ -128,11 +127,6 @@ def test_bars_of_differences_share_one_zero() -> None:
     assert (activation.left, activation.width) == ("0.00%", "20.00%")
     rows = bisect_rows.category_rows([*searches.SITES, searches.SITES[0]])
     assert (rows[0].name, rows[0].delta) == ("temporary", 4 * GiB)
-
-
-@pytest.mark.parametrize(("chance", "text"), [(0, "0.0 %"), (1e-5, "< 0.1 %"), (0.5, "50.0 %"), (0.99999, "> 99.9 %")])
-def test_chances_that_are_not_certain_do_not_look_so(chance: float, text: str) -> None:
-    assert percent(chance) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.noise import Posterior
 from oomscope.cli.main import run
 from oomscope.report.bisect_html import bisect_page, charts_of
 from oomscope.units import GiB, MiB
@@ -115,28 +116,26 @@ def test_long_histories_fit_into_a_mebibyte(commits: int) -> None:
 
 
 def test_a_posterior_is_a_bar_for_each_probable_candidate() -> None:
-    from oomscope.bisect.noise import Posterior
-
     (line,) = long_searches.THOUSAND.lines
-    rows = tuple((place.commit, 0.9 if at == 734 else 0.09 / 999) for at, place in enumerate(line.places) if at)
+    chances = {at: 0.02 for at in range(720, 740)} | {734: 0.6}
+    rows = tuple((place.commit, chances.get(at, 0.0)) for at, place in enumerate(line.places) if at)
     posterior = Posterior(
         rows=rows,
         none=0.01,
-        already=0.0,
+        already=0.01,
         false_good=0.02,
         false_good_interval=(0.0, 0.1),
         false_bad=0.1,
         false_bad_interval=(0.05, 0.2),
-        confidence=0.9,
+        confidence=0.6,
         wanted=0.9,
     )
-    result = replace(long_searches.THOUSAND)
-    object.__setattr__(result, "posterior", posterior)
+    result = replace(long_searches.THOUSAND, posterior=posterior)
     chart = charts_of(result)["posterior"]
     assert chart.count('class="row"') == 16 + 1 + 2
-    assert re.search(r"90\.0 %", chart)
+    assert re.search(r"60 %", chart)
     assert "none: the bad end is good" in chart
-    assert "answer bad in 10.0 % of its probes (5.0 % to 20.0 %)" in bisect_page(result, title="t")
+    assert "A good commit answers bad in 10" in bisect_page(result, title="t")
 
 
 def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
