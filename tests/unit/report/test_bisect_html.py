@@ -117,7 +117,7 @@ def test_long_histories_fit_into_a_mebibyte(commits: int) -> None:
 
 def test_a_posterior_is_a_bar_for_each_probable_candidate() -> None:
     (line,) = long_searches.THOUSAND.lines
-    chances = {at: 0.02 for at in range(720, 740)} | {734: 0.6}
+    chances = dict.fromkeys(range(720, 740), 0.02) | {734: 0.6}
     rows = tuple((place.commit, chances.get(at, 0.0)) for at, place in enumerate(line.places) if at)
     posterior = Posterior(
         rows=rows,
