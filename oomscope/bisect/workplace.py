@@ -28,14 +28,21 @@ from oomscope.probe.processes import MARK, MARK_BYTES, Ended, await_end, kill_al
 _LOOK_S = 0.1
 _TAIL_BYTES = 65_536
 
-_DIE_WITH_PARENT = """\
-import os, sys
+_SIGNALLED = 128
+"""What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
+
+_SUPERVISE = """\
+import os, signal, sys
 if sys.platform == "linux":
     import ctypes
-    ctypes.CDLL(None).prctl(1, 9)
-os.execvp("sh", ["sh", "-c", sys.argv[1]])
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+child = os.posix_spawnp("sh", ["sh", "-c", sys.argv[1]], os.environ)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os._exit(status if status >= 0 else 128 - status)
 """
-"""Becomes ``sh``, having asked the kernel to kill it with oomscope (``PR_SET_PDEATHSIG`` is 1 in linux/prctl.h)."""
+"""Runs ``sh`` and, where oomscope dies first, kills all that it started: the kernel says so by SIGTERM
+(``PR_SET_PDEATHSIG`` is 1 in linux/prctl.h)."""
 
 
 class CommandError(TargetError):
@@ -104,7 +111,8 @@ class Workplace:
             message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
             raise CommandError(message, where=name, said=said)
         if ended.status != 0:
-            how = f"signal {ended.signal}" if ended.signal else f"status {ended.status}"
+            number = ended.signal or ended.status - _SIGNALLED
+            how = f"signal {number}" if number > 0 else f"status {ended.status}"
             raise CommandError(f"failed ({how}): {_last_line(said)}", where=name, said=said)
 
     def _ended(self, command: str, output: BinaryIO, timeout_s: float) -> Ended | None:
@@ -112,7 +120,7 @@ class Workplace:
         mark = secrets.token_hex(MARK_BYTES)
         end = time.monotonic() + min(timeout_s, self.deadline.left_s)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, command],
+            [sys.executable, "-I", "-S", "-c", _SUPERVISE, command],
             cwd=self.directory,
             env={**self._variables(), MARK: mark},
             stdin=subprocess.DEVNULL,

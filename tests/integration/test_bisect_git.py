@@ -142,30 +142,6 @@ def test_in_any_history_the_culprit_is_bad_and_its_parent_good(tmp_path: Path, s
     assert len({step.commit for step in result.steps}) == len(result.steps)
 
 
-@pytest.fixture
-def lived_in(tmp_path: Path) -> Repo:
-    """A repository in use: dirty and staged files, a stash, a detached head, and hooks that leave traces."""
-    repo = Repo(tmp_path / "in use")
-    for index in range(12):
-        size = index + (1000 if index >= 7 else 0)
-        repo.commit(f"change {index}", {"size.txt": str(size), "train.py": f"print({index})\n"})
-    (repo.path / "train.py").write_text("print('stashed')\n")
-    repo.git("stash", "push", "--quiet")
-    repo.git("checkout", "--quiet", "--detach", "main~3")
-    (repo.path / "train.py").write_text("print('being edited')\n")
-    (repo.path / "staged.py").write_text("")
-    repo.git("add", "staged.py")
-    (repo.path / "untracked.log").write_text("")
-    for name in ("post-checkout", "post-merge", "post-index-change", "reference-transaction", "pre-auto-gc"):
-        hook = repo.path / ".git" / "hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran-{name}'\n")
-        hook.chmod(0o755)
-    # A file whose time differs from the index's would make a careless `git status` rewrite the index.
-    os.utime(repo.path / "size.txt", (1, 1))
-    return repo
-
-
 def test_the_repository_stays_byte_identical(lived_in: Repo, tmp_path: Path) -> None:
     before = fingerprint(lived_in.path)
     result = search(lived_in, tmp_path, "main~11")
