@@ -21,9 +21,10 @@ from oomscope.bisect.journal_store import JournalFile, JournalStore
 from oomscope.bisect.journal_use import JournalUse
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import FileAt, FileRange
+from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange
 from oomscope.bisect.request import CommitRequest, ConfigRequest, SearchRequest, SurroundingsRequest
 from oomscope.bisect.result import BisectResult
+from oomscope.bisect.square_bisect import bisect_square
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.bisect.surroundings import bisect_surroundings
 from oomscope.errors import GitError, InputError, MachineUnfitError, UsageError
@@ -364,6 +365,29 @@ def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     assert answer(result) == answer(undisturbed)
     assert len(ran) == 2 * total
     assert JournalStore(request.places.journals).read(1).begun.kind == search.__name__.removeprefix("bisect_")
+
+
+def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for index, (size, width) in enumerate([(100, 1), (200, 1), (2000, 1), (2000, 5)]):
+        files = {"size.txt": f"{size}\n", "conf.yaml": f"width: {width}\n"}
+        world.repo.minutes += 60 * 24
+        world.repo.commit(f"commit {index}", files)
+    good = world.repo.git("rev-parse", "HEAD~3")
+    whole = world.request(good, use_cache=False)
+    searches: list[tuple[str, Callable[..., BisectResult], CommitRequest]] = [
+        ("square", lambda request, **means: bisect_square(request, "conf.yaml", **means), whole),
+        ("commits", bisect_commits, replace(whole, range=RevisionRange(good="", bad="main"))),
+    ]
+    for number, (kind, search, request) in enumerate(searches, start=1):
+        world.probe.ran.clear()
+        interrupted(search, request, world.probe, 2)
+        result = search(replace(request, journal=JournalUse(search=number)), probe=world.probe, environment={})
+        ran = len(world.probe.ran)
+        undisturbed = search(replace(request, places=Places(tmp_path / "other")), probe=world.probe, environment={})
+        assert answer(result) == answer(undisturbed)
+        assert len(world.probe.ran) == 2 * ran
+        assert store(world).read(number).begun.kind == kind
 
 
 def test_a_configuration_that_was_edited_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+
+from oomscope.bisect.account import Account, Closing
+from oomscope.bisect.standing import Standing
+from oomscope.report.journal_text import log_report, status_report, undone_report
+from tests.unit.bisect.test_account import answered, begun
+
+
+def shown(report: RenderableType, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(report)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+ACCOUNT = Account(
+    begun=begun(words=("v1..main", "--bad", "live>1GiB")),
+    began_at="2026-01-01T00:00:00+00:00",
+    probes_at_most=9,
+    answers=(answered(1), answered(2)),
+    taken_back=(answered(3, reason="was bad"),),
+    problems=("7.jsonl:3: the line cannot be read",),
+)
+ENDED = Closing(outcome="culprit", message="abc is the first bad commit")
+
+
+def test_where_a_search_stands() -> None:
+    interrupted = Standing.of(ACCOUNT, is_running=False)
+    assert (interrupted.state, interrupted.outcome, interrupted.probes) == ("interrupted", None, 2)
+    assert Standing.of(ACCOUNT, is_running=True).state == "running"
+    ended = Standing.of(Account(begun=begun(), closing=ENDED), is_running=False)
+    assert (ended.state, ended.outcome, ended.message) == ("ended", "culprit", ENDED.message)
+    stopped = Account(begun=begun(), closing=Closing(outcome="stopped", message="interrupted"))
+    assert Standing.of(stopped, is_running=False).state == "interrupted"
+    going_on = Account(begun=begun(), closing=ENDED)
+    assert Standing.of(going_on, is_running=True).state == "running"
+
+
+def test_the_list_of_searches() -> None:
+    assert "No searches." in shown(status_report([], []))
+    text = shown(status_report([Standing.of(ACCOUNT, is_running=False)], ["8.jsonl: it is a copy"]))
+    assert "interrupted" in text
+    assert "2 of at most 9" in text
+    assert "note: 8.jsonl: it is a copy" in text
+
+
+def test_the_log_shows_what_stands_and_what_was_taken_back() -> None:
+    text = shown(log_report(ACCOUNT, Standing.of(ACCOUNT, is_running=False), "/state/7.jsonl"))
+    assert "oomscope bisect v1..main --bad 'live>1GiB'" in text
+    assert text.index("Taken back") < text.index("was bad")
+    assert "note: 7.jsonl:3" in text
+    assert "/state/7.jsonl" in text
+    program = Account(begun=begun(words=()), closing=ENDED)
+    text = shown(log_report(program, Standing.of(program, is_running=False), "x"))
+    assert "a program's" in text
+    assert ENDED.message in text
+
+
+def test_what_was_taken_back_is_counted() -> None:
+    assert "Search 7: 2 answers taken back" in shown(undone_report(7, ACCOUNT.answers))
