@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,6 @@ from oomscope.errors import ExitCode
 
 _OUTPUT = ("html", "tables", "force", "quiet", "as_json")
 """Parameters that say how the answer is given."""
-
-
-def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse ``nan`` and ``inf``, which click takes for numbers.
-
-    Raises:
-        click.BadParameter: the value is one of them.
-    """
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds.")
-    return value
 
 
 @click.group(
