@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oomscope.bisect.predicate import Bad
@@ -20,6 +22,7 @@ GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
         ("any-oom", Bad()),
         (" Capacity ", Bad(name="capacity")),
         ("fragmentation", Bad(name="fragmentation")),
+        ("exit", Bad(name="exit")),
         ("live>70GiB", Bad(name="live", threshold=70 * GiB)),
         ("LIVE>70GiB", Bad(name="live", threshold=70 * GiB)),
         ("reserved > 0.5 GiB", Bad(name="reserved", threshold=GiB // 2)),
@@ -41,12 +44,30 @@ def test_what_cannot_is_refused_with_what_can(text: str) -> None:
         Bad.parse(text)
 
 
+RAN_THROUGH = ProbeResult(backend="command", outcome="fits")
+"""A command that ended with 0, and was asked for no number."""
+OOM_BY_WORDS = ProbeResult(backend="command", outcome="oom")
+"""One that said that memory ran out, and no more."""
 CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("any-oom", fits(900), GOOD),
     ("any-oom", oom("capacity"), BAD),
     ("any-oom", oom("fragmentation"), BAD),
     ("any-oom", oom("outside"), BAD),
     ("any-oom", oom("host"), BAD),
+    ("exit", error("exit"), BAD),
+    ("exit", error("step"), UNTESTABLE),
+    ("exit", oom("capacity"), BAD),
+    ("exit", fits(900), GOOD),
+    ("any-oom", error("exit"), UNTESTABLE),
+    ("any-oom", RAN_THROUGH, GOOD),
+    ("exit", RAN_THROUGH, GOOD),
+    ("capacity", RAN_THROUGH, UNTESTABLE),
+    ("live>800", RAN_THROUGH, UNTESTABLE),
+    ("any-oom", OOM_BY_WORDS, BAD),
+    ("capacity", OOM_BY_WORDS, UNTESTABLE),
+    ("fragmentation", OOM_BY_WORDS, UNTESTABLE),
+    ("live>800", OOM_BY_WORDS, UNTESTABLE),
+    ("any-oom", replace(RAN_THROUGH, backend="sim"), UNTESTABLE),
     ("capacity", fits(900), GOOD),
     ("capacity", oom("capacity"), BAD),
     # The question is whether the whole run has room; fragmentation hides that unless the demand is known.

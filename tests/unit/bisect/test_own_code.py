@@ -1,0 +1,129 @@
+"""What lies in a checkout is searched alike, whether a harness, an entry or a command drives it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.environment_deltas import EnvironmentDeltas
+from oomscope.bisect.identity import Content, Machine, digest_of, key_of
+from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import RevisionRange
+from oomscope.bisect.request import CommitRequest, SurroundingsRequest
+from oomscope.bisect.result import CommitCulprit, KeysCulprit
+from oomscope.bisect.square_bisect import bisect_square
+from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.probe.harness import HarnessError
+from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.repos import Repo
+from tests.unit.bisect.worlds import SETTINGS, measure
+
+ENTRY = EntryTarget(entry="tiny.train:build", repo="")
+COMMAND = CommandTarget(command="python 'a b.py'", metric_regex=r"peak (\d+)", repo="")
+KINDS = ["harness", "entry", "command"]
+
+
+@pytest.fixture(params=KINDS)
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> OwnCode:
+    harness = tmp_path / "harness.py"
+    harness.touch()
+    if request.param == "harness":
+        return HarnessFile(path=harness, settings=SETTINGS)
+    return InCheckout(target=ENTRY if request.param == "entry" else COMMAND, settings=SETTINGS)
+
+
+def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+    """Bytes: the number in ``scale.txt`` times the width of ``conf.json``, times ``BATCH`` of the environment."""
+    assert isinstance(job.target, CheckoutTarget)
+    folder = Path(job.target.repo)
+    width = json.loads((folder / "conf.json").read_text())["width"]
+    return measure(int((folder / "scale.txt").read_text()) * width * int(job.environment.get("BATCH") or 1))
+
+
+def request(repo: Repo, tmp_path: Path, subject: OwnCode, good: str, **fields: bool) -> CommitRequest:
+    return CommitRequest(
+        repo=repo.path,
+        range=RevisionRange(good=good, bad="HEAD"),
+        subject=subject,
+        places=Places(tmp_path / "state"),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def test_hunks_of_the_culprit(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}', "other": "1"})
+    repo.commit("guilty", {"scale.txt": "200", "other": "2"})
+    result = bisect_commits(request(repo, tmp_path, subject, good, hunks=True), probe=size_of, environment={})
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.narrowed is not None
+    assert [row.path for row in result.culprit.narrowed.hunks if row.is_guilty] == ["scale.txt"]
+
+
+def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    repo.commit("both", {"scale.txt": "2", "conf.json": '{"width": 2000}'})
+    result = bisect_square(request(repo, tmp_path, subject, good), "conf.json", probe=size_of, environment={})
+    assert result.square is not None
+    assert result.square.guilty == "config"
+
+
+def test_variables_of_the_environment(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    repo.commit("only", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    layer = EnvironmentDeltas(low={"BATCH": "1"}, high={"BATCH": "200", "OTHER": "1"}, good="a", bad="b")
+    asked = SurroundingsRequest(
+        repo=repo.path, revision="HEAD", subject=subject, layers=(layer,), places=Places(tmp_path / "state")
+    )
+    result = bisect_surroundings(asked, probe=size_of, environment={})
+    assert isinstance(result.culprit, KeysCulprit)
+    assert [change.key for change in result.culprit.keys] == ["env:BATCH"]
+
+
+def test_commands_to_repeat_a_probe_name_the_target(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    repo.commit("guilty", {"scale.txt": "200"})
+    result = bisect_commits(request(repo, tmp_path, subject, good), probe=size_of, environment={})
+    assert result.last_good is not None
+    words = {
+        HarnessTarget: f"oomscope probe --harness {tmp_path}/harness.py --repo repo-",
+        EntryTarget: "oomscope probe --entry tiny.train:build --repo repo-",
+        CommandTarget: f"oomscope probe {shlex.join(COMMAND.words())} --repo repo-",
+    }
+    assert result.last_good.commands[-1].startswith(words[type(subject.target_at(""))])
+
+
+TARGETS: list[CheckoutTarget] = [
+    ENTRY,
+    EntryTarget(entry="tiny.train:other", repo=""),
+    COMMAND,
+    CommandTarget(command="python 'a b.py'", metric_regex=r"(\d+)", repo=""),
+    CommandTarget(command="python b.py", metric_regex=r"peak (\d+)", repo=""),
+    CommandTarget(command="python 'a b.py'", snapshot_glob="*", repo=""),
+    CommandTarget(command="python 'a b.py'", snapshot_glob="*.pickle", repo=""),
+    HarnessTarget(harness="/h.py", repo=""),
+]
+
+
+def test_each_way_to_measure_a_checkout_has_a_key_of_its_own_wherever_that_lies() -> None:
+    def key(target: CheckoutTarget) -> str:
+        return digest_of(key_of(ProbeJob(target=target), Content(tree="1"), Machine(), {}))
+
+    assert len({key(target) for target in TARGETS}) == len(TARGETS)
+    assert [key(target.at("/elsewhere")) for target in TARGETS] == [key(target) for target in TARGETS]
+
+
+def test_what_can_drive_no_commit_is_refused_at_once() -> None:
+    with pytest.raises(HarnessError, match="is no entry"):
+        InCheckout(target=EntryTarget(entry="x", repo=""), settings=SETTINGS).check()
+    with pytest.raises(HarnessError, match="names no program"):
+        InCheckout(target=CommandTarget(command=" ", repo=""), settings=SETTINGS).check()
