@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.probe.curves import RunCurves
@@ -13,6 +13,7 @@ from tests.unit.report import results
 from tests.unit.snapshot.strategies import recordings
 
 
+@settings(max_examples=30)
 @given(recordings(), st.integers(1, 50))
 def test_no_peak_is_lost_and_no_curve_is_longer_than_asked(recording, points: int) -> None:
     trace, segments, live = recording

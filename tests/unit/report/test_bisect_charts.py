@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.bisect.measured import Bytes
@@ -31,6 +31,7 @@ def row(live: int, reserved: int, **fields) -> StepRow:
     return StepRow(commit=None, label="step", delta=Bytes(live_bytes=live, reserved_bytes=reserved), **fields)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=8))
 def test_each_bar_begins_where_the_one_above_ends(deltas) -> None:
     steps = [row(*delta) for delta in deltas]
@@ -94,6 +95,7 @@ def test_keys_that_always_moved_together_are_one_row_and_guilty_ones_come_first(
     assert guilty_keys(long_searches.BOTH) >= {"data.seq_length", long_searches.NARROWED.hunks[0].name}
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.lists(st.integers(0, 3), min_size=1, max_size=40))
 def test_points_of_an_iteration_lie_inside_it(one, other) -> None:
     good, bad = (

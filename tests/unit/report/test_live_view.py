@@ -4,7 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -32,6 +32,7 @@ def text_of(watched: Watched, now: float = 0.0, *, width: int = 100, encoding: s
     return file.buffer.getvalue().decode(encoding).splitlines()
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 70), st.data())
 def test_no_more_probes_are_needed_than_are_said_to_be_left(last: int, data) -> None:
     culprit = data.draw(st.integers(1, last))
@@ -71,6 +72,7 @@ def test_an_estimate_is_no_more_exact_than_it_can_be(seconds: float, text: str) 
     assert rounded_text(seconds) == text
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 120), st.data())
 def test_a_strip_is_as_wide_as_its_room_and_hides_no_running_probe(last: int, width: int, data) -> None:
     line = line_of(last)
@@ -121,3 +123,15 @@ def test_standings_have_a_sign_each() -> None:
     asked = list(asked_on(line, [record(1, Answer.GOOD), record(3, Answer.BAD), record(2, Answer.UNTESTABLE)]))
     cells = Strip(line, asked, bracket_of(asked), ()).cells(5)
     assert cells == [Standing.BEFORE, Standing.GOOD, Standing.UNTESTABLE, Standing.BAD, Standing.AFTER]
+
+
+def test_a_second_plan_counts_from_where_it_was_made() -> None:
+    sought = (record(9, Answer.BAD, "bad end"), record(3, Answer.BAD, "good end sought"), record(0, Answer.GOOD))
+    first = replace(plan_of(9), line=None, probes_at_most=7)
+    seeking = Watched(plan=first, records=tuple(replace(each, wall_s=0.0, outcome=None) for each in sought[:1]))
+    assert text_of(seeking) == ["1 probe done, at most 6 more"]
+    searching = Watched(plan=plan_of(9), records=tuple(replace(each, outcome=None) for each in sought), planned_at=3)
+    strip, range_, done = text_of(searching)
+    assert strip.count("✗") == 2
+    assert "one of 3 commits" in range_
+    assert done == "3 probes done, at most 2 more", "what was answered on the way is known"
