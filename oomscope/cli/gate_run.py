@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.gate_standing import standing_of
+from oomscope.cli.gate_standing import standings
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import (
     announce,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @ledger_option
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
 @click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
+@click.option("--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--quiet", is_flag=True, help="No progress on standard error.")
 @json_option
@@ -56,6 +57,7 @@ def run_command(
     ledger: Path | None,
     no_ledger: bool,
     result: Path | None,
+    junit: Path | None,
     force: bool,
     quiet: bool,
     as_json: bool,
@@ -73,8 +75,10 @@ def run_command(
     from oomscope.gate.suite import load_suite
 
     against = baseline_path(suite, baseline)
-    refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), ("--result", result))
+    written = [("--ledger", ledger), ("--result", result), ("--junit", junit)]
+    refuse_one_place(("the suite", suite), ("the baseline", against), *written)
     refuse_existing(result, force=force, option="--result")
+    refuse_existing(junit, force=force, option="--junit")
     chosen = load_suite(suite).only(names)
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)
@@ -86,12 +90,13 @@ def run_command(
             probe=gate_probe(),
             jobs=jobs,
             strict=strict,
-            stands_at=standing_of,
+            stands_at=standings(),
             announce=announce(quiet=quiet),
         ).run()
         if bisect:
             night = _with_culprits(night, chosen, book)
-        return _told(night, book, result, as_json=as_json)
+        _print(night, as_json=as_json)
+        return _kept(night, book, result=result, junit=junit)
     finally:
         if book is not None:
             book.close()
@@ -107,19 +112,25 @@ def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None) -> Gate
     )
 
 
-def _told(night: GateResult, book: Ledger | None, result: Path | None, *, as_json: bool) -> ExitCode:
-    """Print the night, then keep it: what cannot be kept hides nothing, and turns no red into something else."""
-    document = night.to_json()
+def _print(night: GateResult, *, as_json: bool) -> None:
     if as_json:
-        print_json(document)
+        print_json(night.to_json())
     else:
         from oomscope.report.gate_text import gate_report
 
         print_report(gate_report(night))
+
+
+def _kept(night: GateResult, book: Ledger | None, *, result: Path | None, junit: Path | None) -> ExitCode:
+    """Keep what was printed: what cannot be kept hides nothing, and turns no red into something else."""
     code = night.exit_code
     try:
         if result is not None:
-            write_file(result, json.dumps(document, allow_nan=False))
+            write_file(result, json.dumps(night.to_json(), allow_nan=False))
+        if junit is not None:
+            from oomscope.report.gate_junit import junit_document
+
+            write_file(junit, junit_document(night))
         if book is not None:
             book.add(night)
     except InputError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from oomscope.errors import GitError
 
 if TYPE_CHECKING:
     from oomscope.gate.result import Standing
+    from oomscope.gate.run import StandsAt
     from oomscope.gate.suite import Case
 
 
@@ -20,12 +20,22 @@ def folder_of(case: Case) -> Path:
     return case.path.parent if case.kind == "config" else case.folder
 
 
-def standing_of(case: Case) -> Standing | None:
-    """Return where ``case`` stands; None where there is no repository, or no commit yet."""
-    return _standing(folder_of(case).resolve())
+def standings() -> StandsAt:
+    """Return what says where a case stands: None where there is no repository, or no commit yet.
+
+    Each repository is looked at once, so that all cases of a night stand where they stood when it began.
+    """
+    known: dict[Path, Standing | None] = {}
+
+    def standing_of(case: Case) -> Standing | None:
+        folder = folder_of(case).resolve()
+        if folder not in known:
+            known[folder] = _standing(folder)
+        return known[folder]
+
+    return standing_of
 
 
-@cache
 def _standing(folder: Path) -> Standing | None:
     from oomscope.bisect.commits import Repository
     from oomscope.bisect.git import Git

@@ -62,7 +62,7 @@ def _harness_plan(case: Case) -> CasePlan:
     if not case.checkout.is_dir():
         raise UsageError(f"no such checkout: {case.checkout}", where=case.where, remedy="give repo: a folder")
     settings = harness_settings(case.overrides)
-    target = HarnessTarget(harness=str(case.path.absolute()), repo=str(case.checkout.absolute()))
+    target = HarnessTarget(harness=str(case.path.absolute()), repo=str(case.checkout.resolve()))
     ranks = chosen_ranks(settings.probe.rank, settings)
     return CasePlan(job=harness_job(target, settings), ranks=tuple(ranks))
 

@@ -90,6 +90,7 @@ _ALL: Final = (
         "the cache",
         read=_overhead,
         bands=SEGMENT,
+        by_default=False,
     ),
     Metric(
         name="largest_free",

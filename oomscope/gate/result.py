@@ -73,6 +73,11 @@ class CaseResult:
         """The metric that the status rests on: the first of the gravest; None where it rests on something else."""
         return next((row for row in self.rows if row.status is self.status), None)
 
+    @property
+    def is_better(self) -> bool:
+        """Whether something is better than the baseline, whatever else is said of the case."""
+        return self.status is Status.BETTER or any(row.status is Status.BETTER for row in self.rows)
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
@@ -131,8 +136,9 @@ class GateResult:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command returns."""
-        return exit_code([case.status for case in self.cases], strict=self.strict)
+        """What the command returns; that a metric is better counts beside what is merely told of others."""
+        better = [Status.BETTER for case in self.cases if case.is_better]
+        return exit_code([*(case.status for case in self.cases), *better], strict=self.strict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""

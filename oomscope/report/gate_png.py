@@ -23,6 +23,8 @@ HIGH: Final = 2.8
 """Inches of the picture, and of each case in it."""
 NAMED: Final = 16
 """At most so many nights have their commit below them."""
+UNMEASURED: Final = "|"
+"""Stands on the axis; green nights are dots, all others crosses, so that colour says nothing alone."""
 PANELS: Final = 40
 """More cases than that make no picture that anybody can read; the first are drawn, and the title says so."""
 
@@ -49,8 +51,9 @@ def _draw(axis: Axes, trend: Trend) -> None:
     for (left, before), (right, entry) in pairwise(places):
         if entry.change is not None:
             axis.plot([left, right], [before.value or 0, entry.value or 0], color=INK, linewidth=1)
-    for at, entry in places:
-        axis.plot(at, entry.value or 0, "o", color=GOOD if entry.status in GREEN else BAD)
+    for at, entry in enumerate(trend.entries):
+        shape = UNMEASURED if entry.value is None else "o" if entry.status in GREEN else "X"
+        axis.plot(at, entry.value or 0, shape, color=GOOD if entry.status in GREEN else BAD, clip_on=False)
     every = -(-len(trend.entries) // NAMED)
     named = range(0, len(trend.entries), max(1, every))
     commits = [entry.standing.commit if entry.standing else entry.started for entry in trend.entries]

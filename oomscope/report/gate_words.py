@@ -58,7 +58,7 @@ def next_steps(night: GateResult) -> list[str]:
         steps.append("worse: find the commit with --bisect, or accept it with oomscope gate update --accept NAME")
     if kinds & {Status.NO_BASELINE, Status.INCOMPATIBLE}:
         steps.append("no baseline for this: accept what was measured with oomscope gate update")
-    if Status.BETTER in kinds:
+    if any(case.is_better for case in night.cases):
         steps.append("better than the baseline: propose a new one with oomscope gate update")
     if Status.UNTESTABLE in kinds:
         steps.append("untestable: what the code said is in the JSON document (--result FILE), under probe.failure")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.metrics import values_of
+from oomscope.gate.metrics import METRICS, values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import Status
 from oomscope.gate.suite import Case, MetricBands, Suite
@@ -79,7 +79,9 @@ def failed(kind: ErrorKind = "import", message: str = "no module") -> ProbeResul
 def entry(of: Case, result: ProbeResult, **fields: Any) -> Entry:
     """What is expected where ``result`` was accepted for the case ``of``."""
     outcome = "oom" if result.outcome == "oom" else "fits"
-    return Entry(**{"key": Key.of(of.digest, result), "outcome": outcome, "values": values_of(result), **fields})
+    counted = of.asked or [name for name, metric in METRICS.items() if metric.by_default]
+    values = {name: value for name, value in values_of(result).items() if name in counted}
+    return Entry(**{"key": Key.of(of.digest, result), "outcome": outcome, "values": values, **fields})
 
 
 def baseline(of: Case, result: ProbeResult, **fields: Any) -> Baseline:

@@ -112,7 +112,7 @@ def test_what_differs_is_said() -> None:
 def test_nothing_accepted_is_no_baseline() -> None:
     compared = compare_case(case(), measured(GiB), Baseline())
     assert compared.status is Status.NO_BASELINE
-    assert {row.name for row in compared.rows} == {"peak_live", "peak_reserved", "overhead", "pinned"}
+    assert {row.name for row in compared.rows} == {"peak_live", "peak_reserved", "pinned"}
 
 
 def test_a_metric_that_is_asked_for_must_be_measured_and_accepted() -> None:

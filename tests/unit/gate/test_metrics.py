@@ -46,4 +46,8 @@ def test_a_run_that_emptied_its_cache_stands_for_what_it_would_hold() -> None:
 
 def test_less_is_worse_only_of_free_blocks() -> None:
     assert [name for name, metric in METRICS.items() if not metric.is_worse_when_larger] == ["largest_free"]
-    assert not METRICS["largest_free"].by_default
+
+
+def test_what_grows_worse_as_something_gets_better_does_not_count_by_default() -> None:
+    """Less live memory in the same segments is more overhead; less waste is a smaller free block."""
+    assert [name for name, metric in METRICS.items() if not metric.by_default] == ["overhead", "largest_free"]

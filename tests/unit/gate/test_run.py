@@ -55,6 +55,13 @@ def test_better(strict: bool) -> None:
     assert run(measured(GiB - 1), strict=strict).exit_code == (ExitCode.IMPROVED if strict else ExitCode.OK)
 
 
+def test_better_counts_beside_what_is_merely_told() -> None:
+    mixed = measured(GiB - 1, reserved=GiB + 1)
+    assert run(mixed).cases[0].status is Status.WARN
+    assert [run(mixed, strict=strict).exit_code for strict in (False, True)] == [ExitCode.OK, ExitCode.IMPROVED]
+    assert run(measured(GiB - 1, pinned_bytes=1), strict=True).exit_code == ExitCode.REGRESSION
+
+
 def test_without_a_baseline_it_is_measured_and_not_green() -> None:
     night = run(EXPECTED, baseline=Baseline())
     assert night.exit_code == ExitCode.NO_BASELINE

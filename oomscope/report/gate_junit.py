@@ -1,0 +1,84 @@
+"""A night of the gate as JUnit XML, which CI systems show case by case.
+
+JUnit knows two ways not to pass. A *failure* is a regression, the answer that the gate is there to give; an *error* is
+a case that has no answer: no baseline, nothing measured, code that cannot be tested.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from oomscope.gate.compare import MetricRow
+from oomscope.gate.result import CaseResult, GateResult
+from oomscope.gate.status import GREEN, Status
+from oomscope.report import gate_words
+
+SUITE: Final = "oomscope gate"
+_PASSES: Final = GREEN | {Status.UNCONFIRMED}
+_NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML document may hold, not even escaped (XML 1.0, production Char)."""
+
+
+def junit_document(night: GateResult) -> bytes:
+    """Return the XML document: one ``testsuite`` with a ``testcase`` for each case."""
+    statuses = [case.status for case in night.cases]
+    failures = statuses.count(Status.WORSE)
+    errors = sum(status not in _PASSES for status in statuses) - failures
+    counts = {"tests": str(len(statuses)), "failures": str(failures), "errors": str(errors)}
+    seconds = f"{sum(_seconds(case) for case in night.cases):.3f}"
+    root = ET.Element("testsuites", {"name": SUITE, **counts, "time": seconds})
+    suite = ET.SubElement(root, "testsuite", {"name": _xml(night.suite), **counts, "skipped": "0", "time": seconds})
+    suite.set("timestamp", night.started.partition("+")[0])
+    for case in night.cases:
+        _add_case(suite, case)
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _add_case(suite: ET.Element, case: CaseResult) -> None:
+    attributes = {"name": _xml(case.name), "classname": SUITE, "time": f"{_seconds(case):.3f}"}
+    element = ET.SubElement(suite, "testcase", attributes)
+    text = _xml("\n".join(_lines(case)))
+    if case.status in _PASSES:
+        ET.SubElement(element, "system-out").text = text
+        return
+    kind = "failure" if case.status is Status.WORSE else "error"
+    what = ET.SubElement(element, kind, {"type": str(case.status), "message": _xml(_headline(case))})
+    what.text = text
+
+
+def _headline(case: CaseResult) -> str:
+    row = case.decisive
+    said = case.reason or (_row_text(row) if row is not None else "")
+    return f"{case.status}: {said}" if said else str(case.status)
+
+
+def _lines(case: CaseResult) -> list[str]:
+    """Return all that is said of a case, the metrics first."""
+    lines = [f"{row.status}: {_row_text(row)}" for row in case.rows]
+    lines += [text for text in (case.reason, *case.notes) if text]
+    if case.culprit is not None:
+        lines.append(f"whose commit: {gate_words.culprit_text(case.culprit)}")
+    return lines
+
+
+def _row_text(row: MetricRow) -> str:
+    """Return ``peak_live 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
+    measured = gate_words.value_text(row.name, row.measured)
+    if row.expected is None or row.difference is None:
+        return f"{row.name} {measured}"
+    expected = gate_words.value_text(row.name, row.expected)
+    change = gate_words.change_text(row.name, row.difference)
+    return f"{row.name} {measured}, expected {expected} ({change}; {row.measured} and {row.expected})"
+
+
+def _seconds(case: CaseResult) -> float:
+    return case.probe.wall_s if case.probe is not None else 0.0
+
+
+def _xml(text: str) -> str:
+    """Return ``text`` with what XML cannot hold written out."""
+    return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,0 +1,47 @@
+"""The page of the gate says what the code says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from oomscope.gate.metrics import METRICS
+from oomscope.gate.status import GRAVITY, exit_code
+from oomscope.gate.suite import load_suite
+from oomscope.units import format_size
+
+PAGE = (Path(__file__).parents[3] / "docs" / "gate.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the table under ``heading``."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [re.split(r"\s*\|\s*", line)[1:-1] for line in lines[2:]]
+
+
+def test_every_metric_is_listed_with_its_band() -> None:
+    listed = {name.strip("`"): rest for name, *rest in rows("Metrics and bands")}
+    assert list(listed) == list(METRICS)
+    for name, metric in METRICS.items():
+        meaning, default, band = listed[name]
+        assert meaning == metric.meaning
+        assert (default == "yes") == metric.by_default
+        width = metric.bands.fail.absolute
+        assert band == (format_size(width, digits=0) if width else "0")
+
+
+def test_every_verdict_is_listed_with_its_code() -> None:
+    listed = {verdict: code for verdict, _, code in rows("What it says")}
+    assert set(listed) == {str(status) for status in GRAVITY}
+    for status in GRAVITY:
+        assert listed[str(status)].split(";")[0] == str(int(exit_code([status])))
+    strict = exit_code([status for status in GRAVITY if str(status) == "better"], strict=True)
+    assert listed["better"].startswith(f"0; {int(strict)} with `--strict`")
+
+
+def test_the_example_is_a_suite(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "memory.yaml"
+    path.write_text(text)
+    assert [case.name for case in load_suite(path).cases] == ["llama3-8b", "long context", "our trainer"]

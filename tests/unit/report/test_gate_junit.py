@@ -1,0 +1,65 @@
+"""JUnit XML of a night: the counts, what is a failure and what an error, and any text at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.gate.bands import EXACT
+from oomscope.gate.compare import compare_metric
+from oomscope.gate.result import Culprit
+from oomscope.gate.status import GRAVITY, Status, exit_code
+from oomscope.report.gate_junit import junit_document
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import case_result, night
+
+ALLOWED = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"testcase"},
+    "testcase": {"failure", "error", "system-out"},
+    "failure": set(),
+    "error": set(),
+    "system-out": set(),
+}
+
+
+def parsed(*cases) -> ET.Element:
+    root = ET.fromstring(junit_document(night(1, *cases)))
+    for element in root.iter():
+        assert {child.tag for child in element} <= ALLOWED[element.tag]
+    return root
+
+
+def test_counts_are_those_of_the_cases() -> None:
+    root = parsed(*(case_result(1, status, name=str(status)) for status in GRAVITY))
+    assert root.attrib["tests"] == str(len(GRAVITY)) == str(len(root.findall("testsuite/testcase")))
+    assert root.attrib["failures"] == str(len(root.findall(".//failure"))) == "1"
+    assert root.attrib["errors"] == str(len(root.findall(".//error"))) == "6"
+
+
+@pytest.mark.parametrize("status", GRAVITY)
+def test_what_does_not_pass_is_what_the_exit_code_says(status: Status) -> None:
+    root = parsed(case_result(1, status))
+    failed = root.findall(".//failure") + root.findall(".//error")
+    assert bool(failed) == (exit_code([status]) != 0)
+    assert bool(root.findall(".//failure")) == (status is Status.WORSE)
+
+
+def test_a_regression_says_its_numbers_and_whose_commit_it_was() -> None:
+    row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
+    culprit = Culprit(outcome="culprit", message="", commit="c" * 40, subject="Grow", author="Ada")
+    root = parsed(replace(case_result(1, Status.WORSE), rows=(row,), culprit=culprit))
+    (failure,) = root.findall(".//failure")
+    assert failure.attrib["message"] == (
+        "worse: peak_live 1.00 GiB, expected 1.00 GiB (+1.00 MiB; 1074790400 and 1073741824)"
+    )
+    assert "cccccccccc Grow, by Ada" in (failure.text or "")
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_any_text_makes_a_document(text: str) -> None:
+    parsed(replace(case_result(1, Status.UNTESTABLE, name=text or "x"), reason=text, notes=(text,)))
