@@ -13,6 +13,7 @@ from oomscope.bisect.absent_files import absence, absent_files, lay_out_rest
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.git import Git
 from oomscope.bisect.headers import Commit
+from oomscope.bisect.large_files import lay_out_large_files
 from oomscope.errors import GitError
 from oomscope.probe.rooms import remove_tree
 
@@ -61,7 +62,7 @@ class Checkout:
             self._clone()
             absent = self._lay_out(commit)
         missing = lay_out_submodules(self._git, commit.hash, self.repository.common / "modules")
-        return (*absent, *missing, *self._pointers())
+        return (*absent, *missing, *lay_out_large_files(self._git, self.repository.common))
 
     @property
     def _git(self) -> Git:
@@ -86,14 +87,6 @@ class Checkout:
             lay_out_rest(self._git, commit.hash, absent)
         self._git.output("clean", "--quiet", "--force", "--force", "-d", "-x")
         return (absence(absent),) if absent else ()
-
-    def _pointers(self) -> list[str]:
-        """Name the files whose content is kept elsewhere by Git LFS: only its pointers are in the repository."""
-        tracked = self._git.text("ls-files", "-z", "--", ":(attr:filter=lfs)")
-        names = [name for name in tracked.split("\0") if name]
-        if not names:
-            return []
-        return [f"{len(names)} files are Git LFS pointers, not their content ({names[0]} …)"]
 
 
 def spend(clone: Path) -> None:

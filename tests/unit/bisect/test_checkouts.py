@@ -106,7 +106,7 @@ def test_bare_shallow_and_linked_work_trees(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_lfs_pointers_are_named(repo: Repo, tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "00" * 32 + "\nsize 5\n"
     repo.commit("weights", {".gitattributes": "*.bin filter=lfs\n", "weights.bin": pointer})
     repository = Repository.open(repo.path)
     checkout = Checkout(repository, tmp_path / "clone")
@@ -114,6 +114,28 @@ def test_lfs_pointers_are_named(repo: Repo, tmp_path: Path) -> None:
     assert "Git LFS" in note
     assert "weights.bin" in note
     assert files(checkout.path)["weights.bin"] == pointer.encode()
+
+
+def test_large_files_at_hand_are_laid_out_and_a_probe_may_write_to_them(repo: Repo, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:{0}\nsize {1}\n"
+    held, cut, gone = "ab" * 32, "cd" * 32, "ef" * 32
+    objects = repo.path / ".git/lfs/objects"
+    for name, content in ((held, "weights\n"), (cut, "wei")):
+        (objects / name[:2] / name[2:4]).mkdir(parents=True)
+        (objects / name[:2] / name[2:4] / name).write_text(content)
+    pointers = {f"ün {name[:2]}.bin": pointer.format(name, 8) for name in (held, cut, gone)}
+    repo.commit("weights", {".gitattributes": "*.bin filter=lfs\n", "text.bin": "no pointer\n", **pointers})
+    before, repository = fingerprint(repo.path), Repository.open(repo.path)
+    checkout = Checkout(repository, tmp_path / "clone")
+    for _ in range(2):
+        (note,) = checkout.show(repository.resolve("HEAD"))
+        assert note == "2 files are Git LFS pointers, not their content (ün cd.bin …)"
+        shown = files(checkout.path)
+        assert (shown["ün ab.bin"], shown["text.bin"]) == (b"weights\n", b"no pointer\n")
+        (checkout.path / "ün ab.bin").write_text("written over")
+    checkout.show(repository.resolve("HEAD~"))
+    assert files(checkout.path) == SECOND
+    assert fingerprint(repo.path) == before
 
 
 @pytest.fixture
