@@ -6,12 +6,12 @@ import json
 import os
 import random
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,20 +22,18 @@ from tests.unit.bisect.repos import Repo, fingerprint
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 44
 KILLS_OF_THE_PROGRAM = 6
-FAR_S = 60.0
+FAR_S = 120.0
 QUIETLY = ("--json", "--quiet")
 
 HARNESS = """\
-import torch
-from pathlib import Path
+import time
 import oomscope
 
 def setup(ctx):
-    size = int(Path("size.txt").read_text())
-    def step():
-        held = torch.empty(size, 1024, 1024, dtype=torch.uint8, device=ctx.device)
-    return oomscope.Target(step=step)
+    return oomscope.Target(step=lambda: time.sleep(600))
 """
+SAY_SIZE = f"{sys.executable} -S -c \"import time; time.sleep(0.1); print('size', open('size.txt').read())\""
+BY_COMMAND = ("--command", SAY_SIZE, "--metric-regex", r"size (\d+)", "--bad", "live>4000B", "--fresh", *QUIETLY)
 
 
 def test_killed_at_random_moments_it_comes_to_the_same_answer(tmp_path: Path) -> None:
@@ -66,11 +64,20 @@ class Program:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=self.directory, env=self.environment, stdout=pipe, stderr=pipe, text=True)
 
-    def ended(self, *arguments: str) -> dict[str, object]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=250)
+    def killed(self, after_s: float, *arguments: str) -> None:
+        """Run it, and kill it after a while unless it has ended."""
+        with self.start(*arguments) as process:
+            try:
+                process.communicate(timeout=after_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def ended(self, *arguments: str) -> dict[str, Any]:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=250)
         assert process.returncode == 0, err
-        return json.loads(out)
+        document: dict[str, Any] = json.loads(out)
+        return document
 
     def family(self) -> list[int]:
         """Return the processes that it started and that are alive."""
@@ -87,49 +94,44 @@ class Program:
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     repo = Repo(tmp_path / "repo")
-    hashes = repo.import_line("size.txt", [f"{64 + index + (4096 if index >= 21 else 0)}\n" for index in range(40)])
+    hashes = repo.import_line("size.txt", [f"{64 + index + (4096 if index >= 41 else 0)}\n" for index in range(99)])
     repo.git("tag", "good", hashes[0])
-    (tmp_path / "harness.py").write_text(HARNESS)
     return Program(tmp_path)
 
 
 def test_the_program_killed_at_random_moments(program: Program, tmp_path: Path) -> None:
-    begin = [
-        "good..main",
-        "--repo",
-        "repo",
-        "--harness",
-        "harness.py",
-        "--limit",
-        "4GiB",
-        "--fresh",
-        "--json",
-        "--quiet",
-    ]
+    begin = ("good..main", "--repo", "repo", *BY_COMMAND)
     before = fingerprint(tmp_path / "repo")
     began = time.monotonic()
     expected = program.ended(*begin, "--state", "undisturbed")
     took_s = time.monotonic() - began
-    chance, lives = random.Random(5), begin
+    chance, journal = random.Random(5), tmp_path / "state" / "journals" / "1.jsonl"
     for _ in range(KILLS_OF_THE_PROGRAM):
-        process = program.start(*lives, "--state", "state")
-        try:
-            process.communicate(timeout=chance.uniform(took_s / 3, took_s))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+        words = ("resume", "1", *QUIETLY) if journal.exists() else begin
+        program.killed(chance.uniform(0, took_s), *words, "--state", "state")
         wait_for(lambda: not program.family())
-        if (tmp_path / "state" / "journals" / "1.jsonl").exists():
-            lives = ["resume", "1", *QUIETLY]
-    resumed = program.ended(*lives, "--state", "state")
+    resumed = program.ended(*(("resume", "1", *QUIETLY) if journal.exists() else begin), "--state", "state")
     assert answer_of_document(resumed) == answer_of_document(expected)
-    assert resumed["culprit"] is not None
+    assert resumed["outcome"] == "culprit"
     assert list((tmp_path / "state" / "checkouts").iterdir()) == []
     assert fingerprint(tmp_path / "repo") == before
+
+
+def test_warm_processes_end_with_a_killed_search(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "harness.py").write_text(HARNESS)
+    words = ("good..main", "--repo", "repo", "--harness", "harness.py", "--backend", "sim", "--state", "state")
+    with program.start(*words, "--jobs", "2") as process:
+        try:
+            # The search, its warm parent, and a probe in each slot.
+            wait_for(lambda: len(program.family()) >= 4)
+        finally:
+            process.kill()
+    wait_for(lambda: not program.family())
+    assert program.ended("status", "--state", "state", "--json")["searches"]
 
 
 def wait_for(look: Callable[[], bool], seconds: float = FAR_S) -> None:
     deadline = time.monotonic() + seconds
     while not look():
-        assert time.monotonic() < deadline, "a process outlived the program that started it"
+        assert time.monotonic() < deadline, "it does not come to that"
         time.sleep(0.05)
