@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.noise import Posterior
+from oomscope.bisect.waterfall import StepsWanted
 from oomscope.cli.main import run
 from oomscope.report.bisect_html import bisect_page, charts_of
 from oomscope.units import GiB, MiB
+from tests.unit.bisect.worlds import World
 from tests.unit.report import long_searches, searches
 from tests.unit.report.browser import browse, in_a_browser
 from tests.unit.report.test_html import Balance
@@ -136,6 +138,25 @@ def test_a_posterior_is_a_bar_for_each_probable_candidate() -> None:
     assert re.search(r"60 %", chart)
     assert "none: the bad end is good" in chart
     assert "A good commit answers bad in 10" in bisect_page(result, title="t")
+
+
+def test_a_search_that_was_really_made_is_shown_with_what_a_merge_brought(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    good = world.repo.commit("main 0", {"size.txt": "500", "other": "0"})
+    world.repo.git("checkout", "--quiet", "-b", "side")
+    for size in (505, 1200):
+        world.repo.commit(f"side {size} <i>", {"size.txt": str(size)})
+    world.repo.git("checkout", "--quiet", "main")
+    world.repo.commit("main 1", {"other": "1"})
+    merge = world.repo.merge("side", "merge side")
+    result = world.bisect(good, steps=StepsWanted())
+    page = bisect_page(result, title="t")
+    assert f"<h2>What {merge[:10]} merged</h2>" in page
+    assert page.count('class="range"') == 2
+    assert f"(merged by {merge[:10]})" in page
+    assert ">at fault<" in page
+    assert "side 1200 &lt;i&gt;" in page
+    assert f"<dt>Begun</dt><dd>{result.cost.begun} runs</dd>" in page
 
 
 def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
