@@ -16,7 +16,7 @@ from oomscope.bisect.headers import Commit
 from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.card import check_card
-from oomscope.probe.jobs import bundled_job, harness_job
+from oomscope.probe.jobs import bundled_job, checkout_job
 from oomscope.probe.ranks import chosen_ranks
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class OwnCodeSubject:
         """Return the job of the commit's checkout."""
         settings = self.choice.settings
         return Experiment(
-            job=harness_job(self.choice.target_at(str(self.checkout.path)), settings),
+            job=checkout_job(self.choice.target_at(str(self.checkout.path)), settings),
             ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
             content=self.choice.content(commit.tree),
             lay_out=lambda place: replace(self.checkout, path=place).show(commit),

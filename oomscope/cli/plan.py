@@ -63,7 +63,7 @@ def _bundled_plan(source: ConfigSource) -> Plan:
 
 
 def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
-    from oomscope.probe.jobs import harness_job
+    from oomscope.probe.jobs import checkout_job
     from oomscope.probe.ranks import chosen_ranks
     from oomscope.probe.recipes import check_target
 
@@ -76,4 +76,4 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
     title = f"{repo.absolute().name} through {target.title}"
-    return Plan(job=harness_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)
+    return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)

@@ -12,7 +12,7 @@ from oomscope.probe.card import check_card
 from oomscope.probe.harness import check_harness
 from oomscope.probe.harness_settings import harness_settings
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.jobs import bundled_job, harness_job
+from oomscope.probe.jobs import bundled_job, checkout_job
 from oomscope.probe.ranks import chosen_ranks, probe_ranks
 from oomscope.probe.result import ProbeResult
 
@@ -64,7 +64,7 @@ def _harness_plan(case: Case) -> CasePlan:
     settings = harness_settings(case.overrides)
     target = HarnessTarget(harness=str(case.path.absolute()), repo=str(case.checkout.resolve()))
     ranks = chosen_ranks(settings.probe.rank, settings)
-    return CasePlan(job=harness_job(target, settings), ranks=tuple(ranks))
+    return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks))
 
 
 def _placed(error: ConfigError, case: Case) -> ConfigError:

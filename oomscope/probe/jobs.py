@@ -16,7 +16,7 @@ def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
     return _job(target, config, rank=rank, world_size=config.parallel.world_size)
 
 
-def harness_job(target: CheckoutTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
+def checkout_job(target: CheckoutTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
     """Return the job that measures what lies in a checkout; only the three sections of ``settings`` count."""
     return _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
 

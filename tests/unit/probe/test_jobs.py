@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.jobs import bundled_job, harness_job
+from oomscope.probe.jobs import bundled_job, checkout_job
 
 CHANGED = {
     "probe.backend=sim": ("backend", "sim"),
@@ -41,6 +41,6 @@ def test_a_harness_has_its_own_world() -> None:
     of_the_model = "parallel.data_parallel_size=8"
     config = load_preset("gpt-tiny", [*CHANGED, "probe.world_size=8", of_the_model], enforce=False).config
     target = HarnessTarget(harness="/h.py", repo="/repo")
-    assert harness_job(target, load_preset("gpt-tiny", [of_the_model]).config).world_size == 1
-    job = harness_job(target, config, rank=3)
+    assert checkout_job(target, load_preset("gpt-tiny", [of_the_model]).config).world_size == 1
+    job = checkout_job(target, config, rank=3)
     assert (job.target, job.rank, job.world_size, job.iterations) == (target, 3, 8, 7)
