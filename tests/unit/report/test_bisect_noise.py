@@ -1,0 +1,55 @@
+"""What a search believes is shown, likeliest first, and never rounded up to certainty."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from oomscope.bisect.noise import Posterior, percent
+from oomscope.report.bisect_noise import likeliest, rates_text
+from oomscope.report.bisect_text import bisect_report
+from oomscope.report.console import result_console, show
+from tests.unit.report import searches
+
+POSTERIOR = Posterior(
+    rows=(("a" * 40, 0.0102), ("d" * 40, 0.9696), ("e" * 40, 0.0002)),
+    none=0.0199,
+    already=0.0001,
+    false_good=0.101,
+    false_good_interval=(0.021, 0.25),
+    false_bad=0.05,
+    false_bad_interval=(0.002, 0.2),
+    confidence=0.9696,
+    wanted=0.95,
+)
+
+
+def test_the_likeliest_come_first_and_the_rest_is_left_out() -> None:
+    assert [name[0] for name, _ in likeliest(POSTERIOR)] == ["d", "a"]
+
+
+def test_rates_come_with_their_intervals() -> None:
+    assert rates_text(POSTERIOR) == (
+        "A good commit answers bad in 5 % (0.2 % to 20 %) of its probes, a bad one good in 10.1 % (2.1 % to 25 %); "
+        "95 % intervals"
+    )
+
+
+def test_certainty_is_not_rounded_up() -> None:
+    assert percent(0.99999) == "99.9 %"
+
+
+def test_the_report_shows_the_culprit_with_its_probability_and_no_culprit() -> None:
+    file = io.StringIO()
+    show(result_console(file), bisect_report(replace(searches.COMMITS, posterior=POSTERIOR)))
+    text = file.getvalue()
+    assert "What the answers say together (95 % were asked for)" in text
+    assert "96.9 %" in text
+    assert "none: the bad end is good" in text
+    assert "or one before it" not in text
+
+
+def test_a_search_that_believed_shows_nothing_of_it() -> None:
+    file = io.StringIO()
+    show(result_console(file), bisect_report(searches.COMMITS))
+    assert "What the answers say together" not in file.getvalue()
