@@ -15,10 +15,21 @@ CONFIG = "preset: gpt-tiny\ndata: {{micro_batch_size: {}}}\n"
 
 def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
-    hashes = repo.import_line("train.yaml", [CONFIG.format(size) for size in (1, 2, 16)])
+    hashes = repo.import_line("train.yaml", [CONFIG.format(size) for size in (1, 2, 4)])
     before = fingerprint(repo.path)
-    words = [f"{hashes[0]}..main", "--repo", repo.path, "--config", "train.yaml", "--bad", "live>150MiB"]
-    options = ["--backend", "sim", "--jobs", "2", "--state", tmp_path / "state", "--json", "--quiet"]
+    words = [f"{hashes[0]}..main", "--repo", repo.path, "--config", "train.yaml", "--bad", "live>110MiB"]
+    options = [
+        "--backend",
+        "sim",
+        "--iterations",
+        "1",
+        "--jobs",
+        "2",
+        "--state",
+        tmp_path / "state",
+        "--json",
+        "--quiet",
+    ]
     process = subprocess.Popen(
         [str(OOMSCOPE), "bisect", *map(str, (*words, *options))],
         text=True,
@@ -28,7 +39,7 @@ def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
     seen = set[int]()
     while process.poll() is None:
         seen |= warm_processes(process.pid)
-        time.sleep(0.05)
+        time.sleep(0.25)
     out, err = process.communicate()
     assert process.returncode == 0, err
     found = json.loads(out)

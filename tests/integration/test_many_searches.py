@@ -12,14 +12,14 @@ from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.repos import Repo, fingerprint
 
 SEARCHES = 16
-LENGTH = 4
+LENGTH = 3
 """Commits of each range, of which each shares all but the first with the one before: both probe them at once."""
 
 
 def test_sixteen_searches_at_once(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
-    # Every third commit adds a thousand bytes: a range of four has one such commit or two.
-    sizes = [1 + 1000 * (number // 3) for number in range(SEARCHES + LENGTH)]
+    # Every second commit adds a thousand bytes, so a range of three has one such commit.
+    sizes = [1 + 1000 * (number // 2) for number in range(SEARCHES + LENGTH)]
     hashes = repo.import_line("size.txt", [f"peak {size} of {number}\n" for number, size in enumerate(sizes)])
     before, places = fingerprint(repo.path), Places(tmp_path / "state")
 

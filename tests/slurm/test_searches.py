@@ -93,7 +93,8 @@ def test_the_bundled_transformer_on_a_node(tmp_path: Path) -> None:
     assert here.returncode == jobs.returncode, jobs.stderr
     ours, theirs = json.loads(here.stdout), json.loads(jobs.stdout)
     assert theirs["outcome"] == ours["outcome"]
-    assert [probe["bytes"] for probe in theirs["probes"]] == [probe["bytes"] for probe in ours["probes"]]
+    for measured in ("answer", "live_bytes", "reserved_bytes"):
+        assert [probe[measured] for probe in theirs["probes"]] == [probe[measured] for probe in ours["probes"]]
 
 
 def test_a_job_that_is_cancelled_in_mid_probe_is_submitted_again(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ class Scheduler:
         if self._settings.scheduler == "processes":
             return {"timeout_min": minutes}
         # A job that Slurm queues again by itself would run more often than it is counted here.
-        ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "time": str(minutes)}
+        # submitit would have it warned by SIGUSR2, which ends a Python that has no handler yet; SIGCONT does nothing.
+        ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "signal": "CONT@1", "time": str(minutes)}
         return {"additional_parameters": {**ours, **self._settings.options}}
 
 

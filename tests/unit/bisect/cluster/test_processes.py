@@ -18,7 +18,7 @@ from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.subjects import InCheckout
 from oomscope.config.load import load_preset
-from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import culprit
@@ -90,13 +90,3 @@ def test_what_nobody_wants_any_more_is_ended(tmp_path: Path) -> None:
     assert not list((tmp_path / "jobs").iterdir())
     with pytest.raises(AssertionError, match="no job runs"):
         job_of(tmp_path)
-
-
-def test_a_file_that_the_node_does_not_see_is_named(tmp_path: Path) -> None:
-    job = ProbeJob(target=HarnessTarget(repo=str(tmp_path), harness=str(tmp_path / "harness.py")))
-    with runner(tmp_path) as jobs:
-        result = jobs.run(job)
-    assert result.failure is not None
-    assert result.failure.kind == "unfit"
-    assert str(tmp_path / "harness.py") in result.failure.message
-    assert "file system" in result.failure.message
