@@ -71,7 +71,8 @@ def answer(result: BisectResult) -> dict[str, Any]:
         document.pop(name, None)
     for probe in document["probes"]:
         probe.update(wall_s=0, cached=False)
-    return json.loads(json.dumps(document))
+    plain: dict[str, Any] = json.loads(json.dumps(document))
+    return plain
 
 
 def again(world: World, request: SearchRequest, **means: Any) -> BisectResult:
@@ -168,7 +169,7 @@ def test_no_value_of_a_variable_is_written(world: World) -> None:
     assert "correct horse" not in text
 
 
-def test_other_versions_are_another_search(world: World, monkeypatch) -> None:
+def test_other_versions_are_another_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     request = cut_off(world, sizes(world, SIZES), 2)
     monkeypatch.setattr("oomscope.probe.fingerprint.sources_hash", lambda: "other")
     with pytest.raises(InputError, match="another state of oomscope's own code;"):
@@ -177,7 +178,7 @@ def test_other_versions_are_another_search(world: World, monkeypatch) -> None:
     assert again(world, only).outcome in {"suspects", "inconclusive"}, "evidence is read under any version"
 
 
-def test_a_running_search_is_refused(world: World, monkeypatch) -> None:
+def test_a_running_search_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_store, "_PATIENCE_S", 0.0)
     request = cut_off(world, sizes(world, SIZES), 2)
     with store(world).open(1), pytest.raises(UsageError, match="still running"):
@@ -241,7 +242,9 @@ def test_evidence_alone_answers(world: World) -> None:
     assert store(world).path(1).read_bytes() == content
 
 
-def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(world: World, monkeypatch) -> None:
+def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hashes = sizes(world, SIZES)
     append, lines = JournalFile.append, iter(range(4))
 
@@ -303,7 +306,9 @@ def test_spoilt_lines_are_noted_and_asked_again(world: World) -> None:
     assert result.notes == (f"{path}:4: the line cannot be read; what it said is asked again",)
 
 
-def interrupted(search: Callable[..., BisectResult], request: SearchRequest, probe: Any, after: int) -> None:
+def interrupted(
+    search: Callable[..., BisectResult], request: SearchRequest, probe: Callable[[ProbeJob], ProbeResult], after: int
+) -> None:
     left = iter(range(after))
 
     def cut(job: ProbeJob, progress: object = None, /) -> ProbeResult:
