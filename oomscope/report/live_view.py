@@ -82,7 +82,7 @@ def progress_text(watched: Watched, asked: tuple[Asked, ...], bracket: Bracket, 
     slots = {work.slot for work in watched.running if work.is_asked}
     began = [begun for slot, begun in watched.since if slot in slots]
     seconds = seconds_left(left, watched.records, now - min(began) if began else 0.0)
-    return text if seconds is None else f"{text}, at most about {rounded_text(seconds)}"
+    return text if seconds is None else f"{text}, about {rounded_text(seconds)} for all of them"
 
 
 def rounded_text(seconds: float) -> str:

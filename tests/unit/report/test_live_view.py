@@ -104,11 +104,11 @@ def test_the_view_of_a_search_side_by_side() -> None:
     assert text_of(watched, 6.0, width=36) == [
         "··✓···············✓·━━━━━━▸━━━▸━··✗·",
         "at fault is one of 4 commits: after ",
-        "3 probes done, at most 2 more, at mo",
+        "3 probes done, at most 2 more, about",
         "1  probe 4, step 1 of 2, 4 s: 000000",
         "2  ahead, 1 s: 0000000007 seven",
     ]
-    assert "at most about 8 s" in text_of(watched, 6.0)[2]
+    assert "about 8 s for all of them" in text_of(watched, 6.0)[2]
     assert text_of(watched, 6.0, width=36, encoding="ascii")[0].isascii()
 
 
