@@ -28,10 +28,10 @@ def title(trend: Trend) -> str:
 
 def nights(trend: Trend) -> Table:
     """Return a row a night, oldest first."""
-    rows = table("Night", "Verdict", f">{trend.metric}", ">Change", "Commit", "?Remark")
+    rows = table(">Night (UTC)", "Verdict", f">{trend.metric}", ">Change", "Commit", "?Remark")
     for entry in trend.entries:
         rows.add_row(
-            entry.started,
+            night_text(entry),
             Text(str(entry.status), style=gate_words.STYLES.get(entry.status, "red")),
             gate_words.value_text(trend.metric, entry.value),
             gate_words.change_text(trend.metric, entry.change) if entry.change is not None else "",
@@ -39,6 +39,11 @@ def nights(trend: Trend) -> Table:
             remark_text(entry),
         )
     return rows
+
+
+def night_text(entry: Entry) -> str:
+    """Return when a night began, in UTC as it is kept, to the minute."""
+    return entry.started[:16].replace("T", " ")
 
 
 def commit_text(entry: Entry) -> str:

@@ -34,7 +34,7 @@ def _chart(trend: Trend) -> object:
     """Return a bar a night; what was not measured has none."""
     rows = [
         Bar(
-            label=gate_history_text.commit_text(entry) or entry.started,
+            label=gate_history_text.commit_text(entry) or gate_history_text.night_text(entry),
             value=entry.value,
             text=gate_words.value_text(trend.metric, entry.value),
             tone=_TONES.get(entry.status, "good" if entry.status in GREEN else "bad"),

@@ -54,8 +54,9 @@ def next_steps(night: GateResult) -> list[str]:
     """Return what to do about the cases that are not as expected, one sentence for each kind."""
     kinds = {case.status for case in night.cases}
     steps = []
-    if Status.WORSE in kinds and not any(case.culprit for case in night.cases):
-        steps.append("worse: find the commit with --bisect, or accept it with oomscope gate update --accept NAME")
+    if Status.WORSE in kinds:
+        first = "mend it" if any(case.culprit for case in night.cases) else "find the commit with --bisect"
+        steps.append(f"worse: {first}, or accept it with oomscope gate update --accept NAME")
     if kinds & {Status.NO_BASELINE, Status.INCOMPATIBLE}:
         steps.append("no baseline for this: accept what was measured with oomscope gate update")
     if any(case.is_better for case in night.cases):

@@ -40,8 +40,9 @@ def test_every_verdict_is_listed_with_its_code() -> None:
     assert listed["better"].startswith(f"0; {int(strict)} with `--strict`")
 
 
-def test_the_example_is_a_suite(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    path = tmp_path / "memory.yaml"
-    path.write_text(text)
-    assert [case.name for case in load_suite(path).cases] == ["llama3-8b", "long context", "our trainer"]
+def test_the_examples_are_suites(tmp_path: Path) -> None:
+    path, names = tmp_path / "memory.yaml", []
+    for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
+        path.write_text(text)
+        names.append([case.name for case in load_suite(path).cases])
+    assert names == [["llama3-8b", "long context", "our trainer"], ["tinytrain", "gpt-tiny"]]

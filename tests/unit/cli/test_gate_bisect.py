@@ -1,0 +1,131 @@
+"""From a confirmed regression to the search for its commit: what is asked, and why nothing may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect import commit_bisect
+from oomscope.bisect.result import BisectResult
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode, GitError
+from oomscope.probe import variants
+from oomscope.units import GiB, MiB
+from tests.integration.program import commit, new_repo
+from tests.unit.gate.nights import measured, out_of_memory
+
+SUITE = """\
+cases:
+  - name: train
+    config: ../configs/train.yaml
+    overrides: [probe.backend=sim]
+"""
+TRAIN = "preset: gpt-tiny\n"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list:
+    """The searches that were asked for; each is answered by no culprit."""
+    requests: list = []
+
+    def search(request):
+        requests.append(request)
+        return BisectResult(
+            axis="commits",
+            outcome="no_culprit",
+            message="both ends are good",
+            good=request.range.good,
+            bad=request.range.bad,
+            bad_class=str(request.bad),
+            candidates=1,
+            on_line=1,
+            considered=1,
+        )
+
+    monkeypatch.setattr(commit_bisect, "bisect_commits", search)
+    return requests
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose suite was green at its first commit."""
+    repo = new_repo(tmp_path / "repo")
+    commit(repo, "Train", {"ci/memory.yaml": SUITE, "configs/train.yaml": TRAIN})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
+    assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
+    commit(repo, "Accept", {})
+    return repo
+
+
+def night(capsys, repo: Path, *words: str) -> tuple[int, dict]:
+    """Run the gate, and return its code and what it says of whose commit it was."""
+    capsys.readouterr()
+    ledger = str(repo.parent / "gate.sqlite")
+    code = run(["gate", "run", str(repo / "ci/memory.yaml"), "--quiet", "--json", "--ledger", ledger, *words])
+    return code, json.loads(capsys.readouterr().out)["cases"][0]
+
+
+@pytest.mark.parametrize(
+    ("result", "bad"),
+    [
+        (measured(GiB + MiB), f"live>{GiB}"),
+        (measured(GiB, reserved=GiB + 50 * MiB), f"reserved>{GiB + 20 * MiB}"),
+        (out_of_memory(GiB), "any-oom"),
+    ],
+    ids=["live", "reserved", "oom"],
+)
+def test_the_search_is_from_the_last_green_commit(repo: Path, asked: list, capsys, monkeypatch, result, bad) -> None:
+    code, case = night(capsys, repo)
+    assert (code, case["culprit"]) == (ExitCode.OK, None)
+    good = case["standing"]["commit"]
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    head = commit(repo, "Describe", {"README.md": "text"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: result)
+    code, case = night(capsys, repo, "--bisect")
+    assert code == ExitCode.REGRESSION
+    (request,) = asked
+    assert (request.range.good, request.range.bad, str(request.bad)) == (good, head, bad)
+    assert (request.subject.path, request.subject.overrides) == ("configs/train.yaml", ("probe.backend=sim",))
+    assert request.repo.resolve() == (repo / "configs").resolve()
+    assert (case["culprit"]["outcome"], case["culprit"]["message"]) == ("no_culprit", "both ends are good")
+
+
+def test_without_a_green_night_there_is_nothing_to_search(repo: Path, asked: list, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    code, case = night(capsys, repo, "--bisect")
+    assert (code, asked) == (ExitCode.REGRESSION, [])
+    assert case["culprit"]["message"] == "the ledger has no green night of this case at another commit"
+
+
+def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:
+    night(capsys, repo)
+    commit(repo, "Pin", {"configs/train.yaml": f"{TRAIN}# pin\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB, pinned_bytes=1))
+    code, case = night(capsys, repo, "--bisect")
+    assert (code, asked) == (ExitCode.REGRESSION, [])
+    assert case["culprit"]["message"].startswith("the search knows live and reserved bytes")
+
+
+def test_a_search_that_fails_hides_no_regression(repo: Path, capsys, monkeypatch) -> None:
+    def broken(_request):
+        raise GitError("git: it is gone")
+
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(commit_bisect, "bisect_commits", broken)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    code, case = night(capsys, repo, "--bisect")
+    assert (code, case["culprit"]["message"]) == (ExitCode.REGRESSION, "git: it is gone")
+
+
+def test_changes_in_no_commit_are_told_and_are_no_green_end(repo: Path, asked: list, capsys, monkeypatch) -> None:
+    (repo / "configs/train.yaml").write_text(f"{TRAIN}# not committed\n")
+    _, case = night(capsys, repo)
+    assert case["standing"]["dirty"]
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    _, case = night(capsys, repo, "--bisect")
+    assert asked == []
+    assert "no green night" in case["culprit"]["message"]
