@@ -102,8 +102,20 @@ def _begin(
 ) -> JournalFile:
     """Return a new journal with its first line."""
     journal = store.begin()
-    begun = Begun(
-        search=journal.number,
+    try:
+        journal.append(begun_event(_begun(journal.number, request, pins, name, environment)))
+    except BaseException:
+        journal.close()
+        journal.path.unlink(missing_ok=True)  # without its first line it is no journal
+        raise
+    return journal
+
+
+def _begun(
+    number: int, request: SearchRequest, pins: dict[str, str], name: str, environment: Mapping[str, str]
+) -> Begun:
+    return Begun(
+        search=number,
         kind=name.removeprefix("bisect_"),
         title=title_of(request),
         bad=str(request.bad),
@@ -115,8 +127,6 @@ def _begin(
         surroundings=Surroundings.here(request, environment).to_json(),
         request=plain(request),
     )
-    journal.append(begun_event(begun))
-    return journal
 
 
 def _refuse_changes(account: Account, request: SearchRequest, environment: Mapping[str, str]) -> None:

@@ -55,7 +55,7 @@ _OUTPUT = ("html", "tables", "force", "quiet", "as_json")
 @cluster_options
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
-@click.option("--state", type=FILE, metavar="DIR", help="Where results and clones are kept (default: your cache).")
+@click.option("--state", type=FILE, metavar="DIR", help="Where results, clones and journals are kept.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")

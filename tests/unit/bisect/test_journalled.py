@@ -352,6 +352,17 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
     }
 
 
+def test_a_journal_without_its_first_line_does_not_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(journal: JournalFile, event: dict[str, Any]) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(JournalFile, "append", full)
+    result = world.bisect(sizes(world, SIZES)[0])
+    assert result.outcome == "culprit"
+    assert "No space left on device" in result.notes[-1]
+    assert store(world).numbers() == []
+
+
 @pytest.mark.parametrize("name", ["files", "held", "surroundings", "config"])
 def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     search, request = requests(tmp_path)[name]
