@@ -11,7 +11,7 @@ import click
 
 from oomscope.cli.options import FILE
 from oomscope.cli.output import remark
-from oomscope.errors import InputError
+from oomscope.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from oomscope.gate.baseline import Baseline
@@ -57,10 +57,17 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def ledger_path(given: Path | None) -> Path:
-    """Return the ledger's file: the one given, else the user's own."""
+    """Return the ledger's file: the one given, else the user's own.
+
+    Raises:
+        UsageError: none is given, and the user has no home directory.
+    """
     from oomscope.gate.ledger import default_ledger
 
-    return given or default_ledger()
+    try:
+        return given or default_ledger()
+    except RuntimeError:  # of pathlib, where nothing names a home
+        raise UsageError("no home directory to keep a ledger in", remedy="give --ledger FILE") from None
 
 
 def read_night(path: Path) -> GateResult:

@@ -19,7 +19,7 @@ from oomscope.config.rules import check, problem_of
 from oomscope.config.schema import Config
 from oomscope.config.settings import Layer, layer_of_mapping, layer_of_tree
 from oomscope.config.validation import validated
-from oomscope.config.yaml_tree import MAX_BYTES, read_yaml
+from oomscope.config.yaml_tree import CONFIGURATION, Bounds, read_yaml
 from oomscope.errors import ConfigError
 
 
@@ -121,15 +121,15 @@ def load_layer(layer: Layer, source: str, overrides: Sequence[str], enforce: boo
     return LoadedConfig(outcome.config, source, origins, findings)
 
 
-def read_file(path: Path) -> bytes:
-    """Return what ``path`` holds, up to a little more than a configuration may.
+def read_file(path: Path, bounds: Bounds = CONFIGURATION) -> bytes:
+    """Return what ``path`` holds, up to a little more than ``bounds`` allow.
 
     Raises:
         InvalidConfigError: it cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(bounds.bytes + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, IsADirectoryError):

@@ -22,6 +22,17 @@ MAX_DEPTH = 16
 MAX_NODES = 5_000
 """Keys and values of a document, also after its aliases are expanded: a few nested aliases can stand for billions."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How large a document may be."""
+
+    bytes: int = MAX_BYTES
+    depth: int = MAX_DEPTH
+    nodes: int = MAX_NODES
+
+
+CONFIGURATION = Bounds()
 _TOO_MUCH = "write a plain configuration, without nested aliases"
 _MERGE = "tag:yaml.org,2002:merge"
 _STRING = "tag:yaml.org,2002:str"
@@ -78,15 +89,16 @@ class _ExcessError(yaml.MarkedYAMLError):
 class _Loader(yaml.SafeLoader):
     """The safe loader, which refuses deep nesting and endless lists while it composes."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, bounds: Bounds) -> None:
         super().__init__(stream)
+        self.bounds = bounds
         self.depth = 0
         self.composed = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         self.depth += 1
         self.composed += 1
-        excess = _excess(self.depth, self.composed)
+        excess = _excess(self.depth, self.composed, self.bounds)
         if excess:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise _ExcessError(problem=excess, problem_mark=mark)
@@ -126,7 +138,7 @@ class _Reader:
 
     def tree(self, node: Node, depth: int = 1) -> Tree:
         self.made += 1
-        excess = _excess(depth, self.made)
+        excess = _excess(depth, self.made, self.loader.bounds)
         if excess:
             raise InvalidConfigError([Problem(excess, self.where(node), _TOO_MUCH)])
         if isinstance(node, MappingNode):
@@ -188,20 +200,21 @@ class _Reader:
         return merged
 
 
-def read_yaml(data: bytes | str, source: str) -> tuple[Tree, list[Problem]]:
+def read_yaml(data: bytes | str, source: str, bounds: Bounds = CONFIGURATION) -> tuple[Tree, list[Problem]]:
     """Return the tree of the one document in ``data``, and what is wrong in it; an empty document is a null scalar.
 
     Args:
         data: the file's bytes (UTF-8), or text.
         source: how messages name it.
+        bounds: how large it may be.
 
     Raises:
         InvalidConfigError: it is not YAML, or beyond the bounds.
     """
-    text = _decoded(data, source)
+    text = _decoded(data, source, bounds)
     loader: _Loader | None = None
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, bounds)
         node = loader.get_single_node()
         if node is None:
             return Scalar(None, "", 1), []
@@ -214,20 +227,20 @@ def read_yaml(data: bytes | str, source: str) -> tuple[Tree, list[Problem]]:
             loader.dispose()
 
 
-def _excess(depth: int, nodes: int) -> str | None:
+def _excess(depth: int, nodes: int, bounds: Bounds) -> str | None:
     """Return which bound is passed, if any."""
-    if depth > MAX_DEPTH:
-        return f"nested more than {MAX_DEPTH} deep"
-    return f"more than {MAX_NODES} keys and values" if nodes > MAX_NODES else None
+    if depth > bounds.depth:
+        return f"nested more than {bounds.depth} deep"
+    return f"more than {bounds.nodes} keys and values" if nodes > bounds.nodes else None
 
 
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _decoded(data: bytes | str, source: str) -> str:
-    if len(data) > MAX_BYTES:
-        message = f"larger than {MAX_BYTES // 1024} KiB, which no configuration is"
+def _decoded(data: bytes | str, source: str, bounds: Bounds) -> str:
+    if len(data) > bounds.bytes:
+        message = f"larger than {bounds.bytes // 1024} KiB, which no configuration is"
         raise InvalidConfigError([Problem(message, source, "give a YAML file of sections and keys")])
     if isinstance(data, str):
         return data.removeprefix("\ufeff")

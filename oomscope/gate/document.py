@@ -11,9 +11,12 @@ from pydantic import BaseModel, ValidationError
 
 from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem, shown
-from oomscope.config.yaml_tree import Items, Mapping, Tree, read_yaml
+from oomscope.config.yaml_tree import Bounds, Items, Mapping, Tree, read_yaml
+from oomscope.units import MiB
 
 Model = TypeVar("Model", bound=BaseModel)
+BOUNDS = Bounds(bytes=2 * MiB, nodes=60_000)
+"""A thousand entries of a baseline, each with bands; what is read in a few seconds."""
 Path_ = Sequence[str | int]
 """Keys and positions that lead to a value."""
 
@@ -25,7 +28,7 @@ def read_document(path: Path, model: type[Model]) -> tuple[Model, Tree]:
         InvalidConfigError: it cannot be read, is not YAML, or is not such a document; all problems are listed.
     """
     source = str(path)
-    tree, problems = read_yaml(read_file(path), source)
+    tree, problems = read_yaml(read_file(path, BOUNDS), source, BOUNDS)
     if not isinstance(tree, Mapping):
         problems.append(Problem("holds no mapping of keys", f"{source}:{tree.line}", f"give {_keys(model)}"))
     if problems:

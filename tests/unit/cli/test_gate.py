@@ -225,6 +225,17 @@ def test_a_ledger_that_cannot_be_written_hides_no_regression(suite: Path, device
     assert out.startswith("RED")
 
 
+def test_without_a_home_a_ledger_has_to_be_named(suite: Path, capsys, monkeypatch) -> None:
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    code, _, err = gate(capsys, "run", "memory.yaml", "--quiet")
+    assert (code, err) == (ExitCode.USAGE, "oomscope: no home directory to keep a ledger in; give --ledger FILE\n")
+    assert gate(capsys, "run", "memory.yaml", "--quiet", "--no-ledger")[0] == ExitCode.OK
+
+
 def test_calibration_on_a_device_without_noise_sets_bands_of_nothing(suite: Path, device: Device, capsys) -> None:
     code, out, _ = gate(capsys, "calibrate", "memory.yaml", "--repeats", "3", "--quiet", "--write", "--case", "tiny")
     assert code == ExitCode.OK

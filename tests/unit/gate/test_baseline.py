@@ -96,6 +96,13 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_team_may_have_many_cases(tmp_path: Path) -> None:
+    path = tmp_path / "memory.baseline.yaml"
+    many = Baseline().accepting((f"case {number}", entry(case(), measured(GiB + number))) for number in range(300))
+    path.write_text(many.to_text())
+    assert load_baseline(path) == many
+
+
 def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
     path = tmp_path / "memory.baseline.yaml"
     path.write_text("schema_version: 1\ncases: {a: [{config: x, backend: sim, torch: 2.13, metrics: {peak_live: 1}}]}")
