@@ -12,17 +12,20 @@ from typing import Final
 
 import oomscope
 
-_BEGIN: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); import oomscope; del sys.path[0]; "
+_PROGRAM: Final = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); import oomscope; del sys.path[0]; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
 
 
-def own_program(statements: str) -> tuple[str, ...]:
-    """Return the command that runs ``statements`` with this oomscope; arguments after it are in ``sys.argv[1:]``.
+def own_program(module: str) -> tuple[str, ...]:
+    """Return the command that runs a module of this oomscope as ``python -m`` does; its arguments come after it.
 
     ``-P`` keeps the working directory, a checkout, off ``sys.path``.
     """
     place = str(Path(oomscope.__file__).resolve().parent.parent)
-    return (sys.executable, "-P", "-c", _BEGIN + statements, place)
+    return (sys.executable, "-P", "-c", _PROGRAM, place, module)
 
 
-COMMAND_LINE: Final = own_program("from oomscope.cli.main import main; main()")
+COMMAND_LINE: Final = own_program("oomscope")
 """This ``oomscope`` as a command."""

@@ -14,7 +14,7 @@ from typing import Protocol
 from oomscope.probe.own_program import own_program
 from oomscope.probe.processes import MARK, Ended, await_end, kill_all
 
-WORKER = own_program("from oomscope.probe.worker import main; main(sys.argv[1:])")
+WORKER = own_program("oomscope.probe.worker")
 """The child."""
 
 

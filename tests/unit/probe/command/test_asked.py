@@ -61,7 +61,7 @@ def test_oomscope_is_the_one_that_runs() -> None:
     argv = argv_of("oomscope probe x.yaml")
     assert argv[0] == sys.executable
     assert argv[-2:] == ["probe", "x.yaml"]
-    assert (Path(argv[-3]) / "oomscope" / "__init__.py").is_file()
+    assert (Path(argv[-4]) / "oomscope" / "__init__.py").is_file()
 
 
 def test_groups_that_only_group_do_not_count() -> None:
