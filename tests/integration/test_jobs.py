@@ -17,21 +17,10 @@ def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
     hashes = repo.import_line("train.yaml", [CONFIG.format(size) for size in (1, 2, 4)])
     before = fingerprint(repo.path)
-    words = [f"{hashes[0]}..main", "--repo", repo.path, "--config", "train.yaml", "--bad", "live>110MiB"]
-    options = [
-        "--backend",
-        "sim",
-        "--iterations",
-        "1",
-        "--jobs",
-        "2",
-        "--state",
-        tmp_path / "state",
-        "--json",
-        "--quiet",
-    ]
+    words = [f"{hashes[0]}..main", "--repo", repo.path, "--config", "train.yaml", "--bad", "live>100MiB", "--jobs", "2"]
+    words += ["--backend", "sim", "--iterations", "1", "--state", tmp_path / "state", "--json", "--quiet"]
     process = subprocess.Popen(
-        [str(OOMSCOPE), "bisect", *map(str, (*words, *options))],
+        [str(OOMSCOPE), "bisect", *map(str, words)],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
