@@ -24,8 +24,8 @@ from oomscope.capture.owner import PROBE_MARK
 MARK = PROBE_MARK
 """The environment variable whose value tells one probe's processes from all others."""
 COMMAND_MARK = "OOMSCOPE_COMMAND"
-"""The same for what the command of a probe started. That may be an oomscope, whose own probes have marks of their own
-besides, or record itself, which nothing does that carries :data:`MARK`."""
+"""The same for what the command of a probe started: the marks of that probe and of those around it. The command may be
+an oomscope, whose probes have marks of their own, or record itself, which nothing does that carries :data:`MARK`."""
 MARK_BYTES = 16
 """Bytes of a mark, which is written in hexadecimal digits: all are of one length."""
 
@@ -147,9 +147,14 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """Yield the living processes whose environment has one of the marks set to ``mark``; zombies have none."""
-    entries = {f"{name}={mark}".encode() for name in (MARK, COMMAND_MARK)}
+    """Yield the living processes whose environment carries ``mark``; zombies have none."""
+    own, of_commands = f"{MARK}={mark}".encode(), f"{COMMAND_MARK}=".encode()
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if not entries.isdisjoint((directory / "environ").read_bytes().split(b"\0")):
+            variables = (directory / "environ").read_bytes().split(b"\0")
+            if own in variables or any(
+                mark.encode() in value.removeprefix(of_commands).split()
+                for value in variables
+                if value.startswith(of_commands)
+            ):
                 yield int(directory.name)

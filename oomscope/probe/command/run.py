@@ -63,7 +63,7 @@ def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str
     ``OOMSCOPE_PROBE`` is no part of it: a command that records itself is not recorded by anybody else.
     """
     told = {
-        COMMAND_MARK: environment.get(MARK, ""),
+        COMMAND_MARK: f"{environment.get(COMMAND_MARK, '')} {environment.get(MARK, '')}".strip(),
         "OOMSCOPE_BACKEND": job.backend,
         "OOMSCOPE_RANK": str(job.rank),
         "OOMSCOPE_WORLD_SIZE": str(job.world_size),

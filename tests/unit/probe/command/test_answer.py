@@ -199,4 +199,6 @@ def test_the_command_is_told_of_its_job() -> None:
         "OOMSCOPE_SEED": "7",
         "OOMSCOPE_LIMIT_BYTES": str(2 * GiB),
     }
+    inside = variables_of(job, {"OOMSCOPE_PROBE": "inner", "OOMSCOPE_COMMAND": "outermost outer"})
+    assert inside["OOMSCOPE_COMMAND"] == "outermost outer inner"
     assert "OOMSCOPE_LIMIT_BYTES" not in variables_of(ProbeJob(target=target), {"OOMSCOPE_LIMIT_BYTES": "1"})
