@@ -19,7 +19,7 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.growth import dominant_growth
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.measured import Bytes
+from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
@@ -168,12 +168,13 @@ class LineSearch:
         return len(self.answers[position].given) if position in self.answers else 0
 
     def bytes_at(self, position: int) -> Bytes:
-        """Return the measured bytes at ``position``, which was answered good or bad."""
-        return self.measured(position) or Bytes()
+        """Return the bytes of the result that speaks for ``position``, which was answered good or bad."""
+        return bytes_of(self.results[position]) or Bytes()
 
     def steps(self) -> tuple[StepRow, ...]:
         """Return the steps between the measured positions."""
-        measured = {position: sizes for position in self.results if (sizes := self.measured(position)) is not None}
+        shown = {position: bytes_of(result) for position, result in self.results.items()}
+        measured = {position: sizes for position, sizes in shown.items() if sizes is not None}
         return tuple(map(self.row, steps_between(measured)))
 
     def row(self, step: Step) -> StepRow:

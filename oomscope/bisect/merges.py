@@ -104,7 +104,7 @@ class BranchSearch(LineSearch):
         last = self.track.last
         before = (place for place in self.results if place < last and self.measured(place) is not None)
         until = max(before) if self.is_end_of_branch(last) else last
-        return self.bytes_at(until) - self.bytes_at(0)
+        return (self.measured(until) or Bytes()) - (self.measured(0) or Bytes())
 
     def is_end_of_branch(self, position: int) -> bool:
         """Whether ``position`` is named by the merge."""

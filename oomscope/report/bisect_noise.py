@@ -22,7 +22,7 @@ def posterior_sections(result: BisectResult) -> Iterator[RenderableType]:
     found = result.posterior
     if found is None:
         return
-    subjects = {probe.commit: probe.subject for probe in result.probes}
+    subjects = {place.commit: place.subject for line in result.lines for place in line.places}
     rows = table(">Probability", "?", "The first bad commit is")
     for name, probability in likeliest(found):
         text = f"{bisect_words.short_hash(name)} {subjects.get(name, '')}".rstrip()

@@ -96,6 +96,7 @@ def test_the_evidence_is_that_of_probes_which_agree_with_the_answer(world: World
     assert result.first_bad is not None
     assert (result.last_good.result.outcome, result.first_bad.result.outcome) == ("fits", "oom")
     assert result.change is not None
+    assert result.change.live_bytes == sum(row.delta_bytes for row in result.sites)
 
 
 def test_repeats_are_probes_of_their_own_with_numbers(world: World) -> None:
