@@ -11,7 +11,7 @@ from oomscope.bisect.good_end import GoodEndSearch
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.journalled import journalled
-from oomscope.bisect.line_search import Known, LineSearch, Track
+from oomscope.bisect.line_search import Known, LineSearch
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.narrow import Turn, narrow
 from oomscope.bisect.noise import percent
@@ -23,6 +23,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyCha
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.subjects import Subject, subject_of
+from oomscope.bisect.track import Track
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.rooms import room

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Literal
 
 from oomscope.bisect.answers import Answers
-from oomscope.bisect.commits import Line
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.ends import judge_ends
 from oomscope.bisect.experiment import Experiment, Untestable
@@ -27,62 +26,12 @@ from oomscope.bisect.search import Answer, Found, Search
 from oomscope.bisect.spread import mean
 from oomscope.bisect.steps import Step, steps_between
 from oomscope.bisect.subjects import Subject
+from oomscope.bisect.track import Track
 from oomscope.probe.result import ProbeResult
 
 OUTSIDE = "touches none of the chosen paths"
 Known = dict[str, tuple[ProbeRecord, ProbeResult | None]]
 """What was answered of commits, by hash."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Track:
-    """The commits of a line by what is measured of them.
-
-    Neighbours that measure the same thing (the same file, the same tree) share one position, named by the first of
-    them: the one with the change.
-    """
-
-    positions: tuple[tuple[Commit, ...], ...]
-    """Position 0 begins with the good end; the last one ends with the bad end."""
-    chosen: tuple[int, ...]
-    """Positions from 1 on that begin with a commit on the chosen paths; all of them where none were chosen."""
-
-    @classmethod
-    def of(cls, line: Line, subject: Subject) -> Track:
-        """Return the track of ``line`` for ``subject``."""
-        walked = (line.base, *line.commits)
-        contents = subject.contents(walked)
-        firsts = [place for place in range(len(walked)) if place == 0 or contents[place] != contents[place - 1]]
-        positions = tuple(walked[first:end] for first, end in zip(firsts, [*firsts[1:], len(walked)], strict=True))
-        chosen = (place for place in range(1, len(positions)) if line.is_chosen(positions[place][0]))
-        return cls(positions=positions, chosen=tuple(chosen))
-
-    @property
-    def last(self) -> int:
-        """The position of the bad end."""
-        return len(self.positions) - 1
-
-    @cached_property
-    def asked_first(self) -> tuple[int, ...]:
-        """The positions that are asked about before all others, in order; both ends are among them."""
-        return tuple(dict.fromkeys((0, *self.chosen, self.last)))
-
-    @property
-    def probes_at_most(self) -> int:
-        """The probes with an answer that may be needed, both ends included.
-
-        That is while the culprit is one of the chosen and its parent can be tested, which proves it.
-        """
-        if self.last == 0:
-            return 1
-        proof = 1 if len(self.chosen) < self.last else 0
-        return 2 + Search.over(len(self.asked_first) - 1).probes_left + proof
-
-    @property
-    def probes_more(self) -> int:
-        """How many more may be needed where it is not."""
-        hidden = self.last - len(self.chosen)
-        return Search.over(hidden).probes_left if hidden else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,11 @@ from oomscope.bisect.accused import all_suspects
 from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
+from oomscope.bisect.line_search import LineAnswer, LineSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import ProbeRecord, StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
+from oomscope.bisect.track import Track
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.errors import GitError
 

@@ -21,7 +21,7 @@ from oomscope.bisect.executors import Action, Ended, Executor, Inline, Measured,
 from oomscope.bisect.experiment import Experiment
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.identity import Content
-from oomscope.bisect.line_search import LineAnswer, LineSearch, Track
+from oomscope.bisect.line_search import LineAnswer, LineSearch
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.prober import Prober
 from oomscope.bisect.reporter import Silent
@@ -29,6 +29,7 @@ from oomscope.bisect.result import ProbeRecord
 from oomscope.bisect.runners import Here, heedless
 from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.steps import Threshold
+from oomscope.bisect.track import Track
 from oomscope.bisect.waterfall import StepsWanted
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError

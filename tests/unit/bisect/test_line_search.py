@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from oomscope.bisect.commits import Line
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import LineSearch, Track
+from oomscope.bisect.line_search import LineSearch
 from oomscope.bisect.prober import Question
 from oomscope.bisect.result import ProbeRecord
 from oomscope.bisect.search import Answer, extra_probes
+from oomscope.bisect.track import Track
 from oomscope.probe.result import ProbeResult
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
