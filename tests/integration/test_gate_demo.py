@@ -24,7 +24,7 @@ def setup(ctx: Context) -> Target:
     from tinytrain.train import Trainer
 
     config = load_config(ctx.repo / "config.yaml")
-    config.model.num_layers = 1  # the same history, in less time
+    config.model.num_layers, config.model.vocab_size, config.model.hidden_size = 1, 1024, 256  # in less time
     trainer = Trainer(config, ctx.device)
     return Target(trainer.step, model=trainer.model, optimizer=trainer.optimizer)
 """
