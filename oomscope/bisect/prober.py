@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -17,12 +14,13 @@ from oomscope.bisect.bench import Bench, Errand
 from oomscope.bisect.cache import ResultCache
 from oomscope.bisect.cards import Cards
 from oomscope.bisect.cost import Cost
-from oomscope.bisect.deadline import Deadline, OutOfTimeError
-from oomscope.bisect.executors import Action, Executor, Inline, Measured, Threads
+from oomscope.bisect.deadline import Deadline
+from oomscope.bisect.executors import Executor, Inline, Threads
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.identity import Machine, digest_of, key_of
 from oomscope.bisect.logs import Logs
 from oomscope.bisect.measured import bytes_of, is_lower_bound
+from oomscope.bisect.measurer import Measurer
 from oomscope.bisect.memory import Kept, Memory, NoMemory
 from oomscope.bisect.predicate import Bad, Judgement
 from oomscope.bisect.reporter import Reporter, Silent
@@ -31,11 +29,9 @@ from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.runners import Here, Probe, Runner, heedless, runner_of
 from oomscope.bisect.search import Answer
 from oomscope.bisect.slots import Slots
-from oomscope.bisect.workplace import CommandError, Workplace
+from oomscope.bisect.workplace import CommandError
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
-from oomscope.probe.environment import child_environment, own_environment
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.job import ProbeJob
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
 
@@ -319,48 +315,12 @@ class Prober:
                     yield self._errand(name, experiment, job)
 
     def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Errand:
-        def begin(slot: int) -> Action:
-            def action(progressed: Callable[[Progress], None], stop: threading.Event) -> Measured:
-                with self.slots.lent(job, slot) as placed:
-                    return self._measure(experiment, placed, progressed, stop)
-
-            return action
-
         rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
-        return Errand(name=name, begin=begin, label=experiment.label + rank)
+        return Errand(name=name, begin=self._measurer.begin(experiment, job), label=experiment.label + rank)
 
-    def _measure(
-        self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event
-    ) -> Measured:
-        """Lay out the files and run a probe; one that was killed from outside gets a second chance."""
-        place = Path(job.target.repo) if isinstance(job.target, CheckoutTarget) else Path()
-        missing = experiment.lay_out(place)
-        workplace = Workplace(
-            directory=place,
-            environment=child_environment(job, own_environment()),
-            deadline=self.deadline,
-            stop=stop,
-            is_whole=not missing,
-        )
-        remarks = experiment.prepare(workplace)
-        with self.cards.lent(job) as alone:
-            result = self._run(alone, progressed, stop)
-            if result.failure is not None and result.failure.kind == "killed":
-                result = self._run(alone, progressed, stop)
-        return Measured(result=_without_checkout(result, job), missing=missing, remarks=remarks)
-
-    def _run(self, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event) -> ProbeResult:
-        left = self.deadline.left_s
-        if stop.is_set():
-            raise StoppedError
-        if left <= 0:
-            raise OutOfTimeError
-        job = replace(job, timeout_s=min(job.timeout_s, left))
-        result = self.runner.run(job, progressed, stop=stop)
-        timed_out = result.failure is not None and result.failure.kind == "timeout"
-        if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
-            raise OutOfTimeError
-        return result
+    @cached_property
+    def _measurer(self) -> Measurer:
+        return Measurer(runner=self.runner, deadline=self.deadline, cards=self.cards, slots=self.slots)
 
     @cached_property
     def _machine(self) -> Machine:
@@ -379,11 +339,3 @@ def _answering(result: ProbeResult) -> ProbeResult:
     if result.failure is not None and result.failure.kind == "usage":
         raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
     return result
-
-
-def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:
-    """Return ``result`` with the path of the disposable checkout cut off wherever it is named."""
-    if not isinstance(job.target, CheckoutTarget):
-        return result
-    prefix = json.dumps(f"{job.target.repo}/")[1:-1]
-    return ProbeResult.from_json(json.loads(json.dumps(result.to_json()).replace(prefix, "")))
