@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
 """Metrics that the search knows, and what ``--bad`` calls them."""
+LINES_KEPT = 10
+"""Of the lines that grew with the commit."""
 
 
 def culprit_of(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> Culprit | None:
@@ -98,14 +100,18 @@ def _subject(case: Case) -> ConfigInRepo | HarnessFile:
 
 def _culprit(found: BisectResult, good: str) -> Culprit:
     from oomscope.bisect.result import CommitCulprit
-    from oomscope.gate.result import Culprit
-    from oomscope.report.words import site_text
+    from oomscope.gate.result import Culprit, GrownLine
 
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
     if not isinstance(found.culprit, CommitCulprit):
         return Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
     commit = found.culprit
-    grown = max(commit.sites, key=lambda row: row.delta_bytes, default=None)
+    rows = sorted(commit.sites, key=lambda row: -row.delta_bytes)[:LINES_KEPT]
+    grown = tuple(
+        GrownLine(site=row.site, category=row.category, delta_bytes=row.delta_bytes)
+        for row in rows
+        if row.site is not None and row.delta_bytes > 0
+    )
     return Culprit(
         outcome=found.outcome,
         message=found.message,
@@ -114,5 +120,7 @@ def _culprit(found: BisectResult, good: str) -> Culprit:
         subject=commit.subject,
         author=commit.author,
         verdict=verdict,
-        site=site_text(grown.site) if grown is not None and grown.delta_bytes > 0 and grown.site else "",
+        site=grown[0].site.brief if grown else "",
+        grown=grown,
+        commands=found.first_bad.commands if found.first_bad else (),
     )

@@ -10,7 +10,7 @@ from oomscope.errors import ExitCode, InputError
 from oomscope.gate.baseline import Key
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.status import Status, exit_code
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import ProbeResult, Site
 
 SCHEMA_VERSION = 1
 KIND = "gate"
@@ -24,6 +24,15 @@ class Standing:
     subject: str
     dirty: bool = False
     """Files differ from the commit, so that it alone does not say what was measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrownLine:
+    """A line of code whose live bytes at the peak grew with a commit."""
+
+    site: Site
+    category: str
+    delta_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +52,16 @@ class Culprit:
     """The headline of the verdict on it, after an OOM."""
     site: str = ""
     """The line whose live bytes grew most."""
+    grown: tuple[GrownLine, ...] = ()
+    """The lines whose live bytes grew, most first."""
+    commands: tuple[str, ...] = ()
+    """Shell commands that repeat the measurement of the commit."""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Culprit:
+        """Read back what ``dataclasses.asdict`` made of it."""
+        grown = tuple(GrownLine(**{**row, "site": Site(**row["site"])}) for row in document.get("grown", ()))
+        return cls(**{**document, "grown": grown, "commands": tuple(document.get("commands", ()))})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +86,10 @@ class CaseResult:
     probe: ProbeResult | None = None
     """The measurement itself; not kept in the ledger."""
     culprit: Culprit | None = None
+    line: int = 0
+    """The line of the suite at which the case begins; 0 where it is not known."""
+    checkout: str | None = None
+    """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
 
     @property
     def decisive(self) -> MetricRow | None:
@@ -93,6 +116,8 @@ class CaseResult:
             "standing": asdict(self.standing) if self.standing else None,
             "notes": list(self.notes),
             "culprit": asdict(self.culprit) if self.culprit else None,
+            "line": self.line,
+            "checkout": self.checkout,
             "probe": self.probe.to_json() if self.probe else None,
         }
 
@@ -113,7 +138,9 @@ class CaseResult:
             first_values=None if first is None else _numbers(first),
             standing=Standing(**standing) if standing else None,
             notes=tuple(document["notes"]),
-            culprit=Culprit(**culprit) if culprit else None,
+            culprit=Culprit.from_json(culprit) if culprit else None,
+            line=int(document.get("line", 0)),
+            checkout=document.get("checkout"),
             probe=ProbeResult.from_json(document["probe"]) if document["probe"] else None,
         )
 

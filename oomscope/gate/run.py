@@ -72,20 +72,21 @@ class Night:
 
     def measure(self, case: Case, stop: threading.Event) -> CaseResult:
         """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression."""
+        checkout = str(case.checkout.resolve()) if case.kind == "harness" else None
         standing = self.stands_at(case)
+        return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
+
+    def _answer(self, case: Case, stop: threading.Event) -> CaseResult:
         try:
             plan = plan_of(case)
         except OomscopeError as error:
-            return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error), standing=standing)
+            return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error))
         try:
             first = self._measured(case, plan, stop)
-            if first.status is not Status.WORSE:
-                return replace(first, standing=standing)
-            again = self._measured(case, plan, stop)
+            return first if first.status is not Status.WORSE else _confirmed(first, self._measured(case, plan, stop))
         except OomscopeError as error:  # a variable of the environment, no room for temporary files
             status = Status.UNUSABLE if error.exit_code is ExitCode.USAGE else Status.UNFIT
-            return CaseResult(name=case.name, status=status, reason=str(error), standing=standing)
-        return replace(_confirmed(first, again), standing=standing)
+            return CaseResult(name=case.name, status=status, reason=str(error))
 
     def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
         result = plan.measure(self.probe, stop)

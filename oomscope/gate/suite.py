@@ -162,6 +162,11 @@ class Case:
         return self.folder / self.repo if self.repo is not None else self.folder
 
     @property
+    def line(self) -> int:
+        """The line of the suite at which the case begins."""
+        return int(self.where.rpartition(":")[2])
+
+    @property
     def digest(self) -> str:
         """What is asked, in 16 hex digits. What the files say is no part of it: that is what a commit may change."""
         asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": sorted(self.overrides)}
