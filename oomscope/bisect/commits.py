@@ -164,7 +164,9 @@ class Repository:
         walked = self._first_parents(good, tip)
         self._check_whole(walked[0])
         if not walked[0].parents:
-            raise GitError("it has a history of its own", where=tip.short)
+            raise GitError(
+                "it has a history of its own", where=tip.short, remedy="search it by itself, or give --first-parent"
+            )
         base = self.parent(walked[0], 0)
         touching = self._touching(good, tip, paths)
         if touching is not None:

@@ -93,7 +93,11 @@ class Fixup:
             try:
                 _merge(git, self.patch)
             except GitError:
-                raise TargetError(f"does not apply: {error.message}", where=f"{NAME} {self}") from None
+                raise TargetError(
+                    f"does not apply: {error.message}",
+                    where=f"{NAME} {self}",
+                    remedy="narrow its range, or give another patch for these commits",
+                ) from None
 
     def shell(self, directory: str) -> str:
         """Return the shell command that does this to the checkout ``directory``."""

@@ -39,6 +39,13 @@ filter runs, nothing is collected, and output does not depend on taste."""
 _LONGEST = 400
 """Characters of a complaint: git repeats whole paths."""
 
+_REMEDIES = {
+    "No space left": "make room on its disk",
+    "Permission denied": "see that you may read it, and write to the state directory",
+    "File too large": "allow larger files (ulimit -f)",
+}
+_REMEDY = "git fsck says whether the repository is whole"
+
 _VARIABLES = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -78,7 +85,8 @@ class Git:
         """
         done = self._run(arguments, stdin)
         if done.returncode != 0:
-            raise GitError(complaint(done.stderr.decode(errors="replace"), done.returncode), where=str(self.directory))
+            said = done.stderr.decode(errors="replace")
+            raise GitError(complaint(said, done.returncode), where=str(self.directory), remedy=remedy(said))
         return done.stdout
 
     def text(self, *arguments: str) -> str:
@@ -112,6 +120,11 @@ def isolated(environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> di
         for name, value in ((f"GIT_CONFIG_KEY_{index}", key), (f"GIT_CONFIG_VALUE_{index}", setting))
     }
     return {**kept, **_VARIABLES, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
+
+
+def remedy(said: str) -> str:
+    """Return what to do about a complaint of git's."""
+    return next((advice for words, advice in _REMEDIES.items() if words in said), _REMEDY)
 
 
 def complaint(said: str, status: object) -> str:

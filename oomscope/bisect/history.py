@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.bisect.git import complaint, isolated
+from oomscope.bisect.git import complaint, isolated, remedy
 from oomscope.errors import GitError
 from oomscope.probe.environment import ON_LOAN
 
@@ -43,7 +43,7 @@ def reading(directory: Path) -> Iterator[git.Repo]:
             raise GitError("there is no git", where="PATH", remedy="install git") from None
         except git.CommandError as error:
             said = error.stderr.strip().removeprefix("stderr: '").removesuffix("'")
-            raise GitError(complaint(said, error.status), where=str(directory)) from None
+            raise GitError(complaint(said, error.status), where=str(directory), remedy=remedy(said)) from None
         except (git.GitError, ValueError, LookupError) as error:
             # GitPython says the last two of an object that is missing or damaged.
             said = next(iter(str(error).splitlines()), type(error).__name__)

@@ -21,6 +21,7 @@ from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError
 
+_TOGETHER = "leave --hunks out: the commit is named all the same"
 _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
 
 
@@ -134,7 +135,9 @@ def apply_patch(directory: Path, patch: bytes) -> None:
     try:
         git.output("apply", "--whitespace=nowarn", "--binary", "-", stdin=patch)
     except GitError as error:
-        raise GitError(f"the hunks do not apply by themselves: {error.message}", where=str(directory)) from None
+        raise GitError(
+            f"the hunks do not apply by themselves: {error.message}", where=str(directory), remedy=_TOGETHER
+        ) from None
 
 
 def _rank(hunk: Hunk) -> int:

@@ -18,6 +18,7 @@ from oomscope.errors import InputError, UsageError
 
 _SUFFIX = ".jsonl"
 _PATIENCE_S = 1.0
+_ANOTHER = "see that it is a file of yours, or give --state another directory"
 """How long a lock is waited for that somebody may hold only to look whether it is held."""
 
 
@@ -90,7 +91,7 @@ class JournalStore:
                 f"there is no search {number}", where=str(self.directory), remedy="see oomscope bisect status"
             ) from None
         except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
         return account_of(content, number, str(path))
 
     def begun(self, number: int) -> Begun:
@@ -104,7 +105,7 @@ class JournalStore:
             with path.open("rb") as file:
                 return account_of(file.readline(), number, str(path)).begun
         except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
 
     def is_running(self, number: int) -> bool:
         """Whether a living process writes to the journal of search ``number``."""
@@ -145,7 +146,7 @@ class JournalStore:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
         except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+            raise InputError(f"cannot be written: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
         try:
             _lock(descriptor, number)
             with open(descriptor, "rb", closefd=False) as file:

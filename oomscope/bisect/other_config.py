@@ -19,6 +19,8 @@ from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError, InputError
 
+_NO_PLACE = "see that no folder of the commit has this name, and that the disk has room"
+
 
 @dataclass(frozen=True)
 class WithConfigOf:
@@ -181,12 +183,12 @@ def with_file(experiment: Experiment | Untestable, path: str, content: bytes) ->
     def write(directory: Path) -> None:
         file = directory / path
         if not file.resolve().is_relative_to(directory.resolve()):
-            raise GitError("leads out of the checkout", where=path)
+            raise GitError("leads out of the checkout", where=path, remedy="name a file that is no link to elsewhere")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         except OSError as error:
-            raise GitError(f"cannot be written: {error.strerror}", where=path) from None
+            raise GitError(f"cannot be written: {error.strerror}", where=path, remedy=_NO_PLACE) from None
 
     return experiment.edited(f"{path}:{hashlib.sha256(content).hexdigest()}", write)
 

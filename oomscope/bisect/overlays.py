@@ -15,6 +15,7 @@ from oomscope.errors import TargetError
 from oomscope.probe.rooms import room
 
 _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--disable-pip-version-check")
+_ROOM = "see that it can be written to and that its disk has room"
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,12 @@ class Overlays:
             command = [*_PIP, "--target", str(made), *sorted(requirements)]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode != 0:
-                raise TargetError(
-                    _complaint(done.stderr.decode(errors="replace"), done.returncode), where="pip install"
-                )
+                said = _complaint(done.stderr.decode(errors="replace"), done.returncode)
+                raise TargetError(said, where="pip install", remedy="see that pip's index has these versions")
             with contextlib.suppress(OSError):  # another search made it meanwhile
                 made.rename(folder)
         if not folder.is_dir():
-            raise TargetError("the folder of packages could not be put in its place", where=str(folder))
+            raise TargetError("the folder of packages could not be put in its place", where=str(folder), remedy=_ROOM)
 
 
 def _complaint(said: str, status: int) -> str:

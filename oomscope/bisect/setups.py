@@ -26,6 +26,7 @@ from oomscope.errors import TargetError
 
 TIMEOUT_S = 1800.0
 NAME = "--setup"
+_NO_ROOM = "see that its disk has room, or give --state another directory"
 _GITLINK_MODE = b"160000"
 _NOT_KEPT = "the set-up is not kept for other commits"
 
@@ -78,7 +79,9 @@ class SetupRunner:
                 return self._laid_out(build, git, place)
         except OSError as error:
             why = f"{error.strerror or error}: {error.filename or self.builds.root}"
-            raise TargetError(f"what was written before cannot be laid out ({why})", where=NAME) from None
+            raise TargetError(
+                f"what was written before cannot be laid out ({why})", where=NAME, remedy=_NO_ROOM
+            ) from None
 
     def _laid_out(self, build: Build, git: Git, place: Workplace) -> tuple[str, ...]:
         if build.lay_out(place.directory):

@@ -42,7 +42,9 @@ class Messages:
             MachineUnfitError: strictness was asked for.
         """
         if self._strict:
-            raise MachineUnfitError(f"nothing can be recorded: {why}", where="oomscope.record")
+            raise MachineUnfitError(
+                f"nothing can be recorded: {why}", where="oomscope.record", remedy="mend that, or leave strict=True out"
+            )
         self.warn(f"nothing is recorded: {why}")
 
     def attempt(self, what: str, action: Callable[[], T]) -> T | None:

@@ -15,6 +15,8 @@ from typing import Any, TextIO, cast
 
 from oomscope.errors import ExitCode, OomscopeError
 
+_ELSEWHERE = "send it where there is room, such as a file on another disk"
+
 
 class ReaderGoneError(Exception):
     """Whoever read standard output or error has gone: no mistake of anybody's, and nobody is left to be told."""
@@ -56,7 +58,7 @@ class _Stream:
         except BrokenPipeError:
             failure: ReaderGoneError | OutputError = ReaderGoneError()
         except OSError as error:
-            failure = OutputError(f"cannot write: {error.strerror}", where=self._name)
+            failure = OutputError(f"cannot write: {error.strerror}", where=self._name, remedy=_ELSEWHERE)
         else:
             return
         self.failure = self.failure or failure

@@ -20,6 +20,7 @@ from oomscope.probe.importing import make_importable, takes_one_argument
 from oomscope.probe.job import EntryTarget
 
 _OPTION: Final = "--entry"
+_ENTRY: Final = "see that it is there, from the root of the checkout or its src/"
 _REMEDY: Final = "write pkg.module:function, as it is imported from the root of the checkout or its src/"
 _SIGNATURE: Final = "define it as function(ctx: oomscope.Context) -> oomscope.Target"
 
@@ -72,9 +73,9 @@ def _imported(name: str, repo: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # something that the module imports
-        raise TargetError(f"the checkout has no module {error.name}", where=name) from None
+        raise TargetError(f"the checkout has no module {error.name}", where=name, remedy=_ENTRY) from None
     origin = getattr(module, "__file__", None)
     if origin is None or not Path(origin).resolve().is_relative_to(repo.resolve()):
         found = f"it was found at {origin}" if origin else "it is no module with a file"
-        raise TargetError(f"the checkout has no such module: {found}", where=name)
+        raise TargetError(f"the checkout has no such module: {found}", where=name, remedy=_ENTRY)
     return module

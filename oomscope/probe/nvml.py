@@ -59,4 +59,8 @@ def _session() -> Iterator[Any]:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise MachineUnfitError(f"the NVIDIA driver cannot be asked for memory ({error})", where="NVML") from error
+        raise MachineUnfitError(
+            f"the NVIDIA driver cannot be asked for memory ({error})",
+            where="NVML",
+            remedy="see that nvidia-smi works here, or give --backend sim",
+        ) from error

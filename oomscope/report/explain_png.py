@@ -74,7 +74,11 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
     explanation = found.worst if isinstance(found, RankSet) else found
     panels = [panel for pair in zip(explanation.devices, drawings, strict=True) for panel in _panels(*pair)]
     if not panels:
-        raise UsageError("there is nothing to draw: the file has neither events nor segments", where=explanation.file)
+        raise UsageError(
+            "there is nothing to draw: the file has neither events nor segments",
+            where=explanation.file,
+            remedy="leave --png out",
+        )
     heights = [_inches(what) for _, what in panels]
     figure = Figure(figsize=(WIDE, sum(heights)), layout="constrained")
     figure.suptitle(PurePath(explanation.file).name, color=INK)

@@ -41,7 +41,7 @@ def sweep_picture(sweep: Sweep, *, title: str) -> bytes:
     from matplotlib.figure import Figure
 
     if not any(row.variant.live_bytes is not None for row in sweep.rows):
-        raise UsageError("there is nothing to draw: no combination was measured", where=title)
+        raise UsageError("there is nothing to draw: no combination was measured", where=title, remedy="leave --png out")
     figure = Figure(figsize=(WIDE, max(LOW, LINE * len(sweep_grid.lines_of(sweep)))), layout="constrained")
     figure.suptitle(f"{title} · {tally_text(sweep)}", color=INK, fontsize=11)
     timed = any(row.slowdown is not None for row in sweep.rows)

@@ -22,6 +22,7 @@ from oomscope.probe.gpus import card_bytes
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import ErrorKind, Failure, Oom, Outcome, Peak, ProbeResult, Site, SiteBytes
 
+_WRITES: Final = "see that it dumps one below the checkout, or mend --snapshot-glob"
 _CANNOT_RUN: Final = (126, 127)
 """What a shell says of a program that it cannot run (POSIX, exit status for commands)."""
 _SIGNALLED: Final = 128
@@ -60,7 +61,7 @@ def answer(job: ProbeJob, target: CommandTarget, status: int, said: Said, before
     if pattern is None:
         return _base(job, "fits")
     if recorded is None:
-        raise TargetError(f"the command wrote no snapshot that {pattern!r} names")
+        raise TargetError(f"the command wrote no snapshot that {pattern!r} names", remedy=_WRITES)
     return recorded
 
 

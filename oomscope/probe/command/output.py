@@ -18,6 +18,7 @@ from oomscope.units import parse_size
 
 LONGEST: Final = 64 * 1024
 """Bytes of a line that are looked at."""
+_PRINTS: Final = "print the number on a line of its own, or mend --metric-regex"
 _SHOWN: Final = 160
 _TAIL: Final = 16 * 1024
 
@@ -67,13 +68,13 @@ def metric_in(said: Said, pattern: str) -> Metric:
         TargetError: nothing matched ``pattern``, or what did is no size.
     """
     if said.match is None:
-        raise TargetError(f"the command printed nothing that {pattern!r} matches")
+        raise TargetError(f"the command printed nothing that {pattern!r} matches", remedy=_PRINTS)
     text, line = said.match
     shown = line.strip()[:_SHOWN]
     try:
         size = parse_size(text)
     except InputError:
-        raise TargetError(f"the command printed {text!r}, which is no size", where=shown) from None
+        raise TargetError(f"the command printed {text!r}, which is no size", where=shown, remedy=_PRINTS) from None
     number = text.strip()
     if "." in number and not number[-1].isalpha() and float(number.replace("_", "").replace(",", "")) % 1:
         raise TargetError(

@@ -86,5 +86,5 @@ def _run(argv: list[str], environment: Mapping[str, str]) -> int:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=environment)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(f"{argv[0]} cannot be run: {reason}") from None
+        raise TargetError(f"{argv[0]} cannot be run: {reason}", remedy="see that the checkout has it") from None
     return process.wait()

@@ -111,7 +111,7 @@ def _end(code: int, where: str, complaint: str) -> OomscopeError:
     """Return the error for a reader that ended without an answer."""
     if code >= 0:
         lines = complaint.splitlines() or [f"exit status {code}"]
-        return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where)
+        return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where, remedy="please report it")
     if -code in (signal.SIGXCPU, signal.SIGALRM):
         return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
     name = signal.Signals(-code).name

@@ -14,6 +14,10 @@ from oomscope.cli import main as entry
 from oomscope.cli.streams import OutputError, ReaderGoneError, named_failures
 from oomscope.errors import ExitCode
 
+FULL = (
+    "oomscope: standard output: cannot write: No space left on device; "
+    "send it where there is room, such as a file on another disk\n"
+)
 COMMANDS = """
 import os, sys, time
 import click
@@ -99,7 +103,7 @@ def test_a_reader_that_is_gone_at_the_end_is_141_and_silence(program) -> None:
 @pytest.mark.parametrize("what", ["say_much", "print_at_the_end", "report", "swallow"])
 def test_a_full_disk_is_one_line_and_74(program, what: str) -> None:
     code, _, err = shell(f"{program} {what} --json > /dev/full")
-    assert (code, err) == (74, "oomscope: standard output: cannot write: No space left on device\n")
+    assert (code, err) == (74, FULL)
     assert shell(f"{program} {what} --git-bisect > /dev/full")[0] == 128 + 74
 
 
