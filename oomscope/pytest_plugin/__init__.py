@@ -1,0 +1,98 @@
+"""The pytest plugin: a test says how much GPU memory it may take, as it says what else must hold (docs/pytest.md).
+
+pytest imports this module in every run, so that it names hooks and fixtures only; what measures is imported by the
+tests that ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+    from oomscope.pytest_plugin.probing import Probing
+
+BACKENDS = ("auto", "sim", "cuda")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the settings of the ini file."""
+    parser.addini(
+        "oomscope_backend", "where tests are measured: auto (CUDA where there is a GPU), sim, cuda", None, "auto"
+    )
+    parser.addini("oomscope_gpu", "the card that the simulated device plays, such as h100-80gb", None, "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, and refuse an unknown backend.
+
+    Raises:
+        pytest.UsageError: the ini file names a backend that there is not.
+    """
+    from oomscope.pytest_plugin.limits import KINDS
+
+    for kind in KINDS:
+        config.addinivalue_line("markers", kind.registration)
+    backend = config.getini("oomscope_backend")
+    if backend not in BACKENDS:
+        raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse, before any test runs, a marker that cannot be read.
+
+    A worker of xdist cannot end the run with one line: there the test itself fails with it.
+
+    Raises:
+        pytest.UsageError: a marker of a selected test.
+    """
+    from oomscope.errors import UsageError
+    from oomscope.pytest_plugin.limits import limits_of
+
+    if hasattr(config, "workerinput"):
+        return
+    try:
+        for item in items:
+            limits_of(item)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture
+def gpu_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The device whose memory is measured while the test runs: cuda where there is a GPU, else the simulated one."""
+    from oomscope.pytest_plugin import body
+
+    with body.recorded(request.node) as device:
+        yield device
+
+
+@pytest.fixture
+def probe(request: pytest.FixtureRequest) -> Probing:
+    """Measures a configuration, preset, harness, entry or command as ``oomscope probe`` does; returns the result."""
+    from oomscope.pytest_plugin.probing import probing_of
+
+    return probing_of(request.node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Run the test; where it passes, hold what was measured against its limits."""
+    from oomscope.pytest_plugin.failing import one_failure
+    from oomscope.pytest_plugin.limits import limits_of
+
+    with one_failure("the limits of the test cannot be read"):
+        limits = limits_of(item)
+    if not limits and "gpu_device" not in getattr(item, "fixturenames", ()):
+        return (yield)
+    from oomscope.pytest_plugin import body, judging, probing
+
+    with body.measured(item, wanted=bool(limits)):
+        outcome = yield
+    judging.judge(limits, [*body.results(item), *probing.results(item)])
+    return outcome

@@ -1,0 +1,174 @@
+"""Measures the body of a test in pytest's own process, with what its fixtures made on the device.
+
+On CUDA the allocator records itself while the test runs. On the simulated device the recording begins with the fixture
+that names the device, since what fixtures put on it must be simulated as well.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from oomscope.errors import MachineUnfitError, UntestableError
+from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.pytest_plugin.failing import one_failure
+
+if TYPE_CHECKING:
+    import torch
+
+    from oomscope.probe.measurement import Measurement
+    from oomscope.probe.result import ProbeResult
+    from oomscope.probe.sessions import Session
+
+
+class Recording:
+    """What one test does on the device.
+
+    Args:
+        item: the test.
+
+    Raises:
+        OomscopeError: the device cannot be recorded.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._job = _job_of(item)
+        self._backend, self._session = _opened(self._job)
+        self._open = ExitStack()
+        self._open.enter_context(self._session)
+        self._measurement: Measurement | None = None
+        self._is_open = True
+
+    @property
+    def device(self) -> torch.device:
+        """The device that is recorded."""
+        return self._session.device
+
+    @contextmanager
+    def body(self) -> Iterator[None]:
+        """Mark what runs inside as the test itself, and end the recording after it."""
+        has_passed = False
+        try:
+            with self._session.iteration(0):
+                yield
+                has_passed = True
+        except UntestableError:
+            if not has_passed:
+                raise
+            return  # nothing was put on the device, which the limits say in a test's terms
+        finally:
+            self.close()
+        self._measurement = self._session.measurement()
+
+    def close(self) -> None:
+        """End the recording, unless it has ended."""
+        if self._is_open:
+            self._is_open = False
+            self._open.close()
+
+    @property
+    def result(self) -> ProbeResult | None:
+        """What was recorded; None where nothing was."""
+        return None if self._measurement is None else _result(self._job, self._backend, self._measurement)
+
+
+_RECORDING = pytest.StashKey[Recording]()
+
+
+@contextmanager
+def recorded(item: pytest.Item) -> Iterator[torch.device]:
+    """Record from now on, and yield the device."""
+    recording = _begun(item)
+    try:
+        yield recording.device
+    finally:
+        recording.close()
+
+
+@contextmanager
+def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
+    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on CUDA if that is there."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "gpu_device" not in fixtures:
+        if not wanted or "probe" in fixtures or not _has_cuda(item):
+            yield
+            return
+        _begun(item)
+    with item.stash[_RECORDING].body():
+        yield
+
+
+def results(item: pytest.Item) -> list[ProbeResult]:
+    """Return what the body of the test was measured to take, if it was."""
+    recording = item.stash.get(_RECORDING, None)
+    result = None if recording is None else recording.result
+    return [] if result is None else [result]
+
+
+def _begun(item: pytest.Item) -> Recording:
+    with one_failure("the memory of the test cannot be measured"):
+        item.stash[_RECORDING] = Recording(item)
+    return item.stash[_RECORDING]
+
+
+def _has_cuda(item: pytest.Item) -> bool:
+    if item.config.getini("oomscope_backend") == "sim":
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _job_of(item: pytest.Item) -> ProbeJob:
+    """Return a job that says how to record, and whose lines are the user's: the project's, then the test's."""
+    return ProbeJob(
+        target=HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path)),
+        backend=item.config.getini("oomscope_backend"),
+        gpu=item.config.getini("oomscope_gpu") or None,
+    )
+
+
+def _opened(job: ProbeJob) -> tuple[Literal["sim", "cuda"], Session]:
+    from oomscope.probe.sessions import open_session, resolve_backend, settings_of
+
+    backend = resolve_backend(job)
+    if backend == "sim":
+        return backend, open_session(settings_of(job, backend, unlimited=True), backend)
+    import torch
+
+    from oomscope.capture import history
+
+    if history.is_recording():
+        raise MachineUnfitError(
+            "the allocator's history is being recorded already", remedy="record nothing in a test that is measured"
+        )
+    gc.collect()  # what earlier tests left, in cycles and in the allocator's cache, is none of this one's memory
+    torch.cuda.empty_cache()
+    return backend, open_session(settings_of(replace(job, gpu=None), backend), backend)
+
+
+def _result(job: ProbeJob, backend: Literal["sim", "cuda"], measurement: Measurement) -> ProbeResult | None:
+    """Return the peaks of ``measurement``; a test is no iteration of anything, so they name none."""
+    from oomscope.probe.analyse import peak_by_line, reserved_peak_of, rules_of
+    from oomscope.probe.result import ProbeResult
+    from oomscope.snapshot.timeline import Timeline
+
+    peak = peak_by_line(job, measurement)
+    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    held = reserved_peak_of(timeline, rules_of(job, measurement))
+    if peak is None or held is None:
+        return None
+    return ProbeResult(
+        backend=backend,
+        outcome="fits",
+        gpu=measurement.device.gpu,
+        peak=replace(peak, iteration=-1, microbatch=-1),
+        reserved_peak=replace(held, iteration=-1, microbatch=-1),
+        allocator_conf=measurement.allocator_conf,
+        notes=measurement.notes,
+    )

@@ -1,0 +1,219 @@
+"""The plugin in pytest runs of their own, as a user has it: found by its entry point, with warnings as errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+INI = """
+[pytest]
+addopts = --strict-markers --strict-config -p no:cacheprovider
+filterwarnings = error
+oomscope_backend = sim
+"""
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.wide = torch.nn.Linear(1024, 4096, device=device)
+        self.narrow = torch.nn.Linear(4096, 1024, device=device)
+
+    def forward(self, x):
+        return self.narrow(torch.relu(self.wide(x)))
+
+
+def train(device, steps=2):
+    model = Net(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(steps):
+        model(torch.ones(1024, 1024, device=device)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+TESTS = """
+import pytest
+import torch
+from net import Net, train
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+@pytest.mark.limit_overhead("100 MiB")
+def test_keeps_to_its_limits(gpu_device):
+    assert gpu_device.type == "sim"
+    train(gpu_device)
+
+
+@pytest.mark.limit_gpu_memory("64 MiB")
+def test_holds_too_much(gpu_device):
+    train(gpu_device)
+
+
+@pytest.mark.limit_overhead("1 KiB")
+def test_wastes_too_much(gpu_device):
+    train(gpu_device)
+
+
+@pytest.fixture
+def model(gpu_device):
+    return Net(gpu_device)
+
+
+class TestOfAClass:
+    pytestmark = pytest.mark.limit_gpu_memory("1 GiB")
+
+    def test_class_limit(self, model):
+        model(torch.ones(1, 1024, device=model.wide.weight.device))
+
+    @pytest.mark.limit_gpu_memory("32 MiB", of="live")
+    def test_fixtures_count(self, model):
+        model(torch.ones(1, 1024, device=model.wide.weight.device))
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_measures_nothing(gpu_device):
+    pass
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_has_no_device():
+    pass
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_is_skipped():
+    pytest.skip("needs a GPU")
+
+
+@pytest.mark.limit_gpu_memory("1 KiB")
+def test_fails_by_itself(gpu_device):
+    train(gpu_device, steps=1)
+    assert False, "its own reason"
+
+
+@pytest.mark.limit_gpu_memory("1 KiB")
+@pytest.mark.xfail(strict=True)
+def test_is_known_to_fail(gpu_device):
+    train(gpu_device, steps=1)
+
+
+def test_is_undisturbed():
+    assert torch.arange(3).sum().item() == 3
+"""
+
+PROBES = """
+import pytest
+
+
+@pytest.mark.limit_gpu_memory("1 GiB", of="live")
+def test_number(probe):
+    assert probe(command="echo bytes 123", metric_regex="bytes ([0-9]+)").peak.requested_bytes == 123
+
+
+@pytest.mark.limit_gpu_memory("100 B", of="live")
+def test_too_large(probe):
+    probe(command="echo bytes 123", metric_regex="bytes ([0-9]+)")
+
+
+def test_fails(probe):
+    probe(command="false")
+
+
+def test_wrong(probe):
+    probe(preset="gpt-tinyy")
+
+
+@pytest.mark.limit_gpu_memory("1 GiB")
+def test_probes_nothing(probe):
+    pass
+"""
+
+
+WRONG = """
+import pytest
+
+
+@pytest.mark.limit_gpu_memory("24 gigs")
+def test_first():
+    pass
+
+
+def test_second():
+    pass
+"""
+
+
+def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
+    pytester.makeini(INI)
+    pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG)
+    run = pytester.runpytest_subprocess("-rA", "-n", "1")
+    run.assert_outcomes(passed=4, failed=7, skipped=1, xfailed=1)
+    text = run.stdout.str()
+    for name in ("test_keeps_to_its_limits", "TestOfAClass::test_class_limit", "test_is_undisturbed"):
+        assert f"PASSED test_net.py::{name}" in text
+    run.stdout.fnmatch_lines_random(
+        [
+            "limit_gpu_memory: 246.00 MiB held by the allocator on sim h100-80gb, 182.00 MiB over * of 64.00 MiB",
+            "peak: 228.06 MiB alive in backward, at net.py:*forward*",
+            "limit_overhead: 17.94 MiB held by the allocator beyond what is alive on sim h100-80gb, * of 1.00 KiB",
+            "limit_gpu_memory: 64.05 MiB alive at once on sim h100-80gb, * over the limit of 32.00 MiB",
+            "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",
+            "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
+            "E*AssertionError: its own reason",
+            "the limits of the test cannot be read",
+            "test_wrong.py::test_first: marker limit_gpu_memory: *",
+        ]
+    )
+    assert text.count("nothing was measured to hold against") == 2
+    assert "During handling" not in text
+
+
+def test_probes_are_measured(pytester: pytest.Pytester) -> None:
+    pytester.makeini(INI)
+    pytester.makepyfile(PROBES)
+    run = pytester.runpytest_inprocess()
+    run.assert_outcomes(passed=1, failed=4)
+    run.stdout.fnmatch_lines_random(
+        [
+            "limit_gpu_memory: 123 B alive at once (command), 23 B over the limit of 100 B",
+            "probe: * through false was not measured (exit)",
+            "probe: nothing was measured",
+            "*gpt-tinyy*did you mean gpt-tiny?",
+            "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",
+        ]
+    )
+    assert "During handling" not in run.stdout.str()
+
+
+def test_a_wrong_marker_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini(INI)
+    path = pytester.makepyfile(WRONG)
+    run = pytester.runpytest_inprocess()
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    complaint = "marker limit_gpu_memory: '24 gigs' is no size; give a size such as 80GiB, 512MiB or 1048576"
+    assert [line for line in run.stderr.lines if line] == [f"ERROR: {path.name}::test_first: {complaint}"]
+    pytester.runpytest_inprocess("-k", "second").assert_outcomes(passed=1, deselected=1)
+
+
+def test_an_unknown_backend_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\noomscope_backend = gpu\n")
+    run = pytester.runpytest_inprocess()
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    assert "oomscope_backend = gpu: no such backend; give one of auto, sim, cuda" in run.stderr.str()
+
+
+def test_a_run_without_markers_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, pytest, oomscope.pytest_plugin, oomscope.pytest_plugin.limits\n"
+        "print(sorted({'torch', 'numpy', 'numba', 'pandas', 'click', 'rich', 'pydantic'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
