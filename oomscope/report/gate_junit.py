@@ -10,7 +10,6 @@ import re
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import GREEN, Status
 from oomscope.report import gate_words
@@ -46,33 +45,17 @@ def _add_case(suite: ET.Element, case: CaseResult) -> None:
         ET.SubElement(element, "system-out").text = text
         return
     kind = "failure" if case.status is Status.WORSE else "error"
-    what = ET.SubElement(element, kind, {"type": str(case.status), "message": _xml(_headline(case))})
+    what = ET.SubElement(element, kind, {"type": str(case.status), "message": _xml(gate_words.headline(case))})
     what.text = text
-
-
-def _headline(case: CaseResult) -> str:
-    row = case.decisive
-    said = case.reason or (_row_text(row) if row is not None else "")
-    return f"{case.status}: {said}" if said else str(case.status)
 
 
 def _lines(case: CaseResult) -> list[str]:
     """Return all that is said of a case, the metrics first."""
-    lines = [f"{row.status}: {_row_text(row)}" for row in case.rows]
+    lines = [f"{row.status}: {gate_words.exact_text(row)}" for row in case.rows]
     lines += [text for text in (case.reason, *case.notes) if text]
     if case.culprit is not None:
         lines.append(f"whose commit: {gate_words.culprit_text(case.culprit)}")
     return lines
-
-
-def _row_text(row: MetricRow) -> str:
-    """Return ``peak_live 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
-    measured = gate_words.value_text(row.name, row.measured)
-    if row.expected is None or row.difference is None:
-        return f"{row.name} {measured}"
-    expected = gate_words.value_text(row.name, row.expected)
-    change = gate_words.change_text(row.name, row.difference)
-    return f"{row.name} {measured}, expected {expected} ({change}; {row.measured} and {row.expected})"
 
 
 def _seconds(case: CaseResult) -> float:

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from oomscope.errors import ExitCode
 from oomscope.gate.calibrate import Calibration
-from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Status
 from oomscope.report import gate_words
@@ -40,7 +39,7 @@ def case_table(night: GateResult) -> Table:
     rows = table("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
     for case in night.cases:
         row = case.decisive or next(iter(case.rows), None)
-        numbers = ("", "-", "-", "-") if row is None else _numbers(row)
+        numbers = ("", "-", "-", "-") if row is None else gate_words.row_texts(row)
         if case.outcome == "oom" and case.expected_outcome == "fits":
             numbers = ("", "fits", "out of memory", "")
         rows.add_row(case.name, _status_text(case.status), *numbers)
@@ -54,7 +53,7 @@ def metric_table(night: GateResult) -> Table:
         for row in case.rows:
             if row.status is Status.SAME:
                 continue
-            name, *numbers = _numbers(row)
+            name, *numbers = gate_words.row_texts(row)
             bands = (gate_words.value_text(row.name, row.warn), gate_words.value_text(row.name, row.fail))
             rows.add_row(case.name, name, _status_text(row.status), *numbers, *bands)
     return rows
@@ -71,16 +70,8 @@ def calibration_report(found: Sequence[Calibration]) -> RenderableType:
 
 
 def _heading(night: GateResult) -> Text:
-    code = night.exit_code
-    if code is ExitCode.OK:
-        return Text(f"GREEN, {gate_words.tally(night)}", style="bold green")
-    word = "RED" if code is ExitCode.REGRESSION else "NOT GREEN"
-    return Text(f"{word}, {gate_words.tally(night)}", style="bold red")
-
-
-def _numbers(row: MetricRow) -> tuple[str, str, str, str]:
-    values = (gate_words.value_text(row.name, value) for value in (row.expected, row.measured))
-    return (row.name, *values, gate_words.change_text(row.name, row.difference))  # type: ignore[return-value]
+    style = "bold green" if night.exit_code is ExitCode.OK else "bold red"
+    return Text(gate_words.heading(night), style=style)
 
 
 def _status_text(status: Status) -> Text:

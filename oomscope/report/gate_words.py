@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from oomscope.errors import ExitCode
+from oomscope.gate.compare import MetricRow
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, Culprit, GateResult
 from oomscope.gate.status import GRAVITY, Status
@@ -36,6 +38,39 @@ def change_text(metric: str, value: int | None) -> str:
     if value == 0:
         return "0"
     return f"+{value_text(metric, value)}" if value > 0 else value_text(metric, value)
+
+
+def row_texts(row: MetricRow) -> tuple[str, str, str, str]:
+    """Return the metric, what was expected and measured of it, and the difference."""
+    expected, measured = value_text(row.name, row.expected), value_text(row.name, row.measured)
+    return row.name, expected, measured, change_text(row.name, row.difference)
+
+
+def exact_text(row: MetricRow) -> str:
+    """Return ``peak_live 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
+    name, expected, measured, change = row_texts(row)
+    if row.difference is None:
+        return f"{name} {measured}"
+    return f"{name} {measured}, expected {expected} ({change}; {row.measured} and {row.expected})"
+
+
+def headline(case: CaseResult) -> str:
+    """Return the status of a case and what it rests on, in one line."""
+    row = case.decisive
+    said = case.reason or (exact_text(row) if row is not None else "")
+    return f"{case.status}: {said}" if said else str(case.status)
+
+
+def case_text(case: CaseResult) -> str:
+    """Return the headline of a case, and whose commit it was."""
+    culprit = f"; {culprit_text(case.culprit)}" if case.culprit is not None and case.culprit.commit else ""
+    return f"{headline(case)}{culprit}"
+
+
+def heading(night: GateResult) -> str:
+    """Return ``RED, 3 cases: 1 worse, 2 same``."""
+    words = {ExitCode.OK: "GREEN", ExitCode.REGRESSION: "RED"}
+    return f"{words.get(night.exit_code, 'NOT GREEN')}, {tally(night)}"
 
 
 def tally(night: GateResult) -> str:

@@ -1,0 +1,51 @@
+"""A night as GitLab's code quality report, which a merge request shows beside the lines.
+
+Source: GitLab's documentation, "Code Quality report format": a subset of the Code Climate specification.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from oomscope.gate.result import CaseResult, GateResult
+from oomscope.gate.status import Status
+from oomscope.printable import printable
+from oomscope.report import gate_words
+from oomscope.report.bisect_words import shortened
+from oomscope.report.gate_places import place_of
+
+_LONGEST: Final = 1000
+"""Characters of a description."""
+_SEVERITIES: Final = {
+    Status.WORSE: "critical",
+    Status.WARN: "minor",
+    Status.UNCONFIRMED: "minor",
+    Status.BETTER: "info",
+}
+"""Of what has an answer; what has none is ``major``."""
+
+
+def code_quality(night: GateResult, root: Path) -> str:
+    """Return the JSON document: an object for each case that is not as expected."""
+    found = [_violation(case, night, root) for case in night.cases if case.status is not Status.SAME]
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _violation(case: CaseResult, night: GateResult, root: Path) -> dict[str, Any]:
+    place = place_of(case, night, root)
+    check = f"oomscope/{str(case.status).replace(' ', '-')}"
+    return {
+        "description": printable(shortened(f"{case.name}: {gate_words.case_text(case)}", _LONGEST)),
+        "check_name": check,
+        "fingerprint": _fingerprint(Path(night.suite).name, case.name, check),
+        "severity": _SEVERITIES.get(case.status, "major"),
+        "location": {"path": printable(place.path), "lines": {"begin": place.line}},
+    }
+
+
+def _fingerprint(*parts: str) -> str:
+    """Return what tells a violation from others and is the same every night, wherever its line has moved to."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

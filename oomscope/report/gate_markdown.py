@@ -1,0 +1,108 @@
+"""A night of the gate in Markdown, gravest cases first, so that what has no room is what matters least.
+
+It is the step summary and the comment of GitHub; both have a limit, and say what they left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from oomscope.errors import ExitCode
+from oomscope.gate.compare import MetricRow
+from oomscope.gate.result import CaseResult, Culprit, GateResult
+from oomscope.gate.status import GRAVITY, GREEN, Status
+from oomscope.report import gate_words
+from oomscope.report.bisect_words import short_hash, shortened
+from oomscope.report.markdown import block, code, escaped, fitted, head, row
+from oomscope.report.words import count
+from oomscope.units import format_size
+
+_SIGNS: Final = {Status.SAME: "✅", Status.BETTER: "✅", Status.WARN: "⚠️", Status.UNCONFIRMED: "⚠️"}
+"""Beside the word, which says the same."""
+_RED: Final = "❌"
+_LONGEST: Final = 400
+"""Characters of a sentence of somebody else's."""
+_LINES_SHOWN: Final = 5
+_TAIL: Final = 200
+"""Bytes kept for the sentence about what was left out."""
+
+
+def night_markdown(night: GateResult, room: int) -> str:
+    """Return the night in at most ``room`` bytes; where there is room for nothing, nothing."""
+    cases = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
+    text = f"### {_heading(night)}\n\n" + head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
+    if len(text.encode()) + _TAIL > room:
+        return ""
+    text, rows_left = fitted(text, (_case_row(case) for case in cases), room - _TAIL)
+    details = [_details(case) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
+    text, details_left = fitted(f"{text}\n", [*_next(night), *details] if not rows_left else [], room - _TAIL)
+    if rows_left or details_left:
+        left = [count(rows_left, "further case")] if rows_left else []
+        left += [f"details of {count(details_left, 'case')}"] if details_left else []
+        text += f"\nNo room here for {' and '.join(left)}; the JSON document has all.\n"
+    return text
+
+
+def _heading(night: GateResult) -> str:
+    red = night.exit_code is not ExitCode.OK
+    return f"{_RED if red else '✅'} oomscope gate: {escaped(gate_words.heading(night))}"
+
+
+def _case_row(case: CaseResult) -> str:
+    name, verdict = code(case.name), f"{_SIGNS.get(case.status, _RED)} {case.status}"
+    if case.outcome == "oom" and case.expected_outcome == "fits":
+        return row([name, verdict, "", "fits", "out of memory", ""])
+    measured = case.decisive or next(iter(case.rows), None)
+    if measured is None:
+        return row([name, verdict, "", "", "", ""])
+    return row([name, verdict, *(escaped(text) for text in gate_words.row_texts(measured))])
+
+
+def _next(night: GateResult) -> Iterator[str]:
+    for step in gate_words.next_steps(night):
+        yield f"- {escaped(step)}\n"
+
+
+def _details(case: CaseResult) -> str:
+    """Return what is behind the status of a case, folded up."""
+    parts = [f"\n<details><summary>{escaped(case.name)}: {case.status}</summary>\n\n"]
+    if case.reason:
+        parts.append(f"{escaped(shortened(case.reason, _LONGEST))}\n\n")
+    rows = [
+        row([code(metric.name), str(metric.status), *(escaped(text) for text in gate_words.row_texts(metric)[1:])])
+        for metric in _odd_rows(case)
+    ]
+    if rows:
+        parts += [head("Metric", "Verdict", ">Expected", ">Measured", ">Difference"), *rows, "\n"]
+    if case.culprit is not None:
+        parts.append(_culprit(case.culprit))
+    verdict = case.probe.verdict if case.probe is not None and case.outcome == "oom" else None
+    if verdict is not None:
+        parts.append(f"**{escaped(verdict.kind)}**: {escaped(shortened(verdict.headline, _LONGEST))}\n\n")
+    parts += [f"- {escaped(shortened(note, _LONGEST))}\n" for note in case.notes[:_LINES_SHOWN]]
+    return "".join([*parts, "</details>\n"])
+
+
+def _odd_rows(case: CaseResult) -> list[MetricRow]:
+    return [metric for metric in case.rows if metric.status is not Status.SAME]
+
+
+def _culprit(culprit: Culprit) -> str:
+    """Return whose commit it was, the lines that grew, and how to see it again."""
+    if not culprit.commit:
+        return f"Whose commit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
+    subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)
+    parts = [f"Whose commit: `{short_hash(culprit.commit)}` {escaped(subject)}, by {escaped(author)}\n\n"]
+    if culprit.grown:
+        parts.append(head("Line", "Category", ">Live bytes"))
+        parts += [
+            row([code(line.site.brief), escaped(line.category), format_size(line.delta_bytes, signed=True)])
+            for line in culprit.grown[:_LINES_SHOWN]
+        ]
+        parts.append("\n")
+    if culprit.verdict:
+        parts.append(f"{escaped(shortened(culprit.verdict, _LONGEST))}\n\n")
+    if culprit.commands and sum(map(len, culprit.commands)) <= _LINES_SHOWN * _LONGEST:
+        parts.append(f"To see it again:\n\n{block(culprit.commands)}\n")
+    return "".join(parts)

@@ -1,0 +1,153 @@
+"""What GitHub is given: inside its limits however large the suite, on the right line, and with nothing that ends it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from oomscope.gate.bands import EXACT
+from oomscope.gate.compare import compare_metric
+from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine
+from oomscope.gate.status import GRAVITY, GREEN, Status
+from oomscope.report.gate_github import annotation_commands, comment, comment_marker, summary
+from oomscope.snapshot.sites import Site, SiteBytes
+from oomscope.units import GiB, MiB
+from tests.unit.gate.nights import case_result, measured, night, out_of_memory
+
+ROOT = Path("/repo")
+TABLES = MarkdownIt("commonmark").enable("table")
+HOSTILE = "a|b\n::error::x%0A<script>-->`@ada`"
+SITE = Site(file="train/step.py", line=20, function="step")
+
+
+def worse(name: str = "tiny", **fields) -> CaseResult:
+    row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
+    return replace(case_result(1, Status.WORSE, name=name), rows=(row,), line=3, **fields)
+
+
+def culprit(**fields) -> Culprit:
+    grown = (GrownLine(site=SITE, category="activation", delta_bytes=MiB),)
+    said = {"commit": "c" * 40, "subject": "Grow", "author": "Ada", "grown": grown, "commands": ("oomscope probe",)}
+    return Culprit(outcome="culprit", message="", **said | fields)
+
+
+def rows(markdown: str) -> list[list[str]]:
+    table = re.search(r"<tbody>(.*?)</tbody>", TABLES.render(markdown), re.DOTALL)
+    return [re.findall(r"<td[^>]*>(.*?)</td>", each, re.DOTALL) for each in re.findall(r"<tr>(.*?)</tr>", table[1], 16)]
+
+
+def test_the_gravest_case_comes_first_and_every_case_is_there() -> None:
+    cases = [case_result(1, status, name=str(status)) for status in reversed(GRAVITY)]
+    found = rows(summary(night(1, *cases)))
+    assert [row[0] for row in found] == [f"<code>{status}</code>" for status in GRAVITY]
+    assert all(str(status) in row[1] for status, row in zip(GRAVITY, found, strict=True))
+
+
+def test_a_red_night_says_what_whose_and_how_to_see_it_again() -> None:
+    text = summary(night(1, worse(culprit=culprit()), case_result(1, name="other")))
+    assert text.startswith("### ❌ oomscope gate: RED, 2 cases: 1 worse, 1 same\n")
+    assert rows(text)[0] == ["<code>tiny</code>", "❌ worse", "peak_live", "1.00 GiB", "1.00 GiB", "+1.00 MiB"]
+    assert "Whose commit: `cccccccccc` Grow, by Ada" in text
+    assert "| `train/step.py:20 step` | activation | +1.00 MiB |" in text
+    assert "```\noomscope probe\n```" in text
+    assert "- worse: mend it, or accept it with oomscope gate update --accept NAME" in text
+
+
+def test_a_run_that_went_out_of_memory_says_why() -> None:
+    result = out_of_memory()
+    case = replace(worse(), outcome="oom", probe=result, reason="out of memory (capacity), where it fitted")
+    text = summary(night(1, case))
+    assert rows(text)[0][3:5] == ["fits", "out of memory"]
+    assert "**capacity**: Too much." in text
+
+
+@pytest.mark.parametrize("status", GRAVITY)
+def test_red_is_never_shown_as_green(status: Status) -> None:
+    found = night(1, case_result(1, status))
+    assert summary(found).startswith("### ✅") == (found.exit_code == 0)
+    assert rows(summary(found))[0][1].startswith("❌") == (status not in GREEN | {Status.UNCONFIRMED})
+
+
+@pytest.mark.parametrize("count", [1, 12, 6_000])
+def test_no_size_of_suite_breaks_the_limits(count: int) -> None:
+    long = "é" * 100
+    cases = [worse(f"{number}{long}"[:100], reason=HOSTILE * 50, culprit=culprit(subject=long)) for number in range(12)]
+    cases += [case_result(1, name=f"case {number} {long}"[:100]) for number in range(count - len(cases))]
+    found = night(1, *cases[:count])
+    for text, room in ((summary(found), 1024**2), (comment(found, ROOT), 64_000)):
+        assert len(text.encode()) < room
+        left = re.search(r"No room here for ([\d,]+) further case", text)
+        assert len(rows(text)) + (int(left[1].replace(",", "")) if left else 0) == count
+        assert "12 worse" in text or count == 1
+    assert len(annotation_commands(found, ROOT)) <= 10
+
+
+def test_too_little_room_is_no_half_a_table() -> None:
+    assert summary(night(1), 100) == ""
+    assert len(summary(night(1), 700).encode()) <= 700
+
+
+def test_the_comment_can_be_found_again() -> None:
+    first, second = night(1, worse()), night(2)
+    marker = comment_marker(first, ROOT)
+    assert marker == "<!-- oomscope gate: memory.yaml -->"
+    assert comment(first, ROOT).partition("\n")[0] == comment(second, ROOT).partition("\n")[0] == marker
+    odd = replace(first, suite="/repo/ci/a-->b--c\n.yaml")
+    assert comment_marker(odd, ROOT) == "<!-- oomscope gate: ci/a-b-c-.yaml -->"
+
+
+def test_an_annotation_stands_on_the_line_that_grew_most() -> None:
+    found = night(1, worse(culprit=culprit(), checkout="/repo/code"), replace(case_result(1, Status.WARN), line=7))
+    assert annotation_commands(found, ROOT) == [
+        (
+            "::error file=code/train/step.py,line=20,title=oomscope gate%3A tiny::worse: peak_live 1.00 GiB, expected "
+            "1.00 GiB (+1.00 MiB; 1074790400 and 1073741824); cccccccccc Grow, by Ada"
+        ),
+        "::warning file=memory.yaml,line=7,title=oomscope gate%3A tiny::warn",
+    ]
+
+
+def test_without_a_culprit_it_is_the_line_that_holds_most_or_at_which_memory_ran_out() -> None:
+    result = measured(GiB)
+    held = [("a.py", 3), ("b.py", 2), ("b.py", 2)]
+    sites = tuple(
+        SiteBytes(site=replace(SITE, file=file, line=line), bytes=2 * MiB - line, count=1, category=str(number))
+        for number, (file, line) in enumerate(held)
+    )
+    fits = worse(probe=replace(result, peak=replace(result.peak, sites=sites)), checkout="/repo")
+    failed = out_of_memory()
+    oom = worse(probe=replace(failed, oom=replace(failed.oom, site=SITE)), checkout="/repo")
+    elsewhere = replace(oom, checkout="/other")
+    places = [line.partition(",title")[0] for line in annotation_commands(night(1, fits, oom, elsewhere), ROOT)]
+    assert places == [
+        "::error file=b.py,line=2",
+        "::error file=train/step.py,line=20",
+        "::error file=memory.yaml,line=3",
+    ]
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=30) | st.just(HOSTILE))
+def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
+    site = replace(SITE, file=text or "x")
+    case = worse(text or "x", reason=text, checkout="/repo", culprit=culprit(subject=text, grown=()))
+    case = replace(case, culprit=replace(case.culprit, grown=(GrownLine(site=site, category="", delta_bytes=1),)))
+    (command,) = annotation_commands(night(1, case), ROOT)
+    assert command.splitlines() == [command]
+    assert re.fullmatch(r"::error file=[^:,]*,line=\d+,title=[^:,]*::.*", command)
+    assert not re.search(r"%(?!25|0A|0D|3A|2C)", command)
+
+
+@given(st.text(max_size=40) | st.just(HOSTILE))
+def test_any_text_keeps_the_table_whole(text: str) -> None:
+    case = replace(worse("x"), name=text or "x", reason=text, notes=(text,), culprit=culprit(subject=text, author=text))
+    found: GateResult = night(1, case, case_result(1, name="last"))
+    shown = summary(found)
+    assert rows(shown)[-1][0] == "<code>last</code>"
+    assert "<script" not in TABLES.render(shown)
