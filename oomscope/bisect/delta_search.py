@@ -4,7 +4,7 @@ each change that was found by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -54,12 +54,14 @@ class DeltaSearch:
         prober: who answers.
         role: as what the search's questions are recorded.
         role_alone: and those about one change by itself.
+        called: what people are shown of a choice of changes; the names of the changes unless given.
     """
 
     mixture: Mixture
     prober: Prober
     role: Role = "search"
     role_alone: Role = "key alone"
+    called: Callable[[Changes], str] | None = None
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
     _experiments: dict[Changes, Experiment | Untestable] = field(default_factory=dict)
@@ -120,9 +122,14 @@ class DeltaSearch:
         if changes not in self._experiments:
             found = self.mixture.experiment(changes)
             if isinstance(found, Experiment):
-                found = replace(found, label=title(self.mixture, changes))
+                found = replace(found, label=self._title(changes))
             self._experiments[changes] = found
         return self._experiments[changes]
+
+    def _title(self, changes: Changes) -> str:
+        if self.called is None:
+            return title(self.mixture, changes)
+        return f"{self.mixture.good} with {self.called(changes)}"
 
     def _is_valid(self, changes: Changes) -> bool:
         if changes not in self._valid:
@@ -144,8 +151,9 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed.
         """
-        name = self.mixture.bad if role == "bad end" else title(self.mixture, changes)
-        question = Question(role=role, name=name, keys=names(self.mixture, changes))
+        name = self.mixture.bad if role == "bad end" else self._title(changes)
+        called = self.called(changes) if self.called else ""
+        question = Question(role=role, name=name, subject=called, keys=names(self.mixture, changes))
         record, result = self.prober.ask(question, self.experiment(changes))
         self.records[changes] = record
         if result is not None:

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import shlex
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError
 
 _TOGETHER = "leave --hunks out: the commit is named all the same"
+_RUNS_SHOWN = 4
 _DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
 
 
@@ -69,6 +71,10 @@ class Hunks:
     def keys(self) -> tuple[str, ...]:
         """The names of the hunks."""
         return tuple(hunk.name for hunk in self.hunks)
+
+    def called(self, changes: Changes) -> str:
+        """Return ``changes`` by number, or only how many they are where that is shorter."""
+        return numbered(sorted(changes), len(self.hunks))
 
     def units(self) -> list[Changes]:
         """Return each hunk by itself."""
@@ -138,6 +144,27 @@ def apply_patch(directory: Path, patch: bytes) -> None:
         raise GitError(
             f"the hunks do not apply by themselves: {error.message}", where=str(directory), remedy=_TOGETHER
         ) from None
+
+
+def numbered(changes: Sequence[int], total: int) -> str:
+    """Return some of ``total`` hunks, which are counted from 0 here and from 1 for people, in a few words."""
+    if len(changes) == total:
+        return f"all {total} hunks"
+    if len(changes) <= 1:
+        return f"hunk {changes[0] + 1} of {total}" if changes else "no hunk"
+    runs: list[tuple[int, int]] = []
+    for change in changes:
+        first = runs.pop()[0] if runs and runs[-1][1] == change - 1 else change
+        runs.append((first, change))
+    if len(runs) > _RUNS_SHOWN:
+        return f"{len(changes)} of {total} hunks"
+    return f"hunks {', '.join(_run(*run) for run in runs)} of {total}"
+
+
+def _run(first: int, last: int) -> str:
+    if last - first < 2:
+        return ", ".join(str(each + 1) for each in sorted({first, last}))
+    return f"{first + 1}-{last + 1}"
 
 
 def _rank(hunk: Hunk) -> int:

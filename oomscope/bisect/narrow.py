@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ def narrow(
             return _to_keys(culprit, keys, _search(keys, turn, prober))
         held = subject.path if isinstance(subject, WithConfigOf) else None
         hunks = Hunks(repository, subject, turn.before, turn.after, held)
-        return _to_hunks(culprit, hunks, _search(hunks, turn, prober))
+        return _to_hunks(culprit, hunks, _search(hunks, turn, prober, hunks.called))
     except GitError as error:
         prober.note(f"the commit is not narrowed: {error.message}")
     except OutOfTimeError:
@@ -72,9 +72,11 @@ def _end(commit: Commit, config: Config) -> ConfigEnd:
     return ConfigEnd(name=commit.short, config=config, file=commit.short)
 
 
-def _search(mixture: Mixture, turn: Turn, prober: Prober) -> DeltaSearch:
+def _search(
+    mixture: Mixture, turn: Turn, prober: Prober, called: Callable[[Changes], str] | None = None
+) -> DeltaSearch:
     """Return a search that knows both ends."""
-    search = DeltaSearch(mixture, prober, role="inside the commit", role_alone="inside the commit")
+    search = DeltaSearch(mixture, prober, role="inside the commit", role_alone="inside the commit", called=called)
     for changes, record, result in zip((NONE, everything(mixture)), turn.records, turn.results, strict=True):
         search.records[changes], search.results[changes] = record, result
     return search
@@ -124,6 +126,7 @@ def _rows(pieces: Sequence[Hunk], found: MinimalSet, sites: Sequence[SiteGrowth]
     deltas = {change: delta for unit, delta in _single(found) for change in unit}
     rows = [
         HunkChange(
+            number=number + 1,
             name=hunk.name,
             path=hunk.path,
             section=hunk.section,

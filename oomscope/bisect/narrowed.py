@@ -15,6 +15,8 @@ from oomscope.bisect.measured import Bytes
 class HunkChange:
     """One hunk of a commit."""
 
+    number: int
+    """From 1, in the order of the row: files that came, files that changed, files that went."""
     name: str
     """The file and the lines before and after, as git writes them; a file alone that is changed as a whole."""
     path: str

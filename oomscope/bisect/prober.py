@@ -212,6 +212,7 @@ class Prober:
             is_lower_bound=is_lower_bound(result) if result else False,
             cached=result is not None and not self._ran,
             wall_s=self.deadline.clock() - started,
+            probe_s=result.wall_s if result else 0.0,
             repeat=experiment.repeat if isinstance(experiment, Experiment) else 0,
             log=self._log_of(question, found),
         )

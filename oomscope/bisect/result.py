@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from oomscope.bisect.cost import Cost
 from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.heaviest import heaviest
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.noise import Posterior
@@ -56,6 +57,9 @@ class ProbeRecord:
     """The live bytes are only those up to a failure."""
     cached: bool = False
     wall_s: float = 0.0
+    """How long the search waited for it; next to nothing where it was begun ahead."""
+    probe_s: float = 0.0
+    """How long the probe itself ran, whenever that was; 0 where nothing was run."""
     repeat: int = 0
     """Which measurement of the same thing it is, from 0."""
     log: str | None = None
@@ -246,11 +250,13 @@ class BisectResult:
 
     @property
     def heaviest(self) -> StepRow | None:
-        """The step over commits that added most reserved bytes if those went bad, else live; None if none added any."""
+        """The step over commits that weighs most by reserved bytes if those went bad, else by live ones."""
+
+        def weight(row: StepRow) -> int:
+            return row.delta.reserved_bytes if self.is_about_reserved else row.delta.live_bytes
+
         rows = [row for row in self.steps if row.commit is not None]
-        added = [row.delta.reserved_bytes if self.is_about_reserved else row.delta.live_bytes for row in rows]
-        most = max(added, default=0)
-        return rows[added.index(most)] if most > 0 else None
+        return heaviest(rows, weight, is_culprit_known=self.outcome in {"culprit", "suspects"})
 
     @property
     def untestable(self) -> tuple[ProbeRecord, ...]:

@@ -8,8 +8,9 @@ from markupsafe import Markup
 
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
-from oomscope.report import bisect_rows
+from oomscope.report import bisect_rows, bisect_words
 from oomscope.report.bisect_noise import rates_text
+from oomscope.report.folded_steps import folded
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.key_matrix import key_matrix
 from oomscope.report.markup import embedded
@@ -82,9 +83,9 @@ def charts_of(result: BisectResult, steps_shown: int = STEPS_SHOWN) -> dict[str,
     charts: dict[str, Markup] = {}
     if (start := _start(result)) is not None and result.steps:
         charts["steps"] = waterfall_chart(
-            result.steps[:steps_shown],
+            folded(result.steps, bisect_words.guilty_commit(result))[:steps_shown],
             start,
-            culprit=result.culprit.commit if isinstance(result.culprit, CommitCulprit) else None,
+            culprit=bisect_words.guilty_commit(result),
             heaviest=result.heaviest.commit if result.heaviest else None,
         )
     if result.posterior:

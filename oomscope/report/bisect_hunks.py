@@ -28,18 +28,18 @@ def narrowed_sections(narrowed: Narrowed) -> Iterator[RenderableType]:
 
 def hunk_table(narrowed: Narrowed) -> Table:
     """Return the hunks with the bytes that each brings by itself; the rows with bytes sum to the commit's."""
-    rows = table("Hunk", "In", ">Live", ">Reserved", "Lines that it wrote")
+    rows = table(">#", "Hunk", "In", ">Live", ">Reserved", "Lines that it wrote")
     for hunk in narrowed.hunks:
         sizes = _sizes(hunk.delta) if hunk.is_guilty else ("not at fault", "")
-        rows.add_row(hunk.name, hunk.section, *sizes, _sites(hunk))
+        rows.add_row(str(hunk.number), hunk.name, hunk.section, *sizes, _sites(hunk))
     rows.add_section()
     if len(narrowed.guilty) > 1:
         is_known = all(hunk.delta is not None for hunk in narrowed.guilty)
         label = "only together" if is_known else "together, or not measured"
-        rows.add_row(label, "", *_sizes(narrowed.interaction), "")
+        rows.add_row("", label, "", *_sizes(narrowed.interaction), "")
     if narrowed.candidates > len(narrowed.guilty):
-        rows.add_row("all other hunks", "", *_sizes(narrowed.rest), "")
-    rows.add_row("the commit", "", *_sizes(narrowed.delta + narrowed.rest), "")
+        rows.add_row("", "all other hunks", "", *_sizes(narrowed.rest), "")
+    rows.add_row("", "the commit", "", *_sizes(narrowed.delta + narrowed.rest), "")
     return rows
 
 

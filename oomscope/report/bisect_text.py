@@ -16,6 +16,7 @@ from oomscope.report.bisect_hunks import narrowed_sections
 from oomscope.report.bisect_noise import posterior_sections
 from oomscope.report.bisect_square import square_sections
 from oomscope.report.bisect_steps import waterfall_parts
+from oomscope.report.folded_steps import folded
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.units import format_size
@@ -55,7 +56,7 @@ def probe_line(record: ProbeRecord) -> RenderableType:
     line.append(f"  {record.reason}")
     if record.repeat:
         line.append(f"  (measurement {record.repeat + 1})", style="dim")
-    return line.append("  (cached)" if record.cached else f"  ({record.wall_s:.1f} s)", style="dim")
+    return line.append(f"  ({bisect_words.took_text(record)})", style="dim")
 
 
 def bisect_report(result: BisectResult) -> RenderableType:
@@ -121,7 +122,10 @@ def _step_sections(result: BisectResult) -> Iterator[RenderableType]:
     if result.waterfall:
         yield from waterfall_parts(result, result.waterfall)
     elif result.steps:
-        yield section("Steps seen on the way; they sum to the difference of the ends", step_table(result.steps))
+        yield section(
+            "Steps seen on the way; they sum to the difference of the ends",
+            step_table(folded(result.steps, bisect_words.guilty_commit(result))),
+        )
 
 
 def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:

@@ -48,8 +48,17 @@ def probe_name(record: ProbeRecord) -> str:
         return f"{short_hash(record.commit)} {record.subject}"
     if record.keys is None:
         return record.subject or record.role
+    if record.role == "inside the commit" and record.subject:
+        return record.subject
     what = "changes" if record.role == "inside the commit" else "keys"
     return keys_text(record.keys, what=what) if record.keys else "no key changed"
+
+
+def took_text(record: ProbeRecord) -> str:
+    """Return what the probe took, or that its result was known; the wait for one begun ahead says nothing of it."""
+    if record.cached:
+        return "cached"
+    return f"{max(record.wall_s, record.probe_s):.1f} s{', begun ahead' if record.probe_s > record.wall_s else ''}"
 
 
 def suspect_name(suspect: Suspect) -> str:
@@ -83,6 +92,11 @@ def culprit_title(culprit: CommitCulprit | KeysCulprit) -> str:
     if isinstance(culprit, CommitCulprit):
         return f"{short_hash(culprit.commit)} {culprit.subject}"
     return ", ".join(change.key for change in culprit.keys)
+
+
+def guilty_commit(result: BisectResult) -> str | None:
+    """Return the hash of the commit at fault; None where none is, or where keys are."""
+    return result.culprit.commit if isinstance(result.culprit, CommitCulprit) else None
 
 
 def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
@@ -122,7 +136,7 @@ def step_text(step: StepRow) -> str:
 
 
 def heaviest_step(result: BisectResult) -> str | None:
-    """Return the step that added most bytes, where that is another than the culprit: the last straw is seldom.
+    """Return the step that changed most, where that is another than the culprit: the last straw is seldom.
 
     Where all steps were searched for, it is named in any case.
 
@@ -135,7 +149,9 @@ def heaviest_step(result: BisectResult) -> str | None:
     if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
         return "the commit that tipped it over" if result.waterfall else None
     by = "reserved" if result.is_about_reserved else "live"
-    return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes"
+    sizes = [row.delta.reserved_bytes if result.is_about_reserved else row.delta.live_bytes for row in result.steps]
+    back = "" if sum(sizes) else "; other steps take it back"
+    return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
 
 
 def threshold_text(result: BisectResult) -> str | None:

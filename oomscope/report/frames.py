@@ -74,6 +74,7 @@ PROBES: Final = {
     "is_lower_bound": "bool",
     "cached": "bool",
     "wall_s": "float64",
+    "probe_s": "float64",
 }
 GROWN_SITES: Final = {
     **SITE,

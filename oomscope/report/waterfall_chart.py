@@ -54,7 +54,7 @@ def waterfall_chart(steps: Sequence[StepRow], start: Bytes, *, culprit: str | No
         steps: rows from good to bad.
         start: the bytes of the good end.
         culprit: hash of the commit at fault, whose row is marked.
-        heaviest: hash of the commit that added most.
+        heaviest: hash of the commit that weighs most.
     """
     reached = [start, *levels(start, (step.delta for step in steps))]
     axes = (

@@ -125,7 +125,7 @@ def answer_of_document(document: dict[str, Any]) -> dict[str, Any]:
     for name in ("search", "cost"):
         document.pop(name)
     for probe in document["probes"]:
-        probe.update(wall_s=0, cached=False)
+        probe.update(wall_s=0, probe_s=0, cached=False)
     for evidence in (document["last_good"], document["first_bad"]):
         evidence["result"].update(wall_s=0, worker_rss_bytes=0)
     return document

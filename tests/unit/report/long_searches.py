@@ -162,6 +162,7 @@ NARROWED = Narrowed(
     candidates=5,
     hunks=(
         HunkChange(
+            number=1,
             name="tinytrain/loss.py:10,4 → 10,9",
             path="tinytrain/loss.py",
             section="def cross_entropy(logits, labels):",
@@ -170,6 +171,7 @@ NARROWED = Narrowed(
             sites=searches.SITES[:1],
         ),
         HunkChange(
+            number=2,
             name="tinytrain/<b>.py:1 → 1,2",
             path="tinytrain/<b>.py",
             section="",

@@ -14,7 +14,7 @@ from tests.unit.report.test_bisect_text import rendered
 
 
 def hunk(name: str, **fields: object) -> HunkChange:
-    given: dict[str, object] = {"is_guilty": True, "delta": None, "sites": (), "section": "", **fields}
+    given: dict[str, object] = {"number": 1, "is_guilty": True, "delta": None, "sites": (), "section": "", **fields}
     return HunkChange(name=name, path=name.partition(" ")[0], **given)  # type: ignore[arg-type]
 
 

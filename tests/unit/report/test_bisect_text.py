@@ -86,6 +86,32 @@ def test_a_probe_to_repeat_says_what_to_compare_with(kind: str) -> None:
     assert "bad means" not in rendered(bisect_report(searches.COMMITS))
 
 
+def test_what_a_probe_took_is_not_what_it_was_waited_for() -> None:
+    early = replace(searches.PROBES[0], wall_s=0.01, probe_s=8.25)
+    assert rendered(probe_line(early)).endswith("(8.2 s, begun ahead)\n")
+    assert rendered(probe_line(replace(early, wall_s=9.0))).endswith("(9.0 s)\n")
+    assert rendered(probe_line(replace(early, cached=True))).endswith("(cached)\n")
+
+
+def test_a_choice_of_hunks_is_called_by_their_numbers() -> None:
+    probe = replace(
+        searches.PROBES[0], role="inside the commit", commit=None, keys=("a", "b"), subject="hunks 1, 2 of 9"
+    )
+    assert "good        hunks 1, 2 of 9 " in rendered(probe_line(probe))
+
+
+def test_an_improvement_is_the_heaviest_step_of_a_range_that_got_lighter() -> None:
+    up, down = searches.COMMITS.steps
+    lighter = replace(down, delta=Bytes(live_bytes=-5 * GiB, reserved_bytes=0))
+    result = replace(searches.NO_CULPRIT, steps=(up, lighter))
+    text = "live -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by live bytes"
+    assert bisect_words.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
+    back = replace(up, commit=searches.BROKEN, delta=Bytes() - up.delta)
+    pair = replace(result, steps=(back, up), waterfall=searches.STEPS.waterfall)
+    assert str(bisect_words.heaviest_step(pair)).endswith("cccccccccc longer, by live bytes; other steps take it back")
+    assert pair.to_json()["heaviest"] == searches.BROKEN, "the first of the two: the other one takes it back"
+
+
 def test_suspects_are_named_with_their_reason() -> None:
     text = rendered(bisect_report(searches.SUSPECTS))
     assert "ONLY SUSPECTS" in text
