@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,21 +19,29 @@ from oomscope.report.gate_junit import junit_document
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 
-ALLOWED = {
-    "testsuites": {"testsuite"},
-    "testsuite": {"testcase"},
-    "testcase": {"failure", "error", "system-out"},
-    "failure": set(),
-    "error": set(),
-    "system-out": set(),
-}
+SCHEMA = xmlschema.XMLSchema(Path(__file__).parent / "schemas" / "junit.xsd")
 
 
 def parsed(*cases) -> ET.Element:
     root = ET.fromstring(junit_document(night(1, *cases)))
-    for element in root.iter():
-        assert {child.tag for child in element} <= ALLOWED[element.tag]
+    SCHEMA.validate(root)
     return root
+
+
+@pytest.mark.parametrize(
+    ("was", "wrong"),
+    [
+        ('<testcase name="tiny"', "<testcase"),
+        ('tests="1"', 'tests="one"'),
+        ("T00:00:00", "T00:00:00+00:00"),
+        ("system-out", "output"),
+        ("</testcase>", '<error message="m" type="t">twice</error></testcase>'),
+    ],
+)
+def test_the_schema_refuses_what_readers_do(was: str, wrong: str) -> None:
+    text = junit_document(night(0, case_result(0))).decode()
+    assert was in text
+    assert not SCHEMA.is_valid(ET.fromstring(text.replace(was, wrong)))
 
 
 def test_counts_are_those_of_the_cases() -> None:
