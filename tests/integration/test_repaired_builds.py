@@ -1,4 +1,4 @@
-"""The installed program, on the simulated device, where some commits need a repair and each has to be installed."""
+"""The installed program, where some commits need a repair and each has to be installed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ import pytest
 
 from tests.integration.program import commit, git, new_repo, oomscope
 
-HARNESS = """\
+MEASURE = """\
 import importlib.metadata
+from pkg.sizes import MEBIBYTES
 
-import torch
-from oomscope import Context, Target
-
-
-def setup(ctx: Context) -> Target:
-    from pkg.sizes import MEBIBYTES
-
-    assert importlib.metadata.version("pkg") == "1.0", "installed into the checkout"
-    return Target(lambda: torch.empty(MEBIBYTES << 20, dtype=torch.uint8, device=ctx.device))
+assert importlib.metadata.version("pkg") == "1.0", "installed into the checkout"
+print("peak", MEBIBYTES, "MiB")
 """
 PROJECT = """\
 from setuptools import setup
@@ -52,6 +46,7 @@ def test_the_culprit_among_commits_that_are_repaired_and_installed(tmp_path: Pat
         ".gitignore": "pkg/sizes.py\n*.egg-info\n",
         "pkg/__init__.py": "",
         "pkg/size.in": "10",
+        "measure.py": MEASURE,
     }
     first = commit(repo, "start", start)
     broken = commit(repo, "break", {"pkg/__init__.py": "import gone\n"})
@@ -59,13 +54,12 @@ def test_the_culprit_among_commits_that_are_repaired_and_installed(tmp_path: Pat
     culprit = commit(repo, "grow", {"pkg/size.in": "300"})
     mended = commit(repo, "mend", {"pkg/__init__.py": ""})
     (repo / "pkg/size.in").write_text("being edited")
-    (tmp_path / "harness.py").write_text(HARNESS)
     (tmp_path / "mend.patch").write_text(PATCH)
     before = git(repo, "status", "--porcelain"), oomscope("version", "--json").stdout
 
     done = oomscope(
-        *("bisect", f"{first}..main", "--repo", repo, "--harness", tmp_path / "harness.py", "--json", "--jobs", "2"),
-        *("--backend", "sim", "--limit", "256MiB", "device.non_torch_bytes=0", "--state", tmp_path / "state"),
+        *("bisect", f"{first}..main", "--repo", repo, "--command", "python measure.py", "--json"),
+        *("--metric-regex", r"peak (\d+ \w+)", "--bad", "live>256MiB", "--state", tmp_path / "state"),
         *("--fixup", f"{first}..{mended}~1: {tmp_path / 'mend.patch'}"),
         *("--setup", "pip install --no-deps --no-build-isolation -e .", "--setup-inputs", "pkg/size.in"),
     )

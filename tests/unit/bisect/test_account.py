@@ -122,16 +122,20 @@ def test_more_than_there_is_can_be_taken_back() -> None:
     assert commits(told(probed(1), undone_event(99), probed(2))) == [2]
 
 
-@given(st.lists(st.sampled_from([probed(1), probed(2), probed(3), undone_event(1), undone_event(2)]), max_size=8))
-def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event]) -> None:
-    content = written(*events)
-    lengths = [len(written(*events[:count])) for count in range(len(events) + 1)]
-    for cut in range(lengths[0], len(content) + 1, 37):
-        whole = sum(length <= cut for length in lengths) - 1
-        account = account_of(content[:cut], 7, "j")
-        assert account == told(*events[:whole])
-        assert all(name in account.kept for answer in account.answers for name in answer.asked)
-        assert not account.retaken.intersection(account.kept)
+EVENTS = [probed(1), probed(2), probed(3), undone_event(1), undone_event(2)]
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=8), st.floats(0, 1))
+def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: float) -> None:
+    lines = [encode(event, AT) for event in events]
+    first, content = written(), b"".join(lines)
+    cut = round(share * len(content))
+    whole = content[:cut].count(b"\n")
+    account = account_of(first + content[:cut], 7, "j")
+    assert account == account_of(first + b"".join(lines[:whole]), 7, "j")
+    assert len(account.answers) <= whole
+    assert all(name in account.kept for answer in account.answers for name in answer.asked)
+    assert not account.retaken.intersection(account.kept)
 
 
 @pytest.mark.parametrize(
