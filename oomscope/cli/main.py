@@ -33,6 +33,7 @@ COMMANDS = {
     "replay": "oomscope.cli.replay:replay",
     "record": "oomscope.cli.record:record",
     "config": "oomscope.cli.config:config",
+    "doctor": "oomscope.cli.doctor:doctor",
     "completion": "oomscope.cli.completion:completion",
 }
 
@@ -75,6 +76,7 @@ def cli(ctx: click.Context, version: bool, as_json: bool) -> ExitCode:
     oomscope replay snapshot.pickle                   try other settings
     oomscope record -- torchrun train.py              keep snapshots of your job
     oomscope explain snapshot.pickle                  say why a job ran out
+    oomscope doctor                                   check this machine
 
     Exit codes: 0 answered, 1 worse than the baseline, 2 usage or input, 3 out of memory, 4 no baseline, 5 machine
     unfit, 6 the target failed, 7 no answer, 8 nothing measured, 9 better than the baseline (gate run --strict), 70

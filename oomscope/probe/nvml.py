@@ -30,6 +30,29 @@ class CardMemory:
         return self.total_bytes - self.used_bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One card of this machine."""
+
+    index: int
+    """As the driver counts, which CUDA_VISIBLE_DEVICES does not change."""
+    name: str
+    uuid: str
+    memory: CardMemory
+    processes: tuple[int, ...]
+    """Ids of those that hold a context on it, as far as they can be seen: inside a container none may be."""
+
+
+def list_cards() -> tuple[Card, ...]:
+    """Return a reading of every card; nothing is allocated on any.
+
+    Raises:
+        MachineUnfitError: the driver cannot be asked.
+    """
+    with _session() as nvml:
+        return tuple(_card(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+
+
 def read_card(uuid: str) -> CardMemory:
     """Return a reading of the card with this UUID (as in ``torch.cuda.get_device_properties().uuid``).
 
@@ -40,12 +63,34 @@ def read_card(uuid: str) -> CardMemory:
     """
     with _session() as nvml:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-        return CardMemory(
-            total_bytes=int(memory.total) - int(memory.reserved),
-            used_bytes=int(memory.used),
-            driver_version=str(nvml.nvmlSystemGetDriverVersion()),
-        )
+        return _memory(nvml, handle)
+
+
+def _card(nvml: Any, index: int) -> Card:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return Card(
+        index=index,
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
+        memory=_memory(nvml, handle),
+        processes=_processes(nvml, handle),
+    )
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[int, ...]:
+    try:
+        return tuple(sorted(int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    except nvml.NVMLError:  # a card that is cut into parts (MIG), Windows' subsystem for Linux
+        return ()
+
+
+def _memory(nvml: Any, handle: Any) -> CardMemory:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    return CardMemory(
+        total_bytes=int(memory.total) - int(memory.reserved),
+        used_bytes=int(memory.used),
+        driver_version=str(nvml.nvmlSystemGetDriverVersion()),
+    )
 
 
 @contextmanager

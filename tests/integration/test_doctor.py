@@ -1,0 +1,84 @@
+"""The installed program on machines that lack something; torch is a stand-in, but for one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TORCH = """
+__version__ = "2.13.0+cpu"
+
+
+class version:
+    cuda = hip = None
+
+
+class cuda:
+    is_available = staticmethod(lambda: False)
+"""
+
+
+def doctor(tmp_path: Path, torch: str | None, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``oomscope doctor`` where ``import torch`` runs ``torch``."""
+    variables = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **environment}
+    if torch is not None:
+        (tmp_path / "path" / "torch").mkdir(parents=True)
+        (tmp_path / "path" / "torch" / "__init__.py").write_text(torch)
+        variables["PYTHONPATH"] = str(tmp_path / "path")
+    code = "import sys; from oomscope.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "doctor", *options]
+    return subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def document(run: subprocess.CompletedProcess[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the document, and the state of each part."""
+    told = json.loads(run.stdout)
+    return told, {check["part"]: check["state"] for check in told["checks"]}
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    run = doctor(tmp_path, None, "--json")
+    told, states = document(run)
+    assert (run.returncode, told["exit_code"], run.stderr) == (0, 0, "")
+    assert told["schema_version"] == 1
+    assert "sim" in told["backends"]
+    assert states["torch"] == states["oomscope"] == "ok"
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("print('hello')", "AttributeError"),
+    ],
+)
+def test_a_broken_torch(tmp_path: Path, torch: str, said: str) -> None:
+    run = doctor(tmp_path, torch)
+    assert run.returncode == 5
+    assert run.stdout.startswith("UNFIT: nothing can be measured here (torch)")
+    assert said in run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_without_git_and_with_settings_that_have_no_effect(tmp_path: Path) -> None:
+    conf = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
+    run = doctor(tmp_path, TORCH, "--json", PATH=str(tmp_path), **conf)
+    told, states = document(run)
+    assert run.returncode == 0
+    assert states["git"] == "missing"
+    ignored = [check for check in told["checks"] if check["state"] == "note" and check["part"] == "allocator settings"]
+    assert [check["found"] for check in ignored] == ["PYTORCH_ALLOC_CONF is ignored"]
+
+
+def test_settings_that_torch_would_refuse(tmp_path: Path) -> None:
+    run = doctor(tmp_path, TORCH, PYTORCH_ALLOC_CONF="expandable_segment:True")
+    assert run.returncode == 5
+    assert "did you mean expandable_segments?" in " ".join(run.stdout.split())
