@@ -21,7 +21,7 @@ SHOWN: Final = 12
 """Rows of a table unless more are asked for."""
 NUMBERS: Final = (">A", ">B", ">Difference", ">Blocks")
 
-Row = TypeVar("Row", bound=Change)
+Row = TypeVar("Row")
 
 
 def diff_report(difference: Difference, *, by: By | None = None, shown: int = SHOWN) -> RenderableType:
