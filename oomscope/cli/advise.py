@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.options import json_option, measurement_options, settings_overrides
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, remark
+from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import config_source, refuse_world_size, source_options
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
 @measurement_options
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def advise(
     *,
@@ -44,7 +46,7 @@ def advise(
     is_whole: bool,
     jobs: int,
     fresh: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
@@ -67,14 +69,16 @@ def advise(
     for line in loaded.remarks:
         remark(line)
 
-    def announce(name: str, variant: Any) -> None:
-        if not quiet:
+    number = None if is_whole else enough
+    with shown_progress(source.title, telling_of(telling)) as ticker:
+        ticker.stage("try changes")
+
+        def announce(name: str, variant: Any) -> None:
             from oomscope.report.advise_text import tried_text
 
-            remark(tried_text(name, variant))
+            ticker.line(tried_text(name, variant))
 
-    number = None if is_whole else enough
-    advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=number, announce=announce)
+        advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=number, announce=announce)
     if as_json:
         print_json(advice.to_json())
     else:

@@ -16,6 +16,7 @@ from oomscope.cli.options_checkouts import CheckoutOptions, checkout_options
 from oomscope.cli.options_cluster import cluster_options, cluster_settings
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_noise import NoiseOptions, noise_options
+from oomscope.cli.options_progress import progress_options
 from oomscope.cli.options_steps import StepOptions, step_options
 from oomscope.cli.options_targets import TargetOptions, target_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
@@ -25,7 +26,7 @@ from oomscope.cli.source import dialect_option
 from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode
 
-_OUTPUT = ("html", "tables", "force", "quiet", "as_json")
+_OUTPUT = ("html", "tables", "force", "telling", "as_json")
 """Parameters that say how the answer is given."""
 
 
@@ -59,7 +60,7 @@ _OUTPUT = ("html", "tables", "force", "quiet", "as_json")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 @click.pass_context
 def bisect(
@@ -69,7 +70,7 @@ def bisect(
     html: Path | None,
     tables: Path | None,
     force: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
     **given: Any,
 ) -> ExitCode:
@@ -89,17 +90,14 @@ def bisect(
     oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
-    from oomscope.cli.onlooker import Onlooker
-    from oomscope.report.console import progress_console, result_console
+    from oomscope.cli.onlooker import onlooker_of
 
     read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
     refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, BISECT_TABLES, force=force)
     options = options_of(ctx)
-    remarks = None if quiet else progress_console()
-    answers = remarks if as_json else result_console()
-    onlooker = Onlooker(answers, remarks)
+    onlooker = onlooker_of(telling, answers_here=not as_json)
     try:
         result = run_search(options, onlooker)
     finally:

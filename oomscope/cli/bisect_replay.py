@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from oomscope.cli.journals import asked_again, found, search_options
 from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options_progress import progress_options
 from oomscope.errors import ExitCode
 
 
@@ -16,10 +18,10 @@ from oomscope.errors import ExitCode
 @click.option("--bad", metavar="CLASS", help="Count this as bad instead (any-oom, capacity, live>SIZE and the like).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def replay(
-    search: int | None, repo: Path | None, state: Path | None, bad: str | None, html: Path | None, **given: bool
+    search: int | None, repo: Path | None, state: Path | None, bad: str | None, html: Path | None, **given: Any
 ) -> ExitCode:
     """Judge the recorded evidence of SEARCH (default: the newest of this repository) once more, without a probe.
 

@@ -10,6 +10,7 @@ import click
 from oomscope.cli.journals import asked_again, found, search_options
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_jobs import Jobs
+from oomscope.cli.options_progress import progress_options
 from oomscope.errors import ExitCode
 
 
@@ -19,7 +20,7 @@ from oomscope.errors import ExitCode
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS", help="End it after this long, from now.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def resume(search: int | None, repo: Path | None, state: Path | None, **given: Any) -> ExitCode:
     """Go on with SEARCH, by default the newest of this repository: nothing is asked twice.

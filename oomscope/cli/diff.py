@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.progress import shown_progress
 from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
 from oomscope.errors import ExitCode
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @redact_option
 @snapshot_limits_options
+@progress_options
 @json_option
 def diff_command(
     *,
@@ -48,6 +51,7 @@ def diff_command(
     force: bool,
     redact: Level | None,
     limits: Limits,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Say what grew from snapshot A to snapshot B: by code line and category, at each side's own peak.
@@ -65,7 +69,9 @@ def diff_command(
     refuse_existing_tables(tables, DIFF_TABLES, force=force)
     from oomscope.snapshot.comparing.diff_paths import Recorded, diff_paths
 
-    found = diff_paths(Recorded(before, source_a), Recorded(after, source_b), device=device, phase=phase, limits=limits)
+    sides = Recorded(before, source_a), Recorded(after, source_b)
+    with shown_progress(f"{before} and {after}", telling_of(telling), is_all=False) as ticker:
+        found = diff_paths(*sides, device=device, phase=phase, limits=limits, announce=ticker.stage)
     if redact is not None:
         from oomscope.report.redact import redacted
 

@@ -9,7 +9,9 @@ import click
 
 from oomscope.cli.card import card_options, named_card
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.progress import shown_progress
 from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, table_files, write_explain_tables
 from oomscope.errors import ExitCode
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 @redact_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @snapshot_limits_options
+@progress_options
 @json_option
 def explain(
     *,
@@ -49,6 +52,7 @@ def explain(
     redact: Level | None,
     force: bool,
     limits: Limits,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Say what kind of OOM a snapshot shows and what would cure it, or what room there is; and what the bytes are.
@@ -73,13 +77,16 @@ def explain(
     card = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explaining.explain_path import explain_path
 
-    explained = explain_path(file, device=device, torch_version=torch_version, limits=limits, **card._asdict())
-    found = explained.found
+    asked = {"device": device, "torch_version": torch_version, "limits": limits, **card._asdict()}
     drawings: tuple[Drawing, ...] = ()
-    if html is not None or png is not None:
-        from oomscope.snapshot.drawing.draw import draw
+    with shown_progress(str(file), telling_of(telling), is_all=False) as ticker:
+        explained = explain_path(file, **asked, announce=ticker.stage)
+        found = explained.found
+        if html is not None or png is not None:
+            from oomscope.snapshot.drawing.draw import draw
 
-        drawings = tuple(map(draw, explained.analyses))
+            ticker.stage("draw")
+            drawings = tuple(map(draw, explained.analyses))
     if redact is not None:
         from oomscope.report.redact import redacted
 

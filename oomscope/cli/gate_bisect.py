@@ -21,7 +21,9 @@ LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
 
-def culprit_of(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> Culprit | None:
+def culprit_of(
+    case: CaseResult, measured: Case, night: GateResult, book: Ledger | None, telling: str | None = None
+) -> Culprit | None:
     """Return whose commit made ``case`` worse, or why that cannot be said; None for a case that is not worse.
 
     Args:
@@ -29,6 +31,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, book: Ledger
         measured: the case as the suite has it.
         night: the night that it is of.
         book: the ledger, which knows the last green night.
+        telling: what ``--quiet`` and ``--verbose`` came to.
     """
     from oomscope.gate.result import Culprit
 
@@ -38,7 +41,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, book: Ledger
         why_not, good = _start(case, measured, night, book)
         if why_not:
             return Culprit(outcome="not searched", message=why_not)
-        return _culprit(_search(case, measured, good), good)
+        return _culprit(_search(case, measured, good, telling), good)
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
 
@@ -67,11 +70,12 @@ def _threshold(case: CaseResult) -> str:
     return ""
 
 
-def _search(case: CaseResult, measured: Case, good: str) -> BisectResult:
+def _search(case: CaseResult, measured: Case, good: str, telling: str | None) -> BisectResult:
     from oomscope.bisect.commit_bisect import bisect_commits
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.ranges import RevisionRange
     from oomscope.bisect.request import CommitRequest
+    from oomscope.cli.onlooker import onlooker_of
 
     bad = "any-oom" if case.outcome == "oom" and case.expected_outcome == "fits" else _threshold(case)
     head = case.standing.commit if case.standing else ""
@@ -81,7 +85,11 @@ def _search(case: CaseResult, measured: Case, good: str) -> BisectResult:
         subject=_subject(measured),
         bad=Bad.parse(bad),
     )
-    return bisect_commits(request)
+    onlooker = onlooker_of(telling, answers_here=False)
+    try:
+        return bisect_commits(request, reporter=onlooker)
+    finally:
+        onlooker.close()
 
 
 def _subject(case: Case) -> ConfigInRepo | HarnessFile:

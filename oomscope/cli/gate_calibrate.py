@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,9 @@ from oomscope.cli.options_gate import (
     read_baseline,
     suite_argument,
 )
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, remark, write_file
+from oomscope.cli.progress import Ticker, shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     "--repeats", type=click.IntRange(2, 1000), default=10, show_default=True, metavar="N", help="Measurements."
 )
 @click.option("--write", is_flag=True, help="Write the bands into the baseline.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def calibrate_command(
     *,
@@ -42,7 +45,7 @@ def calibrate_command(
     names: tuple[str, ...],
     repeats: int,
     write: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Measure each case of SUITE.yaml N times and show the bands that follow; --write puts them into the baseline.
@@ -58,12 +61,8 @@ def calibrate_command(
     before = read_baseline(path)
     probe, found = gate_probe(), []
     for case in chosen.cases:
-
-        def announce(done: int, name: str = case.name) -> None:
-            if not quiet:
-                remark(f"{name}: {done} of {repeats}")
-
-        found.append(calibrate(case, probe, repeats, announce, threading.Event()))
+        with shown_progress(case.name, telling_of(telling)) as ticker:
+            found.append(calibrate(case, probe, repeats, _repetitions(ticker, repeats), threading.Event()))
     lacking = [one.name for one in found if before.find(one.name, one.key) is None]
     if write:
         _write(path, before, found)
@@ -77,6 +76,12 @@ def calibrate_command(
     for name in lacking:
         remark(f"{name}: nothing was accepted for this case here; accept it with oomscope gate update first")
     return ExitCode.NO_BASELINE if write and lacking else ExitCode.OK
+
+
+def _repetitions(ticker: Ticker, repeats: int) -> Callable[[int], None]:
+    """Return what tells of each repetition as it is done."""
+    ticker.stage("repetition", 0, repeats)
+    return lambda done: ticker.stage("repetition", done, repeats)
 
 
 def _write(path: Path, before: Baseline, found: list[Calibration]) -> None:

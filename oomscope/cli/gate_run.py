@@ -12,7 +12,7 @@ import click
 from oomscope.cli.gate_standing import standings
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import (
-    announce,
+    announced,
     baseline_option,
     baseline_path,
     case_option,
@@ -23,6 +23,7 @@ from oomscope.cli.options_gate import (
     suite_argument,
 )
 from oomscope.cli.options_jobs import jobs_option
+from oomscope.cli.options_progress import progress_options
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
 from oomscope.errors import ExitCode, InputError
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
 @click.option("--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def run_command(
     *,
@@ -59,7 +60,7 @@ def run_command(
     result: Path | None,
     junit: Path | None,
     force: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
@@ -83,18 +84,19 @@ def run_command(
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)
     try:
-        night = Night(
-            suite=chosen,
-            baseline=accepted,
-            baseline_path=against,
-            probe=gate_probe(),
-            jobs=jobs,
-            strict=strict,
-            stands_at=standings(),
-            announce=announce(quiet=quiet),
-        ).run()
+        with announced(chosen, telling) as announce:
+            night = Night(
+                suite=chosen,
+                baseline=accepted,
+                baseline_path=against,
+                probe=gate_probe(),
+                jobs=jobs,
+                strict=strict,
+                stands_at=standings(),
+                announce=announce,
+            ).run()
         if bisect:
-            night = _with_culprits(night, chosen, book)
+            night = _with_culprits(night, chosen, book, telling)
         _print(night, as_json=as_json)
         return _kept(night, book, result=result, junit=junit)
     finally:
@@ -102,13 +104,13 @@ def run_command(
             book.close()
 
 
-def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None) -> GateResult:
+def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling: str | None) -> GateResult:
     from oomscope.cli.gate_bisect import culprit_of
 
     pairs = zip(night.cases, suite.cases, strict=True)
     return replace(
         night,
-        cases=tuple(replace(case, culprit=culprit_of(case, asked, night, book)) for case, asked in pairs),
+        cases=tuple(replace(case, culprit=culprit_of(case, asked, night, book, telling)) for case, asked in pairs),
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import (
-    announce,
+    announced,
     baseline_option,
     baseline_path,
     case_option,
@@ -20,6 +20,7 @@ from oomscope.cli.options_gate import (
     suite_argument,
 )
 from oomscope.cli.options_jobs import jobs_option
+from oomscope.cli.options_progress import progress_options
 from oomscope.cli.output import print_json, refuse_one_place, say, write_file
 from oomscope.errors import ExitCode
 
@@ -39,7 +40,7 @@ SCHEMA_VERSION = 1
 @jobs_option
 @click.option("--accept", multiple=True, metavar="NAME", help="Accept this case also where it is worse.")
 @click.option("--from", "result", type=FILE, metavar="FILE", help="Take what gate run --result wrote; measure nothing.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def update_command(
     *,
@@ -49,7 +50,7 @@ def update_command(
     jobs: int,
     accept: tuple[str, ...],
     result: Path | None,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Measure SUITE.yaml and write what is accepted into its baseline.
@@ -67,7 +68,7 @@ def update_command(
     refuse_one_place(("the suite", suite), ("the baseline", path), ("--from", result))
     chosen = load_suite(suite).only(names)
     before = read_baseline(path)
-    night = _measured(chosen, before, path, jobs, quiet=quiet) if result is None else _chosen(read_night(result), names)
+    night = _measured(chosen, before, path, jobs, telling) if result is None else _chosen(read_night(result), names)
     made = accept_night(night, before, chosen, accept)
     if made.accepted:
         write_file(path, made.baseline.to_text())
@@ -79,12 +80,13 @@ def update_command(
     return _exit_code(night, made)
 
 
-def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, *, quiet: bool) -> GateResult:
+def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, telling: str | None) -> GateResult:
     from oomscope.gate.run import Night
 
-    return Night(
-        suite=chosen, baseline=before, baseline_path=path, probe=gate_probe(), jobs=jobs, announce=announce(quiet=quiet)
-    ).run()
+    with announced(chosen, telling) as announce:
+        return Night(
+            suite=chosen, baseline=before, baseline_path=path, probe=gate_probe(), jobs=jobs, announce=announce
+        ).run()
 
 
 def _chosen(night: GateResult, names: tuple[str, ...]) -> GateResult:

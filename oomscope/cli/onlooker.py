@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from oomscope.cli.options_progress import telling_of
+from oomscope.printable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -25,10 +28,16 @@ class Onlooker:
         answers: where the plan and each answer are printed as they come; None prints neither.
         progress: where is shown what runs, if it is a terminal; None shows nothing.
         clock: seconds.
+        lines: where a line is printed for each stage of each probe, for logs; None prints none.
     """
 
     def __init__(
-        self, answers: Console | None, progress: Console | None, clock: Callable[[], float] = time.monotonic
+        self,
+        answers: Console | None,
+        progress: Console | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        lines: Console | None = None,
     ) -> None:
         from oomscope.report.live_view import Watched
 
@@ -36,6 +45,8 @@ class Onlooker:
         self._answers = answers
         self._progress = progress if is_shown else None
         self._clock = clock
+        self._lines = lines
+        self._told: set[str] = set()
         self._live: Live | None = None
         self._watched = Watched()  # replaced, never changed: another thread draws it
 
@@ -63,6 +74,7 @@ class Onlooker:
         }
         self._watched = replace(self._watched, running=running, since=tuple(began.items()))
         if running:
+            self._tell(running)
             self._show()
 
     def probed(self, record: ProbeRecord) -> None:
@@ -78,6 +90,15 @@ class Onlooker:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _tell(self, running: tuple[Work, ...]) -> None:
+        """Print what began since the last time."""
+        if self._lines is None:
+            return
+        texts = {f"{work.label}: {work.progress.stage if work.progress else 'start'}" for work in running if work.label}
+        for text in sorted(texts - self._told):
+            self._lines.print(printable(text), soft_wrap=True)
+        self._told = texts
 
     def _show(self) -> None:
         if self._progress is None or self._live is not None:
@@ -104,3 +125,21 @@ class Onlooker:
         if self._answers is not None:
             show(self._answers, text)
             self._answers.file.flush()
+
+
+def onlooker_of(value: str | None, *, answers_here: bool) -> Onlooker:
+    """Return the onlooker for what ``--quiet`` and ``--verbose`` came to.
+
+    Args:
+        value: of the two options.
+        answers_here: answers are part of what the command prints; else they are progress, and go to standard error.
+    """
+    from oomscope.report.console import progress_console, result_console
+
+    telling, remarks = telling_of(value), progress_console()
+    if answers_here:
+        answers: Console | None = result_console()
+    else:
+        answers = remarks if telling == "verbose" or (telling == "terminal" and remarks.is_terminal) else None
+    shown = None if telling == "quiet" else remarks
+    return Onlooker(answers, shown, lines=remarks if telling == "verbose" else None)

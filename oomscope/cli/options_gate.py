@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from oomscope.cli.options import FILE
-from oomscope.cli.output import remark
+from oomscope.cli.options_progress import telling_of
+from oomscope.cli.progress import shown_progress
 from oomscope.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from oomscope.gate.cases import Probe
     from oomscope.gate.result import CaseResult, GateResult
     from oomscope.gate.run import Announce
+    from oomscope.gate.suite import Suite
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
 
@@ -107,11 +110,15 @@ def gate_probe() -> Probe:
     return probe
 
 
-def announce(*, quiet: bool) -> Announce:
-    """Return what tells of each case as it is done."""
+@contextmanager
+def announced(suite: Suite, telling: str | None) -> Iterator[Announce]:
+    """Yield what tells of each case of ``suite`` as it is done, by ``--quiet`` and ``--verbose``."""
+    with shown_progress(suite.path.name, telling_of(telling)) as ticker:
+        ticker.stage("case", 0, len(suite.cases))
 
-    def tell(done: int, total: int, case: CaseResult) -> None:
-        if not quiet:
-            remark(f"{done} of {total}: {case.name}: {case.status}{f', {case.reason}' if case.reason else ''}")
+        def tell(done: int, total: int, case: CaseResult) -> None:
+            reason = f", {case.reason}" if case.reason else ""
+            ticker.line(f"{done} of {total}: {case.name}: {case.status}{reason}")
+            ticker.stage("case", done, total)
 
-    return tell
+        yield tell

@@ -9,6 +9,7 @@ import click
 
 from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options_progress import Telling, progress_options, telling_of
 from oomscope.cli.options_targets import TargetOptions, target_options
 from oomscope.cli.output import (
     keep_log,
@@ -47,7 +48,7 @@ PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--git-bisect", is_flag=True, help="Exit as git bisect run expects: 0 fits, 1 OOM, 125 untestable.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def probe(
     *,
@@ -60,7 +61,7 @@ def probe(
     tables: Path | None,
     force: bool,
     git_bisect: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -94,7 +95,7 @@ def probe(
         return UNTESTABLE
     for warning in plan.warnings:
         remark(f"warning: {warning}")
-    result = _measure(plan, quiet=quiet)
+    result = _measure(plan, telling_of(telling))
     _write_files(result, plan, html=html, tables=tables)
     if as_json:
         print_json(result.to_json())
@@ -106,12 +107,12 @@ def probe(
     return gravest([probe_exit_code(result), ExitCode.OUTPUT_LOST if is_snapshot_lost else ExitCode.OK])
 
 
-def _measure(plan: Plan, *, quiet: bool) -> ProbeResult:
+def _measure(plan: Plan, telling: Telling) -> ProbeResult:
     from oomscope.probe import launch, warm
     from oomscope.probe.ranks import probe_ranks
 
     run = warm.run if len(plan.ranks) > 1 else launch.run
-    with shown_progress(plan.title, quiet=quiet) as announce:
+    with shown_progress(plan.title, telling, is_all=False) as announce:
         return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
 
 

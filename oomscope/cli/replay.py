@@ -9,15 +9,13 @@ import click
 
 from oomscope.cli.card import card_options, named_card
 from oomscope.cli.options import FILE, json_option, snapshot_limits_options
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report
 from oomscope.cli.progress import shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.snapshot.reading.limits import Limits
-
-LONG = 100_000
-"""Events from which a replay takes long enough to say how far it is."""
 
 
 @click.command(short_help="Try allocator settings on a snapshot's allocations.")
@@ -36,6 +34,7 @@ LONG = 100_000
     "--all-mismatches", is_flag=True, help="List all that the replay does otherwise (default: in groups from 21 on)."
 )
 @snapshot_limits_options
+@progress_options
 @json_option
 def replay(
     *,
@@ -48,6 +47,7 @@ def replay(
     device: int | None,
     all_mismatches: bool,
     limits: Limits,
+    telling: str | None,
     as_json: bool,
 ) -> ExitCode:
     """Put the allocations of a snapshot to an emulated allocator, under its own settings and under others.
@@ -58,14 +58,13 @@ def replay(
     oomscope replay snapshot.pickle
     oomscope replay snapshot.pickle --conf expandable_segments:True --limit 80GiB
     """
-    from oomscope.probe.job import Progress
     from oomscope.snapshot.reading.load import load_snapshot
     from oomscope.snapshot.replaying.replay_table import replay_file
 
     card = named_card(limit, gpu, non_torch)
-    snapshot = load_snapshot(file, limits=limits)
-    is_short = max(map(len, snapshot.traces), default=0) < LONG
-    with shown_progress(str(file), quiet=is_short) as show:
+    with shown_progress(str(file), telling_of(telling)) as ticker:
+        ticker.stage("read")
+        snapshot = load_snapshot(file, limits=limits)
         table = replay_file(
             snapshot,
             device=device,
@@ -73,7 +72,7 @@ def replay(
             limit=card.limit,
             non_torch=card.non_torch,
             torch_version=torch_version,
-            announce=lambda step: show(Progress(stage=step)),
+            announce=ticker.stage,
         )
     if as_json:
         print_json({"file": str(file), **table.to_json()})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
+from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import config_source, refuse_world_size, source_options
 from oomscope.cli.tables import SWEEP_TABLES, csv_option, refuse_existing_tables, table_files, write_sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--png", type=FILE, metavar="FILE", help="Write the grid as a picture (plots extra).")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@progress_options
 @json_option
 def sweep(
     *,
@@ -41,7 +44,7 @@ def sweep(
     png: Path | None,
     tables: Path | None,
     force: bool,
-    quiet: bool,
+    telling: str | None,
     as_json: bool,
     **settings: Any,
 ) -> ExitCode:
@@ -70,15 +73,18 @@ def sweep(
 
         require_matplotlib()
 
-    def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
-        if not quiet:
-            from oomscope.report.sweep_text import row_text
-
-            remark(f"{done} of {total}: {row_text(axes, values, variant)}")
-
     for line in source.load(enforce=False).remarks:
         remark(line)
-    found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
+    with shown_progress(source.title, telling_of(telling)) as ticker:
+        ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
+
+        def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
+            from oomscope.report.sweep_text import row_text
+
+            ticker.line(f"{done} of {total}: {row_text(axes, values, variant)}")
+            ticker.stage("combination", done, total)
+
+        found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
     _write_files(found, source.title, html=html, png=png, tables=tables)
     if as_json:
         print_json(found.to_json())

@@ -13,10 +13,10 @@ from oomscope.bisect.result import ProbeRecord
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.printable import printable
 from oomscope.report import bisect_words
-from oomscope.report.bisect_rows import duration_text
 from oomscope.report.remaining import probes_left, seconds_left
 from oomscope.report.standings import Asked, Bracket, asked_on, bracket_of
 from oomscope.report.strip_text import Strip
+from oomscope.report.ticker_text import rounded_text
 from oomscope.report.words import count, stage_text
 
 
@@ -83,13 +83,6 @@ def progress_text(watched: Watched, asked: tuple[Asked, ...], bracket: Bracket, 
     began = [begun for slot, begun in watched.since if slot in slots]
     seconds = seconds_left(left, watched.records, now - min(began) if began else 0.0)
     return text if seconds is None else f"{text}, about {rounded_text(seconds)} for all of them"
-
-
-def rounded_text(seconds: float) -> str:
-    """Return a duration that is not more exact than an estimate can be."""
-    if seconds < 10:
-        return f"{max(1, round(seconds))} s"
-    return duration_text(5 * round(seconds / 5)).replace(".0 s", " s")
 
 
 def work_text(work: Work, watched: Watched, now: float) -> str:

@@ -33,7 +33,7 @@ def test_git_finds_the_commit(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_never_passes_for_a_bad_commit() -> None:
-    probe = f"{OOMSCOPE} probe --preset gpt-tiny --backend sim --git-bisect"
+    probe = f"{OOMSCOPE} probe --preset gpt-tiny --backend sim --git-bisect --verbose"
     line = f"{probe} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (141, "gpt-tiny: import\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,17 @@ class Recorded(NamedTuple):
 
 
 def diff_paths(
-    before: Recorded, after: Recorded, *, device: int | None = None, phase: str = "", limits: Limits | None = None
+    before: Recorded,
+    after: Recorded,
+    *,
+    device: int | None = None,
+    phase: str = "",
+    limits: Limits | None = None,
+    announce: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
 ) -> Difference:
-    """Return what grew from ``before`` to ``after``; the other arguments are those of ``diff`` and ``load_snapshot``.
+    """Return what grew from ``before`` to ``after``; other arguments are those of ``diff`` and ``load_snapshot``.
+
+    ``announce`` is told what begins, with how many of how many are done where that is counted.
 
     Raises:
         UsageError: one is a folder, the other a file.
@@ -38,9 +47,13 @@ def diff_paths(
     if before.path.is_dir():
         old, new = texts
         asked = {"before_text": old, "after_text": new}
-        return diff_ranks(before.path, after.path, device=device, phase=phase, limits=limits, **asked)
-    old_side, new_side = (
-        Named(str(side.path), load_snapshot(side.path, limits=limits), text)
-        for side, text in zip((before, after), texts, strict=True)
-    )
+        return diff_ranks(
+            before.path, after.path, device=device, phase=phase, limits=limits, announce=announce, **asked
+        )
+    sides = []
+    for name, side, text in zip("AB", (before, after), texts, strict=True):
+        announce(f"read {name}", 0, 0)
+        sides.append(Named(str(side.path), load_snapshot(side.path, limits=limits), text))
+    announce("compare", 0, 0)
+    old_side, new_side = sides
     return diff(old_side, new_side, device=device, phase=phase)

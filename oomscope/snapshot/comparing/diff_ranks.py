@@ -6,7 +6,7 @@ again, in the pairs that the recordings tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,7 @@ def diff_ranks(
     before_text: Text = no_text,
     after_text: Text = no_text,
     limits: Limits | None = None,
+    announce: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
 ) -> Difference:
     """Return what grew from one folder to another, the rank and device that grew most first.
 
@@ -42,13 +43,14 @@ def diff_ranks(
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.
         limits: what reading a file may take.
+        announce: is told what is done, and of how many pairs of files how many are.
 
     Raises:
         SnapshotError: a folder holds no snapshot, or of each rank there is a file that cannot be read or trusted.
         InputError: the folders have no rank in common, or two files of a rank cannot be compared.
     """
     folders = _Folders(_Folder(before, before_text, limits), _Folder(after, after_text, limits), device, phase)
-    folders.compare_by_name()
+    folders.compare_by_name(announce)
     folders.read_those_alone()
     found = [replace(row, rank=rank) for rank, rows in folders.by_rank() for row in rows]
     refusals = folders.old.refusals | folders.new.refusals
@@ -99,9 +101,11 @@ class _Folders:
         self._phase = phase
         self._compared: dict[_Pair, tuple[DeviceDifference, ...]] = {}
 
-    def compare_by_name(self) -> None:
+    def compare_by_name(self, announce: Callable[[str, int, int], None]) -> None:
         """Read the files that names pair; compare those of which recordings say the same rank."""
-        for before, after in self._named():
+        named = self._named()
+        for done, (before, after) in enumerate(named):
+            announce("rank", done, len(named))
             sides = self.old.read(before), self.new.read(after)
             if self.old.told[before] == self.new.told[after]:
                 self._compared[before, after] = self._compare(*sides)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +31,12 @@ def explain_path(
     non_torch: int = 0,
     torch_version: str | None = None,
     limits: Limits | None = None,
+    announce: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
 ) -> Explained:
     """Return what a file tells, or what the files of a folder do.
 
-    Args are those of :func:`~oomscope.snapshot.explaining.analysis.analyse`, and ``limits`` what reading may take.
+    Args are those of :func:`~oomscope.snapshot.explaining.analysis.analyse`, ``limits`` what reading may take, and
+    ``announce`` is told what begins, with how many of how many are done where that is counted.
 
     Raises:
         SnapshotError: a file cannot be read or trusted; of a folder, none can.
@@ -42,8 +45,10 @@ def explain_path(
     """
     asked: dict[str, Any] = {"device": device, "limit": limit, "non_torch": non_torch, "torch_version": torch_version}
     if path.is_dir():
-        ranks = analyse_ranks(path, limits=limits, **asked)
+        ranks = analyse_ranks(path, limits=limits, announce=announce, **asked)
         return Explained(ranks.found, (ranks.worst,))
+    announce("read", 0, 0)
     snapshot = load_snapshot(path, limits=limits)
+    announce(f"analyse {sum(map(len, snapshot.traces)):,} events", 0, 0)
     analyses = analyse(snapshot, file=str(path), **asked)
     return Explained(explanation_of(snapshot, analyses, file=str(path)), analyses)

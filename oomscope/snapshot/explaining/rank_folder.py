@@ -5,7 +5,7 @@ Each file is read once. The worst one so far stays in memory beside the one that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +46,7 @@ def analyse_ranks(
     non_torch: int = 0,
     torch_version: str | None = None,
     limits: Limits | None = None,
+    announce: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
 ) -> AnalysedRanks:
     """Compare the snapshot files of a folder and explain the worst.
 
@@ -58,6 +59,7 @@ def analyse_ranks(
         non_torch: bytes outside PyTorch.
         torch_version: whose rules count.
         limits: what reading a file may take.
+        announce: is told what is done, and of how many files how many are.
 
     Raises:
         SnapshotError: there is no file, or none can be read.
@@ -65,8 +67,11 @@ def analyse_ranks(
     """
     files = snapshot_files(directory)
     folder = _Folder(files, _Card(device, limit, non_torch, torch_version), limits)
-    for file, number in zip(files, rank_numbers([file.name for file in files]), strict=True):
+    numbers = rank_numbers([file.name for file in files])
+    for done, (file, number) in enumerate(zip(files, numbers, strict=True)):
+        announce("file", done, len(files))
         folder.read(file, number)
+    announce("analyse the worst rank", 0, 0)
     if len(folder.refusals) == len(files):
         raise _none_can_be_read(folder.refusals)
     if folder.worst is None:

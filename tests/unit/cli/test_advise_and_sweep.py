@@ -35,7 +35,9 @@ def test_advice_begins_with_the_cheapest_change_and_can_be_pasted(capsys) -> Non
 
 
 def test_advice_as_a_document(capsys) -> None:
-    assert run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "1200MiB", "--json"]) == ExitCode.OK
+    assert (
+        run(["advise", "--preset", "gpt-tiny", NO_OTHERS, "--limit", "1200MiB", "--json", "--verbose"]) == ExitCode.OK
+    )
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert document["schema_version"] == 1
@@ -79,7 +81,7 @@ def test_a_grid_warns_of_what_does_nothing(capsys) -> None:
 
 def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     words = ["recompute=none,full", "offload=none,layers:2", "--limit", "1500MiB", "--csv", str(tmp_path / "out")]
-    assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, *words]) == ExitCode.OK
+    assert run(["sweep", "--preset", "gpt-tiny", NO_OTHERS, "--verbose", *words]) == ExitCode.OK
     out, err = capsys.readouterr()
     assert "gpt-tiny · 4 combinations · 2 fits · 1 oom · 1 refused" in out
     assert "does not work when activations are recomputed" in out

@@ -105,9 +105,9 @@ def test_red_is_measured_twice_and_green_once(suite: Path, device: Device, capsy
 
 
 def test_one_case_alone(suite: Path, device: Device, capsys) -> None:
-    code, out, err = gate(capsys, "run", "memory.yaml", "--case", "other")
+    code, out, err = gate(capsys, "run", "memory.yaml", "--case", "other", "--verbose")
     assert (code, out.splitlines()[0]) == (ExitCode.OK, "GREEN, 1 case: 1 same")
-    assert err == "1 of 1: other: same\n"
+    assert err == "memory.yaml: case\n1 of 1: other: same\n"
 
 
 def test_without_a_baseline_it_is_not_green(suite: Path, capsys) -> None:

@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list:
     """The searches that were asked for; each is answered by no culprit."""
     requests: list = []
 
-    def search(request):
+    def search(request, **_reporter):
         requests.append(request)
         return BisectResult(
             axis="commits",
@@ -109,7 +109,7 @@ def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsy
 
 
 def test_a_search_that_fails_hides_no_regression(repo: Path, capsys, monkeypatch) -> None:
-    def broken(_request):
+    def broken(_request, **_reporter):
         raise GitError("git: it is gone")
 
     night(capsys, repo)

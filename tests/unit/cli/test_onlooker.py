@@ -14,7 +14,7 @@ from rich.console import Console
 
 from oomscope.bisect.reporter import Plan, Work
 from oomscope.cli.onlooker import Onlooker
-from oomscope.cli.progress import progress_text, shown_progress
+from oomscope.cli.progress import shown_progress
 from oomscope.probe.job import Progress
 from tests.unit.report import searches
 
@@ -82,13 +82,13 @@ def test_closing_twice_is_fine() -> None:
     onlooker.close()
 
 
-def test_progress_in_words() -> None:
-    assert progress_text(Progress(stage="import")) == "import"
-    assert progress_text(Progress(stage="step", done=1, total=4)) == "step 1 of 4"
-
-
-def test_a_log_gets_one_line_a_stage(capsys) -> None:
-    with shown_progress("x") as announce:
+def test_a_log_gets_one_line_a_stage_where_it_is_asked_for(capsys) -> None:
+    for telling in ("quiet", "terminal"):
+        with shown_progress("x", telling) as ticker:
+            ticker(Progress(stage="step"))
+            ticker.line("a row")
+        assert capsys.readouterr().err == ""
+    with shown_progress("x", "verbose") as announce:
         for done in range(3):
             announce(Progress(stage="step", done=done, total=3))
     assert capsys.readouterr().err == "x: step\n"
@@ -101,7 +101,7 @@ def test_control_sequences_in_names_are_shown_and_not_obeyed(capsys) -> None:
     onlooker.at_work((replace(WORK, label="aaaaaaaaaa \x1b]0;title\x07"),))
     onlooker.close()
     assert r"aaaaaaaaaa \x1b]0;title\x07" in progress.file.getvalue()
-    with shown_progress("\x1b[31m.yaml") as announce:
+    with shown_progress("\x1b[31m.yaml", "verbose") as announce:
         announce(Progress(stage="step"))
     assert capsys.readouterr().err == "\\x1b[31m.yaml: step\n"
 
