@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL)
+CI_SYSTEM = ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR", "WORKSPACE")
+UNSET = (*ALLOCATOR_SETTINGS, *TERMINAL, *CI_SYSTEM)
 
 
 hypothesis.settings.register_profile("oomscope", deadline=None)  # a busy machine is no failure
@@ -42,7 +43,7 @@ def ground_truth() -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the user's caches, allocator settings and terminal out of the tests."""
+    """Keep the user's caches, allocator settings, terminal and CI system out of the tests."""
     home = tmp_path_factory.getbasetemp() / "xdg"
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))

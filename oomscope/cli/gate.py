@@ -7,6 +7,7 @@ import click
 from oomscope.cli.gate_calibrate import calibrate_command
 from oomscope.cli.gate_history import history_command
 from oomscope.cli.gate_import import import_command
+from oomscope.cli.gate_report import report_command
 from oomscope.cli.gate_run import run_command
 from oomscope.cli.gate_update import update_command
 from oomscope.cli.output import say
@@ -22,6 +23,7 @@ def gate(ctx: click.Context) -> ExitCode:
     oomscope gate run ci/memory.yaml         compare with the baseline
     oomscope gate update ci/memory.yaml      accept what is new or better
     oomscope gate calibrate ci/memory.yaml   find out how much numbers vary
+    oomscope gate report night.json          write a night for a CI system
     oomscope gate history                    show how the numbers went
     """
     if ctx.invoked_subcommand is None:
@@ -33,6 +35,7 @@ for name, command in {
     "run": run_command,
     "update": update_command,
     "calibrate": calibrate_command,
+    "report": report_command,
     "history": history_command,
     "import": import_command,
 }.items():

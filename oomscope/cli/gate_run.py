@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from oomscope.cli.gate_outputs import write_outputs
 from oomscope.cli.gate_standing import standings
-from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options import json_option
 from oomscope.cli.options_gate import (
     announced,
     baseline_option,
@@ -22,10 +23,11 @@ from oomscope.cli.options_gate import (
     read_baseline,
     suite_argument,
 )
+from oomscope.cli.options_gate_outputs import OutputOptions, output_options
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_progress import progress_options
-from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
-from oomscope.errors import ExitCode, InputError
+from oomscope.cli.output import refuse_one_place
+from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
     from oomscope.gate.ledger import Ledger
@@ -42,9 +44,7 @@ if TYPE_CHECKING:
 @click.option("--bisect", is_flag=True, help="Search the commit behind each confirmed regression.")
 @ledger_option
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
-@click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
-@click.option("--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case.")
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@output_options
 @progress_options
 @json_option
 def run_command(
@@ -57,17 +57,17 @@ def run_command(
     bisect: bool,
     ledger: Path | None,
     no_ledger: bool,
-    result: Path | None,
-    junit: Path | None,
     force: bool,
     telling: str | None,
     as_json: bool,
+    **written: Any,
 ) -> ExitCode:
     """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
 
     \b
     oomscope gate run ci/memory.yaml
     oomscope gate run ci/memory.yaml --jobs auto --bisect --result night.json
+    oomscope gate run ci/memory.yaml --junit night.xml --html night.html
 
     Exit codes: 0 green, 1 a confirmed regression, 2 suite or baseline cannot be used, 4 nothing to compare with, 5
     machine unfit, 6 a case cannot be tested, 8 nothing was measured, 9 better than the baseline with --strict.
@@ -76,10 +76,9 @@ def run_command(
     from oomscope.gate.suite import load_suite
 
     against = baseline_path(suite, baseline)
-    written = [("--ledger", ledger), ("--result", result), ("--junit", junit)]
-    refuse_one_place(("the suite", suite), ("the baseline", against), *written)
-    refuse_existing(result, force=force, option="--result")
-    refuse_existing(junit, force=force, option="--junit")
+    outputs = OutputOptions.of(written)
+    refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), *outputs.files)
+    outputs.refuse_existing(force=force)
     chosen = load_suite(suite).only(names)
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)
@@ -97,8 +96,8 @@ def run_command(
             ).run()
         if bisect:
             night = _with_culprits(night, chosen, book, telling)
-        _print(night, as_json=as_json)
-        return _kept(night, book, result=result, junit=junit)
+        keep = None if book is None else partial(book.add, night)
+        return write_outputs(night, outputs, as_json=as_json, keep=keep)
     finally:
         if book is not None:
             book.close()
@@ -112,33 +111,6 @@ def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling
         night,
         cases=tuple(replace(case, culprit=culprit_of(case, asked, night, book, telling)) for case, asked in pairs),
     )
-
-
-def _print(night: GateResult, *, as_json: bool) -> None:
-    if as_json:
-        print_json(night.to_json())
-    else:
-        from oomscope.report.gate_text import gate_report
-
-        print_report(gate_report(night))
-
-
-def _kept(night: GateResult, book: Ledger | None, *, result: Path | None, junit: Path | None) -> ExitCode:
-    """Keep what was printed: what cannot be kept hides nothing, and turns no red into something else."""
-    code = night.exit_code
-    try:
-        if result is not None:
-            write_file(result, json.dumps(night.to_json(), allow_nan=False))
-        if junit is not None:
-            from oomscope.report.gate_junit import junit_document
-
-            write_file(junit, junit_document(night))
-        if book is not None:
-            book.add(night)
-    except InputError as error:
-        remark(f"oomscope: {error}")
-        return code or ExitCode.OUTPUT_LOST
-    return code
 
 
 def _opened(path: Path | None) -> Ledger:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-from oomscope.cli.output import keep_log, print_json, remark, say
+from oomscope.cli.output import internal_error, print_json, remark, say
 from oomscope.cli.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 
@@ -108,7 +107,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with named_failures():
             code = int(_dispatch(arguments))
-    except (ReaderGoneError, BrokenPipeError):
+    except ReaderGoneError as error:
+        code = error.exit_code
+    except BrokenPipeError:
         code = ExitCode.BROKEN_PIPE
     except OutputError as error:
         last_word(f"oomscope: {error}")
@@ -141,7 +142,7 @@ def _dispatch(arguments: list[str]) -> int:
     except (ReaderGoneError, BrokenPipeError):
         raise
     except Exception:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
-        return _report(_internal(), as_json=as_json)
+        return _report(internal_error(), as_json=as_json)
 
 
 def _options(arguments: list[str]) -> list[str]:
@@ -159,14 +160,6 @@ def _from_click(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     remedy = f"see {context.command_path} --help" if context else None
     return UsageError(error.format_message().rstrip("."), remedy=remedy)
-
-
-def _internal() -> OomscopeError:
-    kind, value, _ = sys.exc_info()
-    log = keep_log(traceback.format_exc())
-    what = f"{kind.__name__ if kind else 'error'}: {value}"
-    evidence = f" with the traceback in {log}" if log else ", and how it came about"
-    return OomscopeError(f"internal error: {what}", remedy=f"please report it{evidence}")
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:

@@ -6,11 +6,12 @@ import contextlib
 import json
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oomscope.errors import InputError, UsageError
-from oomscope.files import try_place, write_whole
+from oomscope.errors import InputError, OomscopeError, UsageError
+from oomscope.files import real_path, try_place, write_whole
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def refuse_one_place(*places: tuple[str, Path | None]) -> None:
     for name, path in places:
         if path is None:
             continue
-        other = names.setdefault(path.resolve(), name)
+        other = names.setdefault(real_path(path), name)
         if other != name:
             raise UsageError(f"{other} and {name} name one file", where=str(path), remedy="give each of them its own")
 
@@ -100,6 +101,18 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write: {error.strerror}", where=str(path), remedy="choose another place")
+
+
+def internal_error() -> OomscopeError:
+    """Return what to say of the exception that is being handled, a defect of oomscope: one line, and where the rest is.
+
+    Its traceback is kept in a temporary file.
+    """
+    kind, value, _ = sys.exc_info()
+    log = keep_log(traceback.format_exc())
+    what = f"{kind.__name__ if kind else 'error'}: {value}"
+    evidence = f" with the traceback in {log}" if log else ", and how it came about"
+    return OomscopeError(f"internal error: {what}", remedy=f"please report it{evidence}")
 
 
 def keep_log(text: str) -> Path | None:

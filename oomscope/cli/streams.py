@@ -21,11 +21,13 @@ _ELSEWHERE = "send it where there is room, such as a file on another disk"
 class ReaderGoneError(Exception):
     """Whoever read standard output or error has gone: no mistake of anybody's, and nobody is left to be told."""
 
+    exit_code: ExitCode = ExitCode.BROKEN_PIPE
+
 
 class OutputError(OomscopeError):
     """Standard output or error cannot be written to."""
 
-    exit_code = ExitCode.OUTPUT_LOST
+    exit_code: ExitCode = ExitCode.OUTPUT_LOST
 
 
 class _Stream:

@@ -78,7 +78,8 @@ def _details(case: CaseResult) -> str:
     if case.culprit is not None:
         parts.append(_culprit(case.culprit))
     verdict = case.probe.verdict if case.probe is not None and case.outcome == "oom" else None
-    if verdict is not None:
+    told = case.culprit.verdict if case.culprit is not None else ""
+    if verdict is not None and verdict.headline != told:
         parts.append(f"**{escaped(verdict.kind)}**: {escaped(shortened(verdict.headline, _LONGEST))}\n\n")
     parts += [f"- {escaped(shortened(note, _LONGEST))}\n" for note in case.notes[:_LINES_SHOWN]]
     return "".join([*parts, "</details>\n"])

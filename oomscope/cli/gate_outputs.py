@@ -1,0 +1,193 @@
+"""Everything that is made of a night once its exit code stands: each on its own, so that none hides another.
+
+A renderer with a defect, a full disk or a reader that went away leaves the exit code of a night that is not green as
+it is; a green night ends with the code of what failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.cli.output import internal_error, print_json, print_report, remark, write_file
+from oomscope.cli.streams import OutputError, ReaderGoneError
+from oomscope.errors import ExitCode, GitError, InputError, OomscopeError, gravest
+
+if TYPE_CHECKING:
+    from oomscope.cli.options_gate_outputs import OutputOptions
+    from oomscope.gate.result import GateResult
+
+_ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR", "WORKSPACE")
+"""What GitHub, GitLab and Jenkins call the folder of the checkout."""
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+class Outputs:
+    """The outputs of ``night``, made one after the other."""
+
+    def __init__(self, night: GateResult) -> None:
+        self._night = night
+        self._lost: list[ExitCode] = []
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """That of the night; where it is green, that of the gravest output that failed."""
+        return self._night.exit_code or gravest(self._lost)
+
+    def attempt(self, make: Callable[[], object]) -> None:
+        """Make one output, and tell of it where it fails."""
+        try:
+            make()
+        except (OutputError, ReaderGoneError) as error:  # raised again when the streams are closed, with this code
+            self._lost.append(error.exit_code)
+            error.exit_code = self._night.exit_code or error.exit_code
+        except InputError as error:
+            self._failed(ExitCode.OUTPUT_LOST, error)
+        except OSError as error:
+            self._failed(ExitCode.OUTPUT_LOST, OutputError(f"cannot write: {error.strerror}", where=error.filename))
+        except Exception:  # noqa: BLE001 - a defect of a renderer hides neither the status nor the other outputs
+            self._failed(ExitCode.INTERNAL, internal_error())
+
+    def _failed(self, code: ExitCode, error: OomscopeError) -> None:
+        self._lost.append(code)
+        self.attempt(lambda: remark(f"oomscope: {error}"))
+
+
+def write_outputs(
+    night: GateResult,
+    options: OutputOptions,
+    *,
+    as_json: bool,
+    keep: Callable[[], object] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> ExitCode:
+    """Keep, write and print ``night``, and return what the command ends with.
+
+    Args:
+        night: what came of it.
+        options: what is written where.
+        as_json: print the document in place of the report.
+        keep: puts the night into the ledger; before all else, since the search for a commit rests on it.
+        environment: tells the checkout's folder and GitHub's file for summaries.
+    """
+    outputs = Outputs(night)
+    if keep is not None:
+        outputs.attempt(keep)
+    if (path := options.result) is not None:
+        outputs.attempt(lambda: write_file(path, json.dumps(night.to_json(), allow_nan=False)))
+    outputs.attempt(lambda: _print(night, as_json=as_json))
+    for make in _rendered(night, options, environment):
+        outputs.attempt(make)
+    return outputs.exit_code
+
+
+def _print(night: GateResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json(night.to_json())
+    else:
+        from oomscope.report.gate_text import gate_report
+
+        print_report(gate_report(night))
+    sys.stdout.flush()
+
+
+def _rendered(
+    night: GateResult, options: OutputOptions, environment: Mapping[str, str]
+) -> Iterator[Callable[[], object]]:
+    """Yield what makes each output that was asked for; nothing is imported or rendered before it is called."""
+    paths = {option: path for option, path in options.files if option in RENDERERS and path is not None}
+    for option, path in paths.items():
+        yield partial(_render, option, path, night, environment)
+    if options.annotations:
+        yield partial(_annotate, night, environment)
+    if options.summary is None and environment.get(SUMMARY_VARIABLE):
+        yield partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE]))
+
+
+def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str]) -> None:
+    write_file(path, RENDERERS[option](*_placed(night, environment)))
+
+
+def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:
+    from oomscope.report.gate_github import annotation_commands
+
+    for command in annotation_commands(*_placed(night, environment)):
+        remark(command)
+
+
+def _append_summary(night: GateResult, path: Path) -> None:
+    """Append to the summary of the step, to which its other commands write as well, what there is room for."""
+    from oomscope.report.gate_github import SUMMARY_ROOM, summary
+
+    used = path.stat().st_size if path.exists() else 0
+    text = summary(night, SUMMARY_ROOM - used)
+    if not text:
+        raise InputError("the summary of this step is full", where=str(path), remedy="give the gate a step of its own")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}" if used else text)
+
+
+def _placed(night: GateResult, environment: Mapping[str, str]) -> tuple[GateResult, Path]:
+    """Return the night with its suite's real path, and the folder of the repository in which it lies."""
+    suite = Path(night.suite).resolve()
+    return replace(night, suite=str(suite)), workspace(suite, environment)
+
+
+def workspace(suite: Path, environment: Mapping[str, str]) -> Path:
+    """Return the folder from which a CI system counts paths: the checkout's that holds ``suite``, else the suite's."""
+    from oomscope.bisect.git import Git
+
+    for name in _ROOTS:
+        given = environment.get(name, "")
+        if given and suite.is_relative_to(Path(given).resolve()):
+            return Path(given).resolve()
+    with contextlib.suppress(GitError):
+        return Path(Git(suite.parent, (suite.parent,)).text("rev-parse", "--show-toplevel").strip())
+    return suite.parent
+
+
+def _junit(night: GateResult, _root: Path) -> bytes:
+    from oomscope.report.gate_junit import junit_document
+
+    return junit_document(night)
+
+
+def _html(night: GateResult, _root: Path) -> str:
+    from oomscope.report.gate_night_html import night_page
+
+    return night_page(night)
+
+
+def _summary(night: GateResult, _root: Path) -> str:
+    from oomscope.report.gate_github import summary
+
+    return summary(night)
+
+
+def _comment(night: GateResult, root: Path) -> str:
+    from oomscope.report.gate_github import comment
+
+    return comment(night, root)
+
+
+def _code_quality(night: GateResult, root: Path) -> str:
+    from oomscope.report.gate_gitlab import code_quality
+
+    return code_quality(night, root)
+
+
+RENDERERS: dict[str, Callable[[GateResult, Path], str | bytes]] = {
+    "--junit": _junit,
+    "--html": _html,
+    "--summary": _summary,
+    "--comment": _comment,
+    "--code-quality": _code_quality,
+}
+"""Option to what makes its file, of the night and the folder of the checkout."""

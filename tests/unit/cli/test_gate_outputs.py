@@ -1,0 +1,213 @@
+"""What is made of a night: every file, and a status that no failing renderer, full disk or gone reader can change."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli import gate_outputs
+from oomscope.cli.gate_outputs import RENDERERS, workspace
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode
+from oomscope.gate.bands import EXACT
+from oomscope.gate.compare import compare_metric
+from oomscope.gate.ledger import Ledger
+from oomscope.gate.status import Status
+from oomscope.probe import variants
+from oomscope.units import GiB, MiB
+from tests.integration.program import OOMSCOPE, new_repo
+from tests.unit.gate.nights import case_result, measured, night
+
+SUITE = "cases: [{name: tiny, preset: gpt-tiny}]\n"
+GREEN = night(1)
+RED = night(1, replace(case_result(1, Status.WORSE), rows=(compare_metric("peak_live", GiB, GiB + MiB, EXACT),)))
+OUTPUTS = {
+    "--result": ("night.json", '"kind": "gate"'),
+    "--junit": ("night.xml", "<failure"),
+    "--html": ("night.html", "<!doctype html>"),
+    "--summary": ("summary.md", "RED"),
+    "--comment": ("comment.md", "<!-- oomscope gate: "),
+    "--code-quality": ("quality.json", "oomscope/worse"),
+}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a green and a red night in it."""
+    monkeypatch.chdir(tmp_path)
+    for name, found in (("green", GREEN), ("red", RED)):
+        Path(f"{name}.json").write_text(json.dumps(replace(found, suite=str(tmp_path / "memory.yaml")).to_json()))
+    return tmp_path
+
+
+def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(["gate", "report", *words])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def options(*but: str) -> list[str]:
+    return [word for option, (name, _) in OUTPUTS.items() if option not in but for word in (option, name)]
+
+
+def test_every_file_is_written_and_named(capsys) -> None:
+    code, out, err = report(capsys, "red.json", *options(), "--annotations")
+    assert code == ExitCode.REGRESSION
+    assert out.startswith("RED, 1 case: 1 worse\n")
+    for name, piece in OUTPUTS.values():
+        assert piece in Path(name).read_text()
+        assert f"Wrote {name}\n" in err
+    assert "::error file=memory.yaml,line=1,title=oomscope gate%3A tiny::worse: peak_live" in err
+    assert json.loads(Path("night.json").read_text()) == json.loads(Path("red.json").read_text())
+
+
+def test_gate_run_writes_them_too(place: Path, capsys, monkeypatch) -> None:
+    Path("memory.yaml").write_text(SUITE)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
+    assert run(["gate", "update", "memory.yaml", "--quiet"]) == ExitCode.OK
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    code = run(["gate", "run", "memory.yaml", "--quiet", *options(), "--annotations"])
+    assert code == ExitCode.REGRESSION
+    for name, piece in OUTPUTS.values():
+        assert piece in Path(name).read_text()
+    assert "::error file=memory.yaml,line=1," in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", RENDERERS)
+@pytest.mark.parametrize(
+    ("defect", "lost"),
+    [
+        (ZeroDivisionError("boom"), ExitCode.INTERNAL),
+        (RecursionError(), ExitCode.INTERNAL),
+        (OSError(errno.ENOSPC, "No space left on device"), ExitCode.OUTPUT_LOST),
+    ],
+    ids=["defect", "recursion", "disk full"],
+)
+def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
+    capsys, monkeypatch, option: str, defect: Exception, lost: ExitCode
+) -> None:
+    def failing(*_given: object) -> str:
+        raise defect
+
+    monkeypatch.setitem(RENDERERS, option, failing)
+    for name, code in (("red.json", ExitCode.REGRESSION), ("green.json", lost)):
+        found, out, err = report(capsys, name, *options(), "--force")
+        assert found == code
+        assert out.startswith(("RED", "GREEN"))
+        assert err.count("Wrote") == len(OUTPUTS) - 1
+        assert "Traceback" not in err
+        assert sum(line.startswith("oomscope: ") for line in err.splitlines()) == 1
+
+
+def test_the_report_of_the_terminal_may_fail_as_well(capsys, monkeypatch) -> None:
+    def failing(_night: object) -> None:
+        raise KeyError("row")
+
+    monkeypatch.setattr("oomscope.report.gate_text.gate_report", failing)
+    assert report(capsys, "red.json", *options())[0] == ExitCode.REGRESSION
+    assert Path("night.xml").exists()
+    code, _, err = report(capsys, "green.json")
+    assert code == ExitCode.INTERNAL
+    assert err.startswith("oomscope: internal error: KeyError: 'row'; please report it")
+
+
+@pytest.mark.parametrize(("name", "code"), [("red", ExitCode.REGRESSION), ("green", ExitCode.OUTPUT_LOST)])
+def test_a_full_disk_under_standard_output_hides_no_red(place: Path, name: str, code: ExitCode) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [str(OOMSCOPE), "gate", "report", f"{name}.json", "--junit", f"{name}.xml"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert "oomscope: standard output: cannot write: No space left on device" in done.stderr
+    assert Path(f"{name}.xml").exists()
+
+
+def test_a_reader_that_goes_away_hides_no_red(place: Path) -> None:
+    command = [str(OOMSCOPE), "gate", "report", "red.json", "--junit", "red.xml"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    child.stdout.close()
+    assert child.wait(60) == ExitCode.REGRESSION
+    assert Path("red.xml").exists()
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&- 2>&-", ExitCode.OUTPUT_LOST), (">out 2>&-", ExitCode.REGRESSION)])
+def test_closed_streams_are_no_green(place: Path, closed: str, code: ExitCode) -> None:
+    done = subprocess.run(["sh", "-c", f"'{OOMSCOPE}' gate report red.json {closed}"], check=False, timeout=60)
+    assert done.returncode == code
+
+
+def test_a_ledger_that_fails_loses_no_file(place: Path, capsys, monkeypatch) -> None:
+    def full(_self, _night):
+        raise OSError(errno.ENOSPC, "No space left on device", "gate.sqlite")
+
+    Path("memory.yaml").write_text(SUITE)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
+    monkeypatch.setattr(Ledger, "add", full)
+    run(["gate", "update", "memory.yaml", "--quiet"])
+    assert run(["gate", "run", "memory.yaml", "--quiet", "--junit", "night.xml"]) == ExitCode.OUTPUT_LOST
+    assert Path("night.xml").exists()
+
+
+def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
+    step = Path("step.md")
+    step.write_text("Another command was here.\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    report(capsys, "red.json")
+    assert step.read_text().startswith("Another command was here.\n\n### ❌ oomscope gate: RED")
+    before = step.read_text()
+    report(capsys, "red.json", "--summary", "mine.md")
+    assert step.read_text() == before
+    assert Path("mine.md").read_text() in before
+
+
+def test_a_summary_that_is_full_is_told_and_changes_no_red(capsys, monkeypatch) -> None:
+    step = Path("step.md")
+    step.write_text("x" * MiB)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    code, _, err = report(capsys, "red.json")
+    assert (code, err) == (
+        ExitCode.REGRESSION,
+        "oomscope: step.md: the summary of this step is full; give the gate a step of its own\n",
+    )
+    assert step.stat().st_size == MiB
+    assert report(capsys, "green.json")[0] == ExitCode.OUTPUT_LOST
+
+
+def test_paths_count_from_the_checkout(place: Path) -> None:
+    repo = new_repo(place / "repo")
+    suite = repo / "ci" / "memory.yaml"
+    suite.parent.mkdir()
+    assert workspace(suite, {}) == repo.resolve()
+    assert workspace(suite, {"CI_PROJECT_DIR": str(place)}) == place.resolve()
+    assert workspace(suite, {"GITHUB_WORKSPACE": "/elsewhere"}) == repo.resolve()
+    assert workspace(place / "memory.yaml", {}) == place
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("none.json",), "cannot be read"),
+        (("red.json", "--html", "red.json"), "name one file"),
+        (("red.json", "--html", "a", "--junit", "a"), "name one file"),
+        (("red.json", "--comment", "green.json"), "file exists"),
+        (("red.json", "--code-quality", "no/such.json"), "its folder does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_written(capsys, words, said) -> None:
+    code, out, err = report(capsys, *words)
+    assert (code, out, err.count("\n")) == (ExitCode.USAGE, "", 1)
+    assert said in err
+
+
+def test_nothing_is_rendered_that_was_not_asked_for(capsys, monkeypatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("jinja2", "oomscope.report.gate_night"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert report(capsys, "green.json")[0] == ExitCode.OK
+    assert "oomscope.report.gate_night_html" not in sys.modules
+    assert set(gate_outputs.RENDERERS) == set(OUTPUTS) - {"--result"}
