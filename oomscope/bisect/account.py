@@ -6,12 +6,16 @@ Such a line costs what it said and nothing else: the search asks that again. Onl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+from oomscope.bisect.experiment import Untestable
 from oomscope.bisect.journal import SCHEMA_VERSION, Answered, Begun, Event, record_of
 from oomscope.bisect.memory import Kept
 from oomscope.errors import InputError
+
+_LEFT_OUT = Kept(answer=Untestable("left out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +66,14 @@ def whole_lines(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
-def account_of(content: bytes, search: int, where: str) -> Account:
+def account_of(content: bytes, search: int, where: str, *, with_evidence: bool = True) -> Account:
     """Return what the journal of ``search`` comes to. A torn last line counts as not written.
 
     Args:
         content: the file.
         search: the number in its name.
         where: the file's name, for errors.
+        with_evidence: whether ``kept`` holds what was measured, which takes most of the time, or names alone.
 
     Raises:
         InputError: the first line cannot be read, is another search's or of another version.
@@ -77,7 +82,7 @@ def account_of(content: bytes, search: int, where: str) -> Account:
     account = _beginning(lines[0] if lines else b"", search, where)
     for number, line in enumerate(lines[1:], start=2):
         try:
-            account = _told(account, json.loads(line))
+            account = _told(account, json.loads(line), Kept.from_json if with_evidence else _named)
         except (ValueError, KeyError, TypeError, AttributeError):
             problem = f"{where}:{number}: the line cannot be read; what it said is asked again"
             account = replace(account, problems=(*account.problems, problem))
@@ -104,7 +109,11 @@ def _beginning(line: bytes, search: int, where: str) -> Account:
     return Account(begun=replace(begun, words=tuple(begun.words)), began_at=str(event.get("at", "")))
 
 
-def _told(account: Account, event: Event) -> Account:
+def _named(_row: Mapping[str, Any]) -> Kept:
+    return _LEFT_OUT
+
+
+def _told(account: Account, event: Event, read: Callable[[Mapping[str, Any]], Kept]) -> Account:
     """Return ``account`` after one more line; a kind of line that is not known yet says nothing."""
     kind = event["event"]
     if kind == "planned":
@@ -112,7 +121,7 @@ def _told(account: Account, event: Event) -> Account:
     if kind == "resumed":
         return replace(account, closing=None)
     if kind == "probed":
-        return _answered(account, event)
+        return _answered(account, event, read)
     if kind == "undone":
         return _undone(account, int(event["count"]))
     if kind == "ended":
@@ -120,10 +129,10 @@ def _told(account: Account, event: Event) -> Account:
     return account
 
 
-def _answered(account: Account, event: Event) -> Account:
+def _answered(account: Account, event: Event, read: Callable[[Mapping[str, Any]], Kept]) -> Account:
     measured = event["measured"]
     answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
-    new = {row["name"]: Kept.from_json(row) for row in measured if len(row) > 1}
+    new = {row["name"]: read(row) for row in measured if len(row) > 1}
     kept = {**account.kept, **new}
     if missing := [name for name in answered.asked if name not in kept]:
         raise KeyError(*missing)  # it rests on a line that could not be read

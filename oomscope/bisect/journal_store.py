@@ -77,8 +77,8 @@ class JournalStore:
         """Return the file of search ``number``."""
         return self.directory / f"{number}{_SUFFIX}"
 
-    def read(self, number: int) -> Account:
-        """Return what the journal of search ``number`` comes to.
+    def read(self, number: int, *, with_evidence: bool = True) -> Account:
+        """Return what the journal of search ``number`` comes to; see :func:`~oomscope.bisect.account.account_of`.
 
         Raises:
             InputError: there is none, or it cannot be read.
@@ -92,7 +92,7 @@ class JournalStore:
             ) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
-        return account_of(content, number, str(path))
+        return account_of(content, number, str(path), with_evidence=with_evidence)
 
     def begun(self, number: int) -> Begun:
         """Return what the first line of the journal of search ``number`` says.
@@ -149,6 +149,8 @@ class JournalStore:
             raise InputError(f"cannot be written: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
         try:
             _lock(descriptor, number)
+            if os.fstat(descriptor).st_nlink == 0:
+                raise InputError("has just been removed", where=str(path), remedy="begin a new search")
             with open(descriptor, "rb", closefd=False) as file:
                 os.ftruncate(descriptor, whole_lines(file.read()))
         except BaseException:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,3 +17,17 @@ class JournalUse:
     """Measure nothing and write nothing: what is not in the journal stays unknown."""
     words: tuple[str, ...] = ()
     """The words after ``oomscope bisect``, by which the command line can go on; none for a program's search."""
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C in a search that can be gone on with.
+
+    Args:
+        search: its number.
+        state: where its journal is kept; None for the default place.
+    """
+
+    def __init__(self, search: int, state: Path | None) -> None:
+        super().__init__("interrupted")
+        place = "" if state is None else f" --state {shlex.quote(str(state))}"
+        self.remedy = f"nothing that was measured is lost; go on with oomscope bisect resume {search}{place}"

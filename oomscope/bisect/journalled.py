@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,8 +15,11 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from oomscope.bisect.account import Account
 from oomscope.bisect.inputs import Surroundings, changed_inputs, inputs_of, plain
 from oomscope.bisect.journal import Begun, begun_event, resumed_event
+from oomscope.bisect.journal_bound import remove_old
 from oomscope.bisect.journal_store import JournalFile, JournalStore
+from oomscope.bisect.journal_use import InterruptedSearch
 from oomscope.bisect.pins import pinned, pins_of, place_of, title_of
+from oomscope.bisect.places import Places
 from oomscope.bisect.recorder import Recorder
 from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
@@ -77,9 +81,19 @@ def _recorder(
             yield recorder, replace(held, cluster=None) if recorder.only_recorded else held
         except BaseException as error:
             recorder.stopped(_why(error))
+            if isinstance(error, KeyboardInterrupt) and (kept := _resumable(recorder, request)) is not None:
+                raise InterruptedSearch(
+                    kept, None if request.places == Places.default() else request.places.root
+                ) from None
             raise
         finally:
             recorder.close()
+
+
+def _resumable(recorder: Recorder, request: SearchRequest) -> int | None:
+    """Return the number by which the command line can go on; None where it cannot."""
+    words = recorder.account.begun.words if recorder.account is not None else request.journal.words
+    return recorder.number if words and not recorder.only_recorded else None
 
 
 def _why(error: BaseException) -> str:
@@ -108,6 +122,7 @@ def _begin(
         journal.close()
         journal.path.unlink(missing_ok=True)  # without its first line it is no journal
         raise
+    remove_old(store, time.time())
     return journal
 
 

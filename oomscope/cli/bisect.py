@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from oomscope.bisect.journal_use import JournalUse
+from oomscope.bisect.journal_use import InterruptedSearch, JournalUse
 from oomscope.cli.bisect_group import PATHS, WORDS, SearchGroup, complete_first_word
-from oomscope.cli.journals import USE
+from oomscope.cli.journals import USE, SearchStoppedError
 from oomscope.cli.options import FILE, finite, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_axes import AxisOptions, axis_options
 from oomscope.cli.options_checkouts import CheckoutOptions, checkout_options
@@ -100,6 +100,8 @@ def bisect(
     onlooker = onlooker_of(telling, answers_here=not as_json)
     try:
         result = run_search(options, onlooker)
+    except InterruptedSearch as stop:
+        raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     finally:
         onlooker.close()
     if html is not None:

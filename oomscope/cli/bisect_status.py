@@ -14,6 +14,7 @@ from oomscope.cli.output import print_json, print_report
 from oomscope.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from oomscope.bisect.account import Account
     from oomscope.bisect.journal_store import JournalStore
     from oomscope.bisect.standing import Standing
 
@@ -23,13 +24,14 @@ SCHEMA_VERSION = 1
 @click.command(short_help="List searches and where they stand.")
 @click.argument("search", type=click.IntRange(min=1), required=False, metavar="[SEARCH]")
 @click.option("--repo", type=FILE, metavar="DIR", help="Only searches of this repository.")
+@click.option("--suspects", is_flag=True, help="Also say among how many changes the culprit is (always for SEARCH).")
 @state_option
 @json_option
-def status(search: int | None, repo: Path | None, state: Path | None, as_json: bool) -> ExitCode:
-    """List all searches (or SEARCH): whether they run, were interrupted or ended, and among how many the culprit is.
+def status(search: int | None, repo: Path | None, suspects: bool, state: Path | None, as_json: bool) -> ExitCode:
+    """List all searches (or SEARCH): whether they run, were interrupted or ended, and how far they came.
 
     Probes are those answered of those that the search may take, untestable ones apart. Suspects are recomputed from the
-    recorded answers.
+    recorded answers, search by search.
     """
     from oomscope.bisect.pins import place_at
     from oomscope.report.journal_text import status_report
@@ -40,7 +42,10 @@ def status(search: int | None, repo: Path | None, state: Path | None, as_json: b
     for number in [search] if search is not None else store.numbers():
         try:
             if place is None or store.begun(number).place == place:
-                standings.append(_standing(store, number, state))
+                standing, account = _standing(store, number)
+                if standing.state != "ended" and (suspects or search is not None):
+                    standing = replace(standing, suspects=suspects_left(account, state))
+                standings.append(standing)
         except InputError as error:
             if search is not None:
                 raise
@@ -53,9 +58,8 @@ def status(search: int | None, repo: Path | None, state: Path | None, as_json: b
     return ExitCode.OK
 
 
-def _standing(store: JournalStore, number: int, state: Path | None) -> Standing:
+def _standing(store: JournalStore, number: int) -> tuple[Standing, Account]:
     from oomscope.bisect.standing import Standing
 
-    account = store.read(number)
-    standing = Standing.of(account, is_running=store.is_running(number))
-    return standing if standing.state == "ended" else replace(standing, suspects=suspects_left(account, state))
+    account = store.read(number, with_evidence=False)
+    return Standing.of(account, is_running=store.is_running(number)), account

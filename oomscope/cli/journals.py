@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from oomscope.cli.options import FILE
-from oomscope.errors import InputError, OomscopeError
+from oomscope.errors import ExitCode, InputError, OomscopeError
 
 if TYPE_CHECKING:
     from oomscope.bisect.account import Account
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 USE = "oomscope.journal_use"
+
+
+class SearchStoppedError(OomscopeError):
+    """The user pressed Ctrl-C in a search that can be gone on with."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 def search_options(command: Command) -> Command:

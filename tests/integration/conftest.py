@@ -14,9 +14,8 @@ from tests.unit.bisect.repos import Repo
 def lived_in(tmp_path: Path) -> Repo:
     """A repository in use: dirty and staged files, a stash, a detached head, and hooks that leave traces."""
     repo = Repo(tmp_path / "in use")
-    for index in range(12):
-        size = index + (1000 if index >= 7 else 0)
-        repo.commit(f"change {index}", {"size.txt": str(size), "train.py": f"print({index})\n"})
+    sizes = [index + (1000 if index >= 7 else 0) for index in range(12)]
+    repo.import_commits([{"size.txt": str(size), "train.py": f"print({at})\n"} for at, size in enumerate(sizes)])
     (repo.path / "train.py").write_text("print('stashed')\n")
     repo.git("stash", "push", "--quiet")
     repo.git("checkout", "--quiet", "--detach", "main~3")

@@ -65,17 +65,25 @@ class Repo:
 
     def import_line(self, path: str, contents: Sequence[str], message: str = "change {0}") -> list[str]:
         """Commit each of ``contents`` as the file ``path``, one after the other, in one go; return the hashes."""
-        stream = []
-        for number, content in enumerate(contents):
-            text, data = message.format(number), content.encode()
+        return self.import_commits([{path: content} for content in contents], message)
+
+    def import_commits(self, commits: Sequence[Mapping[str, str]], message: str = "change {0}") -> list[str]:
+        """Commit files upon files on the branch that is checked out, in one go; return the hashes."""
+        branch = self.git("symbolic-ref", "HEAD")
+        stream, is_new = [], not self.git("for-each-ref", branch)
+        for number, files in enumerate(commits):
+            text, seconds = message.format(number), 1_700_000_000 + 60 * (self.minutes + number)
             stream += [
-                f"commit refs/heads/main\ncommitter Ada <ada@example.org> {1_700_000_000 + 60 * number} +0000\n",
+                f"commit {branch}\ncommitter Ada Løvelace <ada@example.org> {seconds} +0000\n",
                 f"data {len(text.encode())}\n{text}\n",
-                f"M 644 inline {path}\ndata {len(data)}\n{content}\n",
+                *([f"from {branch}^0\n"] if number == 0 and not is_new else []),
             ]
+            for path, content in files.items():
+                stream.append(f"M 644 inline {path}\ndata {len(content.encode())}\n{content}\n")
+        self.minutes += len(commits)
         self.git("fast-import", "--quiet", stdin="".join(stream).encode())
-        self.git("reset", "--quiet", "--hard", "main")
-        return self.git("rev-list", "--reverse", "main").split()
+        self.git("reset", "--quiet", "--hard", branch)
+        return self.git("rev-list", "--first-parent", "--reverse", f"--max-count={len(commits)}", branch).split()
 
     def import_graph(self, commits: Sequence[tuple[Sequence[int], Mapping[str, str]]]) -> list[str]:
         """Commit the last of ``commits`` and all before it: each is its parents' numbers and its files; return hashes.

@@ -94,6 +94,14 @@ def test_what_is_written_is_read_back() -> None:
     assert not account.problems
 
 
+def test_where_evidence_is_left_out_all_else_is_the_same() -> None:
+    lines = [probed(1), probed(2), undone_event(1), ended_event("culprit", "m", None)]
+    whole, light = (account_of(written(*lines), 7, "j", with_evidence=each) for each in (True, False))
+    assert (light.answers, light.taken_back, light.closing) == (whole.answers, whole.taken_back, whole.closing)
+    assert light.kept.keys() == whole.kept.keys()
+    assert light.retaken == whole.retaken
+
+
 def test_an_answer_without_a_measurement_is_one() -> None:
     gone = Kept(answer=Untestable("setup failed", "make: *** no rule"))
     account = told(probed(1, None), probed_event(answered(2), {"n2": gone}))

@@ -82,7 +82,7 @@ class World:
         self.listener = Listener()
 
     def sizes(self, sizes: Sequence[int | str]) -> list[str]:
-        return [self.repo.commit(f"commit {index}", {"size.txt": f"{size}\n"}) for index, size in enumerate(sizes)]
+        return self.repo.import_line("size.txt", [f"{size}\n" for size in sizes], "commit {0}")
 
     def request(self, good: str, **options: object) -> CommitRequest:
         return CommitRequest(

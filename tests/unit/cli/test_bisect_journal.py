@@ -72,8 +72,10 @@ def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
 def test_status_says_how_far_each_search_is(searches: Searches, capsys) -> None:
     assert document(capsys, "status") == {"schema_version": 1, "searches": [], "problems": []}
     searches.interrupted(3)
-    (row,) = document(capsys, "status")["searches"]
-    assert (row["state"], row["title"], row["probes"], row["suspects"]) == ("interrupted", "good..main", 3, 8)
+    for words, suspects in ((["status"], None), (["status", "--suspects"], 8), (["status", "1"], 8)):
+        (row,) = document(capsys, *words)["searches"]
+        shown = (row["state"], row["title"], row["probes"], row["suspects"])
+        assert shown == ("interrupted", "good..main", 3, suspects)
     with store().open(1):
         assert document(capsys, "status", "1")["searches"][0]["state"] == "running"
     assert run(["bisect", "resume", "--quiet"]) == 0
@@ -83,6 +85,14 @@ def test_status_says_how_far_each_search_is(searches: Searches, capsys) -> None:
     shown = capsys.readouterr().out
     assert "ended" in shown
     assert "is the first bad commit" in " ".join(shown.split())
+
+
+def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, capsys) -> None:
+    searches.interrupted(1)
+    said = capsys.readouterr().err
+    assert said.endswith("interrupted; nothing that was measured is lost; go on with oomscope bisect resume 1\n")
+    searches.interrupted(len(searches.ran), "--fresh", "--state", str(tmp_path / "an other"))
+    assert f"oomscope bisect resume 1 --state '{tmp_path}/an other'" in capsys.readouterr().err
 
 
 def test_status_knows_repositories(searches: Searches, tmp_path: Path, capsys, monkeypatch) -> None:

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect import journal_bound
+from oomscope.bisect.journal import Event, begun_event, ended_event, undone_event
+from oomscope.bisect.journal_bound import LONGEST_S, remove_old
+from oomscope.bisect.journal_store import JournalStore
+from oomscope.errors import InputError
+from tests.unit.bisect.test_account import begun, probed
+
+NOW = 2_000_000_000.0
+ENDED = (probed(1), ended_event("culprit", "it is", None))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> JournalStore:
+    return JournalStore(tmp_path)
+
+
+def kept(store: JournalStore, *events: Event, age_s: float = 0.0) -> int:
+    """Write a journal that was last written to so many seconds ago."""
+    with store.begin() as journal:
+        for event in (begun_event(begun(journal.number)), *events):
+            journal.append(event)
+    os.utime(journal.path, (NOW - age_s, NOW - age_s))
+    return journal.number
+
+
+def test_what_ended_long_ago_is_removed(store: JournalStore) -> None:
+    old, young = kept(store, *ENDED, age_s=LONGEST_S + 1), kept(store, *ENDED, age_s=LONGEST_S - 1)
+    newest = kept(store)
+    assert remove_old(store, NOW) == [old]
+    assert store.numbers() == [young, newest]
+
+
+def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_bound, "MOST", 3)
+    for _ in range(5):
+        kept(store, *ENDED)
+    remove_old(store, NOW)
+    assert store.numbers() == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        (probed(1),),
+        (probed(1), ended_event("stopped", "interrupted", None)),
+        (*ENDED, undone_event(1)),
+        (*ENDED, {"event": "resumed"}),
+    ],
+)
+def test_what_can_be_gone_on_with_is_kept_for_ever(store: JournalStore, events: tuple[Event, ...]) -> None:
+    kept(store, *events, age_s=100 * LONGEST_S)
+    kept(store)
+    assert remove_old(store, NOW) == []
+
+
+def test_what_somebody_holds_or_cannot_be_read_stays(store: JournalStore) -> None:
+    held, spoilt = kept(store, *ENDED, age_s=2 * LONGEST_S), kept(store, age_s=2 * LONGEST_S)
+    store.path(spoilt).write_bytes(b"\0\n[]\n")
+    os.utime(store.path(spoilt), (0, 0))
+    kept(store)
+    with store.open(held):
+        assert remove_old(store, NOW + 2 * LONGEST_S) == []
+
+
+def test_the_newest_stays_so_that_no_number_is_given_twice(store: JournalStore) -> None:
+    kept(store, *ENDED, age_s=2 * LONGEST_S)
+    assert remove_old(store, NOW) == []
+    assert kept(store) == 2
+
+
+def test_a_journal_that_goes_while_it_is_waited_for_is_not_written_to(
+    store: JournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = kept(store, *ENDED)
+    monkeypatch.setattr("oomscope.bisect.journal_store._lock", lambda *_: store.path(number).unlink())
+    with pytest.raises(InputError, match="has just been removed"):
+        store.open(number)
