@@ -10,6 +10,7 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
 from oomscope.report import bisect_rows, bisect_words
 from oomscope.report.bisect_noise import rates_text
+from oomscope.report.bisect_remedies import remedy
 from oomscope.report.folded_steps import folded
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.key_matrix import key_matrix
@@ -63,6 +64,7 @@ def _page(result: BisectResult, title: str, share: float) -> str:
         versions=result.first_bad.result.versions if result.first_bad else {},
         is_commit=isinstance(result.culprit, CommitCulprit),
         rows=bisect_rows,
+        remedy=remedy(result),
         rates=rates_text(result.posterior) if result.posterior else None,
     )
 

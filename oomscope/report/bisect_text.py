@@ -14,6 +14,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyCha
 from oomscope.report import bisect_words, words
 from oomscope.report.bisect_hunks import narrowed_sections
 from oomscope.report.bisect_noise import posterior_sections
+from oomscope.report.bisect_remedies import remedy
 from oomscope.report.bisect_square import square_sections
 from oomscope.report.bisect_steps import waterfall_parts
 from oomscope.report.folded_steps import folded
@@ -68,6 +69,8 @@ def _parts(result: BisectResult) -> Iterator[RenderableType]:
     yield Text()
     yield Text(bisect_words.heading(result), style=OUTCOME_STYLES[result.outcome])
     yield Text(result.message)
+    if next_step := remedy(result):
+        yield Text(f"What to do: {next_step}")
     for note in result.notes:
         yield Text(f"note: {note}")
     yield Text(bisect_words.search_text(result), style="dim")
