@@ -31,6 +31,11 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
         file.write(content)
 
 
+def real_path(path: Path) -> Path:
+    """Return ``path`` without links; of a circle of links as far as it leads, where ``Path.resolve`` fails."""
+    return Path(os.path.realpath(path))
+
+
 def try_place(path: Path) -> None:
     """Try whether :func:`write_whole` may put a file at ``path``, and leave nothing behind.
 

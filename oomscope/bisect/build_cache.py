@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from oomscope.files import write_whole
+from oomscope.files import real_path, write_whole
 from oomscope.probe.rooms import remove_tree, room
 
 MOST_BYTES = 10 * 1024**3
@@ -154,7 +154,7 @@ def _used(build: Build) -> float:
 def _is_free(place: Path, path: str) -> bool:
     """Whether nothing lies at ``path`` and the directories on the way, as far as they exist, lie in ``place``."""
     target = place / path
-    return not os.path.lexists(target) and target.parent.resolve().is_relative_to(place.resolve())
+    return not os.path.lexists(target) and real_path(target.parent).is_relative_to(real_path(place))
 
 
 def _take(file: BinaryIO) -> bool:

@@ -23,6 +23,7 @@ from oomscope.bisect.headers import ABBREVIATED, Commit, header_of
 from oomscope.bisect.history import reading
 from oomscope.bisect.ranges import checked_revision
 from oomscope.errors import GitError
+from oomscope.files import real_path
 
 if TYPE_CHECKING:
     import git
@@ -281,4 +282,4 @@ def _commit(repo: git.Repo, name: str) -> git.Commit:
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys((path.absolute(), path.resolve())))
+    return tuple(dict.fromkeys((path.absolute(), real_path(path))))

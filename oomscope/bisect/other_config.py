@@ -18,6 +18,7 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError, InputError
+from oomscope.files import real_path
 
 _NO_PLACE = "see that no folder of the commit has this name, and that the disk has room"
 
@@ -182,7 +183,7 @@ def with_file(experiment: Experiment | Untestable, path: str, content: bytes) ->
 
     def write(directory: Path) -> None:
         file = directory / path
-        if not file.resolve().is_relative_to(directory.resolve()):
+        if not real_path(file).is_relative_to(real_path(directory)):
             raise GitError("leads out of the checkout", where=path, remedy="name a file that is no link to elsewhere")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.ranges import FileAt, RevisionRange
 from oomscope.bisect.request import CommitRequest, ConfigRequest, SearchRequest, SurroundingsRequest
 from oomscope.errors import GitError
+from oomscope.files import real_path
 
 Pins = dict[str, str]
 """Hashes of commits by the side that they are: ``good``, ``bad``."""
@@ -66,7 +67,7 @@ def place_at(directory: Path) -> str:
     try:
         return str(Repository.open(directory).common.resolve())
     except GitError:
-        return str(directory.resolve())
+        return str(real_path(directory))
 
 
 def _repo(request: SearchRequest) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import InputError, UsageError
+from oomscope.files import real_path
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Places:
             UsageError: it lies there, whatever links lead to it.
         """
         for place in {self.root, self.state or self.root}:
-            if place.resolve().is_relative_to(git_directory.resolve()):
+            if real_path(place).is_relative_to(real_path(git_directory)):
                 raise UsageError(
                     "results and clones would be written into git's own directory",
                     where=str(place),

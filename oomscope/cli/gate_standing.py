@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.errors import GitError
+from oomscope.files import real_path
 
 if TYPE_CHECKING:
     from oomscope.gate.result import Standing
@@ -28,7 +29,7 @@ def standings() -> StandsAt:
     known: dict[Path, Standing | None] = {}
 
     def standing_of(case: Case) -> Standing | None:
-        folder = folder_of(case).resolve()
+        folder = real_path(folder_of(case))
         if folder not in known:
             known[folder] = _standing(folder)
         return known[folder]

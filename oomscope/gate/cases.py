@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oomscope.errors import ConfigError, UsageError
+from oomscope.files import real_path
 from oomscope.gate.suite import Case
 from oomscope.probe.card import check_card
 from oomscope.probe.harness import check_harness
@@ -62,7 +63,7 @@ def _harness_plan(case: Case) -> CasePlan:
     if not case.checkout.is_dir():
         raise UsageError(f"no such checkout: {case.checkout}", where=case.where, remedy="give repo: a folder")
     settings = harness_settings(case.overrides)
-    target = HarnessTarget(harness=str(case.path.absolute()), repo=str(case.checkout.resolve()))
+    target = HarnessTarget(harness=str(case.path.absolute()), repo=str(real_path(case.checkout)))
     ranks = chosen_ranks(settings.probe.rank, settings)
     return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks))
 

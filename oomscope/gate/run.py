@@ -11,6 +11,7 @@ from pathlib import Path
 
 import oomscope
 from oomscope.errors import ExitCode, OomscopeError
+from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.cases import CasePlan, Probe, plan_of
 from oomscope.gate.compare import Comparison, compare_case
@@ -72,7 +73,7 @@ class Night:
 
     def measure(self, case: Case, stop: threading.Event) -> CaseResult:
         """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression."""
-        checkout = str(case.checkout.resolve()) if case.kind == "harness" else None
+        checkout = str(real_path(case.checkout)) if case.kind == "harness" else None
         standing = self.stands_at(case)
         return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
 
