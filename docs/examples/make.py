@@ -1,0 +1,91 @@
+"""Makes the examples of a red night with its search.
+
+    python docs/examples/make.py
+
+A gate over the history of the demo (fixtures/demo): green at v0.1, red at v0.2, and the search between them. Times, the
+night's id and the folder in which it ran are replaced, so that the same code makes the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DEMO = HERE.parents[1] / "fixtures" / "demo"
+sys.path.insert(0, str(DEMO))
+from build import build, git  # noqa: E402 - beside the demo's other files
+
+OOMSCOPE = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
+FOLDER = "/repo"
+"""What stands for the folder in which the gate ran."""
+SUITE = """\
+cases:
+  - {name: tinytrain, harness: harness.py, repo: .., limit: 7GiB, overrides: [probe.iterations=4]}
+  - {name: gpt-tiny, preset: gpt-tiny}
+"""
+FILES = {
+    "--junit": "night.xml",
+    "--html": "night.html",
+    "--summary": "summary.md",
+    "--comment": "comment.md",
+    "--code-quality": "code-quality.json",
+}
+GREEN, RED = 0, 1
+REPLACED = {"night": "example", "started": "2026-01-05T02:00:00+00:00", "wall_s": 0.0, "worker_rss_bytes": 0}
+"""What differs from one run to the next."""
+
+
+def main() -> None:
+    """Make the examples anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        night = red_night(Path(folder).resolve() / "repo")
+    (HERE / "night.json").write_text(json.dumps(night, indent=1) + "\n", encoding="utf-8")
+    render(HERE)
+
+
+def red_night(repo: Path) -> dict[str, Any]:
+    """Return the document of the night at v0.2, after a green one at v0.1."""
+    build(repo)
+    suite = repo / "ci" / "memory.yaml"
+    suite.parent.mkdir()
+    suite.write_text(SUITE)
+    shutil.copy(DEMO / "harness.py", suite.parent)
+    git(repo, "checkout", "--quiet", "v0.1")
+    oomscope(GREEN, repo, "gate", "update", "ci/memory.yaml")
+    oomscope(GREEN, repo, "gate", "run", "ci/memory.yaml")
+    git(repo, "checkout", "--quiet", "v0.2")
+    oomscope(RED, repo, "gate", "run", "ci/memory.yaml", "--bisect", "--result", "night.json")
+    text = (repo / "night.json").read_text(encoding="utf-8").replace(str(repo), FOLDER)
+    return json.loads(text.replace(str(repo.parent), ""), object_hook=replaced)
+
+
+def replaced(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping of the document without what differs from one run to the next."""
+    return {key: REPLACED.get(key, value) for key, value in values.items()}
+
+
+def render(folder: Path) -> None:
+    """Write every output of the night that lies in ``folder`` beside it."""
+    words = [word for option, name in FILES.items() for word in (option, name)]
+    oomscope(RED, folder, "gate", "report", "night.json", *words, "--force", GITHUB_WORKSPACE=FOLDER)
+
+
+def oomscope(expected: int, folder: Path, *arguments: str, **variables: str) -> None:
+    """Run oomscope in ``folder``, and end where it does not end as it should."""
+    states = {name: str(folder.parent / "state") for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
+    print("$ oomscope", *arguments, flush=True)
+    environment = os.environ | states | variables
+    code = subprocess.run([*OOMSCOPE, *arguments], cwd=folder, env=environment, check=False).returncode
+    if code != expected:
+        sys.exit(f"expected exit code {expected} here, not {code}")
+
+
+if __name__ == "__main__":
+    main()
