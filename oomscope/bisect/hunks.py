@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import shlex
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from oomscope.bisect.commits import Repository
+from oomscope.bisect.dangling_names import Needed, dangling
 from oomscope.bisect.deltas import Changes
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.git import Git
@@ -45,6 +44,7 @@ class Hunks:
     after: Commit
     held: str | None = None
     _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
+    _elsewhere: dict[str, Needed] = field(default_factory=dict)
 
     @property
     def good(self) -> str:
@@ -81,7 +81,10 @@ class Hunks:
         return [frozenset({change}) for change in range(len(self.hunks))]
 
     def is_valid(self, changes: Changes) -> bool:
-        """Whether every Python file parses that does so before and after the whole commit."""
+        """Whether every Python file parses and binds the names that it surely needs.
+
+        Only what holds before and after the whole commit is asked for.
+        """
         return all(self._parses_with(path, changes & own) for path, (_, own) in self._python.items())
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
@@ -117,15 +120,24 @@ class Hunks:
         for path in {hunk.path for hunk in self.hunks if hunk.path.endswith(".py") and not hunk.is_whole}:
             content = self.repository.read_file(self.before, path) or b""
             own = frozenset(number for number, hunk in enumerate(self.hunks) if hunk.path == path)
-            if _parses(content) and _parses(self._made(content, own)):
+            if _needed(content) is not None and _needed(self._made(content, own)) is not None:
                 found[path] = (content, own)
         return found
 
     def _parses_with(self, path: str, changes: Changes) -> bool:
         known = self._parsed
         if (path, changes) not in known:
-            known[path, changes] = _parses(self._made(self._python[path][0], changes))
+            needed = _needed(self._made(self._python[path][0], changes))
+            known[path, changes] = needed is not None and needed <= self._dangling(path)
         return known[path, changes]
+
+    def _dangling(self, path: str) -> Needed:
+        """Return what the file needs and does not bind before the whole commit or after it: it comes from elsewhere."""
+        if path not in self._elsewhere:
+            content, own = self._python[path]
+            ends = (_needed(content), _needed(self._made(content, own)))
+            self._elsewhere[path] = frozenset().union(*(needed for needed in ends if needed is not None))
+        return self._elsewhere[path]
 
     def _made(self, content: bytes, changes: Changes) -> bytes:
         return applied(content, sorted((self.hunks[change] for change in changes), key=lambda hunk: hunk.old_start))
@@ -173,10 +185,9 @@ def _rank(hunk: Hunk) -> int:
     return 2 if hunk.is_whole and b"\ndeleted file mode " in hunk.header else 1
 
 
-def _parses(source: bytes) -> bool:
+def _needed(source: bytes) -> Needed | None:
+    """Return the names that ``source`` surely needs and does not bind; None where it does not parse."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            ast.parse(source)
+        return dangling(source)
     except (SyntaxError, ValueError):
-        return False
-    return True
+        return None

@@ -147,6 +147,14 @@ def test_the_rows_sum_to_the_change_of_the_commit(world: World) -> None:
     assert alone + narrowed.interaction.live_bytes + narrowed.rest.live_bytes == result.change.live_bytes
 
 
+def test_hunks_that_hand_an_argument_on_are_not_probed_apart(world: World) -> None:
+    before = f"def f(x):{SPACE}    alloc(100){SPACE}def other():{SPACE}    alloc(1)\n"
+    after = before.replace("f(x)", "f(x, wide)").replace("alloc(100)", "alloc(1100); log(wide)")
+    narrowed = found(world.narrowed({"train.py": before}, {"train.py": after.replace("alloc(1)", "alloc(2)")}))
+    assert narrowed.candidates == 3
+    assert [hunk.number for hunk in narrowed.guilty] == [1, 2], "the body alone would be bad, and cannot run"
+
+
 def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     """Two hunks open and close a bracket; neither is probed without the other."""
     rows = "".join(f"    {number},\n" for number in range(20))
