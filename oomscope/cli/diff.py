@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from oomscope.cli.diff_align import refuse_beside_align, show_aligned
 from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--phase", default="", metavar="NAME", help="Compare the peaks inside a phase, such as backward.")
 @click.option("--by", type=click.Choice(["line", "category", "module", "size"]), help="Show this table only.")
 @click.option("--top", type=click.IntRange(min=1), default=12, metavar="N", help="Rows of a table (default: 12).")
+@click.option("--align", is_flag=True, help="Two runs of one program, allocation by allocation: what only one has.")
 @click.option("--source-a", type=FILE, metavar="DIR", help="A's checkout: lines are then matched by their text.")
 @click.option("--source-b", type=FILE, metavar="DIR", help="B's checkout.")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
@@ -44,6 +46,7 @@ def diff_command(
     phase: str,
     by: By | None,
     top: int,
+    align: bool,
     source_a: Path | None,
     source_b: Path | None,
     html: Path | None,
@@ -62,11 +65,25 @@ def diff_command(
     \b
     oomscope diff before.pickle after.pickle
     oomscope diff before.pickle after.pickle --phase backward --html diff.html
+    oomscope diff simulated.pickle measured.pickle --align
     """
     read = [("what is read", before), ("what is read", after)]
     refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))
     refuse_existing(html, force=force, option="--html")
     refuse_existing_tables(tables, DIFF_TABLES, force=force)
+    if align:
+        about_lines = {"--phase": phase, "--by": by, "--source-a": source_a, "--source-b": source_b}
+        refuse_beside_align({**about_lines, "--html": html, "--csv": tables})
+        return show_aligned(
+            before,
+            after,
+            device=device,
+            limits=limits,
+            redact=redact,
+            top=top,
+            telling=telling_of(telling),
+            as_json=as_json,
+        )
     from oomscope.snapshot.comparing.diff_paths import Recorded, diff_paths
 
     sides = Recorded(before, source_a), Recorded(after, source_b)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from oomscope.snapshot.comparing.diff import Named, paired_sides
 from oomscope.snapshot.comparing.paired_events import Indices, Pairs, paired
 from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
 from oomscope.snapshot.sites import Site, site_of
@@ -92,6 +93,36 @@ class Alignment:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {**asdict(self), "delta_bytes": self.delta_bytes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned:
+    """Two recordings of the same program, device by device; what differs most comes first."""
+
+    before_file: str
+    after_file: str
+    devices: tuple[Alignment, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope diff --align --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "before_file": self.before_file,
+            "after_file": self.after_file,
+            "devices": [device.to_json() for device in self.devices],
+        }
+
+
+def align(before: Named, after: Named, *, device: int | None = None) -> Aligned:
+    """Return how ``after`` differs from ``before``, allocation by allocation, on each device or the one wanted.
+
+    Raises:
+        InputError: they have no such device in common, or are too different to be of the same program.
+    """
+    sides = paired_sides(before, after, device)
+    devices = [align_events(old.timeline, new.timeline) for old, new in sides]
+    devices.sort(key=lambda each: (-abs(each.delta_bytes), each.device))
+    return Aligned(before_file=before.file, after_file=after.file, devices=tuple(devices))
 
 
 def align_events(before: Timeline, after: Timeline) -> Alignment:

@@ -6,6 +6,7 @@ its place in the order. Where both texts are at hand they decide, and the rest i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeAlias
@@ -55,6 +56,8 @@ SAME_DISTANCE: Final = 8
 """To the line above, and again to the line below."""
 LIKE_SIZE: Final = 6
 SAME_NUMBER: Final = 2
+STAYED: Final = 24
+"""Where half of what either line holds stayed as it was under the same number; less than two distances and a use."""
 RELATED: Final = 1
 NEVER: Final = -(10**6)
 
@@ -103,7 +106,7 @@ def _scores(before: Sequence[Line], after: Sequence[Line], same_line: Mapping[in
     score = _where(_related(old, new) | same_number, RELATED, NEVER)
     score += _where(_equal(old, new, _use), SAME_USE) + _where(_equal(old, new, blocks), SAME_BLOCKS)
     score += _where(above, SAME_DISTANCE) + _where(below, SAME_DISTANCE) + _where(same_number, SAME_NUMBER)
-    score += _like_size(old, new)
+    score += _like_size(old, new) + _where(same_number & _half_stayed(old, new), STAYED)
     return score if same_line is None else _heed_text(score, old_numbers, new_numbers, same_line)
 
 
@@ -132,6 +135,26 @@ def _like_size(before: Sequence[Profile], after: Sequence[Profile]) -> Scores:
     old, new = (np.array([sum(use.bytes for use in each) for each in side], dtype=float) for side in (before, after))
     ratio: NDArray[np.float64] = np.minimum.outer(old, new) / np.maximum(np.maximum.outer(old, new), 1)
     return (LIKE_SIZE * ratio).astype(np.int32)
+
+
+def _half_stayed(before: Sequence[Profile], after: Sequence[Profile]) -> Truth:
+    """Return for each pair whether at least half of the bytes of both lines are in uses that both have."""
+    common = np.zeros((len(before), len(after)), dtype=np.int64)
+    old, new = _users(before), _users(after)
+    for use in old.keys() & new.keys():
+        common[np.ix_(old[use], new[use])] += use.bytes
+    sizes = (np.array([sum(use.bytes for use in each) for each in side], dtype=np.int64) for side in (before, after))
+    stayed: Truth = (common > 0) & (2 * common >= np.maximum.outer(*sizes))
+    return stayed
+
+
+def _users(profiles: Sequence[Profile]) -> dict[Use, list[int]]:
+    """Return by use the positions of the lines that have it."""
+    users: defaultdict[Use, list[int]] = defaultdict(list)
+    for position, profile in enumerate(profiles):
+        for use in profile:
+            users[use].append(position)
+    return users
 
 
 def _related(before: Sequence[Profile], after: Sequence[Profile]) -> Truth:

@@ -6,7 +6,7 @@ stack, alive before the recording, no category) are rows like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -136,14 +136,7 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
         InputError: a side does not have the device or the phase, or they have no device in common.
     """
     old, new = _sides(before, device, phase), _sides(after, device, phase)
-    pairs = [(index, index) for index in old if index in new]
-    if len(old) == len(new) == 1:
-        pairs = list(zip(old, new, strict=True))
-    if not pairs:
-        raise InputError(
-            f"no device in common: {_listed(old)} in {before.file}, {_listed(new)} in {after.file}",
-            remedy="compare files that have one in common",
-        )
+    pairs = _pairs(old, new, before.file, after.file)
     found = [_compare(old[one], new[other], before.text, after.text) for one, other in pairs]
     return Difference(
         before_file=before.file,
@@ -152,6 +145,28 @@ def diff(before: Named, after: Named, *, device: int | None = None, phase: str =
         phase=phase,
         only_before=tuple(sorted(old.keys() - {one for one, _ in pairs})),
         only_after=tuple(sorted(new.keys() - {other for _, other in pairs})),
+    )
+
+
+def paired_sides(before: Named, after: Named, device: int | None = None) -> list[tuple[Side, Side]]:
+    """Return the devices of two snapshots that :func:`diff` compares with each other.
+
+    Raises:
+        InputError: a side does not have the device, or they have none in common.
+    """
+    old, new = _sides(before, device, ""), _sides(after, device, "")
+    return [(old[one], new[other]) for one, other in _pairs(old, new, before.file, after.file)]
+
+
+def _pairs(old: Mapping[int, Side], new: Mapping[int, Side], before: str, after: str) -> list[tuple[int, int]]:
+    """Return which device of ``old`` is compared with which of ``new``."""
+    if len(old) == len(new) == 1:
+        return list(zip(old, new, strict=True))
+    if pairs := [(index, index) for index in old if index in new]:
+        return pairs
+    raise InputError(
+        f"no device in common: {_listed(old)} in {before}, {_listed(new)} in {after}",
+        remedy="compare files that have one in common",
     )
 
 

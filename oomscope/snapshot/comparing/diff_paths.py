@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from oomscope.errors import UsageError
+from oomscope.snapshot.comparing.aligned import Aligned, align
 from oomscope.snapshot.comparing.diff import Difference, Named, diff
 from oomscope.snapshot.comparing.diff_ranks import diff_ranks
+from oomscope.snapshot.comparing.matching import Text, no_text
 from oomscope.snapshot.comparing.sources import text_of
 from oomscope.snapshot.reading.limits import Limits
 from oomscope.snapshot.reading.load import load_snapshot
+
+Announce = Callable[[str, int, int], None]
+"""Told what begins, and how many of how many are done where that is counted."""
 
 
 class Recorded(NamedTuple):
@@ -29,7 +34,7 @@ def diff_paths(
     device: int | None = None,
     phase: str = "",
     limits: Limits | None = None,
-    announce: Callable[[str, int, int], None] = lambda _stage, _done, _total: None,
+    announce: Announce = lambda _stage, _done, _total: None,
 ) -> Difference:
     """Return what grew from ``before`` to ``after``; other arguments are those of ``diff`` and ``load_snapshot``.
 
@@ -50,10 +55,39 @@ def diff_paths(
         return diff_ranks(
             before.path, after.path, device=device, phase=phase, limits=limits, announce=announce, **asked
         )
+    old_side, new_side = _loaded(before, after, texts, limits, announce)
+    return diff(old_side, new_side, device=device, phase=phase)
+
+
+def align_paths(
+    before: Path,
+    after: Path,
+    *,
+    device: int | None = None,
+    limits: Limits | None = None,
+    announce: Announce = lambda _stage, _done, _total: None,
+) -> Aligned:
+    """Return how ``after`` differs from ``before``, allocation by allocation; arguments as of :func:`diff_paths`.
+
+    Raises:
+        UsageError: one of them is a folder.
+        InputError: they have no device in common, or are too different to be of the same program.
+        SnapshotError: a file cannot be read or trusted.
+    """
+    for path in (before, after):
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder", where="--align", remedy="align two files, one rank after the other")
+    old, new = _loaded(Recorded(before), Recorded(after), [no_text, no_text], limits, announce)
+    return align(old, new, device=device)
+
+
+def _loaded(
+    before: Recorded, after: Recorded, texts: Sequence[Text], limits: Limits | None, announce: Announce
+) -> tuple[Named, Named]:
     sides = []
     for name, side, text in zip("AB", (before, after), texts, strict=True):
         announce(f"read {name}", 0, 0)
         sides.append(Named(str(side.path), load_snapshot(side.path, limits=limits), text))
     announce("compare", 0, 0)
-    old_side, new_side = sides
-    return diff(old_side, new_side, device=device, phase=phase)
+    old, new = sides
+    return old, new

@@ -1,7 +1,8 @@
-"""Which allocation of one recording is which of another, of the same program: by order, size and line of code.
+"""Which allocation of one recording is which of another, of the same program: by order, size and function.
 
-Allocations that agree in size and line are paired first, by a longest common subsequence. What is left between two
-pairs is paired by the line alone (the size differs); where no line is common, by the size alone (the line differs).
+Allocations that agree in size and function are paired first, by a longest common subsequence; line numbers do not
+matter, so that an edit above does not. What is left between two pairs is paired by the function alone (the size
+differs); where no function is common, by the size alone.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ _PATH_PARTS: Final = 2
 
 
 class Place(NamedTuple):
-    """A line of code wherever its program lies."""
+    """A function wherever its program lies."""
 
     file: str
-    line: int
     function: str
 
 
@@ -86,10 +86,10 @@ class _Side(NamedTuple):
 
 
 def place_of(site: Site | None) -> Place | None:
-    """Return where ``site`` is, without the folders that its program lies in."""
+    """Return the function that ``site`` is in, without the folders that its program lies in."""
     if site is None:
         return None
-    return Place("/".join(site.file.split("/")[-_PATH_PARTS:]), site.line, site.function)
+    return Place("/".join(site.file.split("/")[-_PATH_PARTS:]), site.function)
 
 
 def _paired(old: _Side, new: _Side, mine: Indices, other: Indices) -> tuple[Indices, Indices]:

@@ -147,3 +147,32 @@ def test_files_are_written_also_where_nobody_reads_the_report(files: list[str], 
     monkeypatch.setattr("oomscope.cli.diff.print_report", gone)
     assert run(["diff", *files, "--html", str(tmp_path / "d.html"), "--csv", str(tmp_path / "tables")]) == 141
     assert {"d.html", "tables"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_two_runs_of_one_program_are_aligned(files: list[str], capsys) -> None:
+    assert run(["diff", *files, "--align", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    (device,) = document["devices"]
+    assert sum(row["delta_bytes"] for row in device["rows"]) == device["delta_bytes"]
+    assert run(["diff", files[0], files[0], "--align"]) == 0
+    assert "THE SAME" in capsys.readouterr().out
+
+
+def test_an_alignment_hides_what_is_to_be_hidden(files: list[str], capsys) -> None:
+    assert run(["diff", *files, "--align", "--redact", "source", "--json"]) == 0
+    assert "tinytrain" not in capsys.readouterr().out.replace(str(Path(files[0]).parent), "")
+
+
+@pytest.mark.parametrize("more", [["--by", "line"], ["--phase", "backward"], ["--html", "x.html"], ["--csv", "x"]])
+def test_options_about_lines_are_refused_beside_an_alignment(files: list[str], capsys, more: list[str]) -> None:
+    assert run(["diff", *files, "--align", *more]) == 2
+    assert (
+        capsys.readouterr()
+        .err.strip()
+        .endswith(f"{more[0]} with --align; leave one of them out: --align prints one table")
+    )
+
+
+def test_folders_are_not_aligned(tmp_path: Path, files: list[str], capsys) -> None:
+    assert run(["diff", str(tmp_path), str(tmp_path), "--align"]) == 2
+    assert "align two files" in capsys.readouterr().err

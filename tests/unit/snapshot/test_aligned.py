@@ -13,7 +13,7 @@ from oomscope.errors import InputError
 from oomscope.report.align_text import align_report, headline
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.comparing import paired_events
-from oomscope.snapshot.comparing.aligned import Alignment, align_events
+from oomscope.snapshot.comparing.aligned import Aligned, Alignment, align_events
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Frame, Moment
 from oomscope.units import MiB
@@ -91,7 +91,7 @@ def test_an_allocation_of_another_size_is_one_and_the_same():
     assert alignment.first.kind == "resized"
 
 
-def test_a_line_that_moved_is_told_by_its_size():
+def test_a_line_that_moved_is_the_same():
     old, new = layers().alloc("logits", 16 * MiB, 40), layers().alloc("logits", 16 * MiB, 77)
     assert align_events(old.timeline, new.timeline).rows == ()
 
@@ -145,7 +145,8 @@ def test_a_recording_is_the_same_as_itself(recorded):
 def shown(alignment: Alignment, rows: int = 12) -> str:
     console = Console(width=120, no_color=True)
     with console.capture() as captured:
-        console.print(align_report("a.pickle", "b.pickle", alignment, shown=rows))
+        aligned = Aligned(before_file="a.pickle", after_file="b.pickle", devices=(alignment,))
+        console.print(align_report(aligned, shown=rows))
     return captured.get()
 
 
