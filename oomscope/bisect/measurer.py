@@ -37,14 +37,19 @@ class Measurer:
     def begin(self, experiment: Experiment, job: ProbeJob) -> Callable[[int], Action]:
         """Return what, given the number of a slot, returns the measurement of one rank of ``experiment`` there.
 
+        What was lost is tried again, with the files laid out anew: who lost them may have written there.
         The measurement raises GitError or TargetError where the files cannot be laid out or made ready, OutOfTimeError
         after the deadline, and StoppedError where nobody wants the result any more.
         """
 
         def begin(slot: int) -> Action:
             def action(progressed: Callable[[Progress], None], stop: threading.Event) -> Measured:
-                with self.slots.lent(job, slot) as placed:
-                    return self._measure(experiment, placed, progressed, stop)
+                for left in reversed(range(1 + self.runner.retries)):
+                    with self.slots.lent(job, slot) as placed:
+                        measured = self._measure(experiment, placed, progressed, stop)
+                    if not left or not _is_lost(measured.result):
+                        break
+                return _with_tries(measured, 1 + self.runner.retries)
 
             return action
 
@@ -82,6 +87,19 @@ class Measurer:
         if (timed_out or result.demand_cut) and self.deadline.left_s <= 0:
             raise OutOfTimeError
         return result
+
+
+def _is_lost(result: ProbeResult) -> bool:
+    return result.failure is not None and result.failure.kind == "lost"
+
+
+def _with_tries(measured: Measured, tries: int) -> Measured:
+    """Return ``measured``, of which a report says after how many tries it was lost, if it was."""
+    failure = measured.result.failure
+    if failure is None or not _is_lost(measured.result):
+        return measured
+    failure = replace(failure, message=f"each of {tries} tries was lost; the last, {failure.message}")
+    return replace(measured, result=replace(measured.result, failure=failure))
 
 
 def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:

@@ -56,6 +56,11 @@ class Runner(AbstractContextManager["Runner"], Protocol):
         ...
 
     @property
+    def retries(self) -> int:
+        """How often it is worth trying again what was ``lost``."""
+        ...
+
+    @property
     def run(self) -> StoppableProbe:
         """Measures one job."""
         ...
@@ -84,6 +89,7 @@ class Here:
 
     run: StoppableProbe = warm.run
     reuses_places: bool = field(default=True, init=False)
+    retries: int = field(default=0, init=False)
 
     def __enter__(self) -> Self:
         """Return this."""

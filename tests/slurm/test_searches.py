@@ -117,7 +117,7 @@ def test_too_short_a_time_is_untestable_and_never_bad(tmp_path: Path) -> None:
     assert {suspect["commit"] for suspect in found["suspects"]} == set(world.hashes[1:])
     slow = next(probe for probe in found["probes"] if probe["commit"] == world.hashes[1])
     assert slow["answer"] == "untestable"
-    assert "lost: each of 3 jobs was lost" in slow["reason"]
+    assert "lost: each of 3 tries was lost" in slow["reason"]
     assert "TIMEOUT" in slow["reason"]
     world.assert_clean()
 

@@ -1,8 +1,8 @@
 """Runs probes as jobs of a cluster. What the cluster does to a job is never an answer about the code under test.
 
 A job that ends without a result (its node was lost, it was preempted, cancelled by somebody, or took longer than it
-may) is submitted again, a few times; after that the probe is ``lost``, which is untestable. Whoever stops waiting for a
-job, for whatever reason, cancels it.
+may) makes its probe ``lost``, which is worth another try, with the files laid out anew. Whoever stops waiting for a
+job, for whatever reason, cancels it: what squeue once does not list may yet run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ClusterRunner:
         settings: where jobs go.
         directory: for orders and results; the nodes see it under the same path.
         left_s: seconds until nobody wants results any more, time in the queue included.
-        retries: how often a probe is submitted again whose job was lost.
+        retries: how often it is worth trying again what was lost.
         grace_s: how long a result may take to come into sight after its job has ended, on a slow file system.
 
     Raises:
@@ -140,22 +140,18 @@ class ClusterRunner:
         """
         check_environment(job, environment_of(job, own_environment()))
         minutes = math.ceil(job.timeout_s / 60) + _START_MIN
-        for _ in range(1 + self.retries):
-            try:
-                answer = self._answered(job, minutes, progress, stop)
-            except LostJobError as lost:
-                last = lost
-            else:
-                self._refuse_unlike(answer, job)
-                return ProbeResult.from_json(answer["result"])
-        tries = f"each of {1 + self.retries} jobs was lost; the last, {last.text}"
-        return ProbeResult(
-            backend="cuda" if job.backend == "cuda" else "sim",
-            outcome="error",
-            rank=job.rank,
-            world_size=job.world_size,
-            failure=Failure(kind="lost", message=tries, detail=last.detail),
-        )
+        try:
+            answer = self._answered(job, minutes, progress, stop)
+        except LostJobError as lost:
+            return ProbeResult(
+                backend="cuda" if job.backend == "cuda" else "sim",
+                outcome="error",
+                rank=job.rank,
+                world_size=job.world_size,
+                failure=Failure(kind="lost", message=f"job {lost.text}", detail=lost.detail),
+            )
+        self._refuse_unlike(answer, job)
+        return ProbeResult.from_json(answer["result"])
 
     def _described(self) -> Machine:
         for _ in range(1 + self.retries):
@@ -164,7 +160,7 @@ class ClusterRunner:
             except LostJobError as lost:
                 last = lost
         raise MachineUnfitError(
-            f"no job comes back: {last.text}",
+            f"no job comes back; the last, {last.text}",
             remedy="let --state, and the Python environment of oomscope, lie on a file system that the nodes share",
         )
 
@@ -196,8 +192,6 @@ class ClusterRunner:
         try:
             self._await(submitted, _Told(said, progress), stop)
             return _result_of(submitted)
-        except LostJobError:
-            raise
         except BaseException:
             _cancel(submitted)
             raise
@@ -217,7 +211,7 @@ class ClusterRunner:
             if submitted.done():
                 ended = ended or time.monotonic()
                 if time.monotonic() - ended > self.grace_s:
-                    how = f"{submitted.job_id}, ended without a result ({submitted.state})"
+                    how = f"{submitted.job_id} ended without a result ({submitted.state})"
                     raise LostJobError(how, _log(submitted))
             told.look()
             if stop.wait(_LOOK_S):

@@ -50,7 +50,7 @@ def runner(tmp_path: Path) -> ClusterRunner:
     return ClusterRunner(PROCESSES, tmp_path / "jobs", grace_s=0.0)
 
 
-def test_a_job_that_is_killed_in_mid_probe_is_submitted_again(tmp_path: Path) -> None:
+def test_a_job_that_is_killed_in_mid_probe_is_lost_and_may_be_tried_again(tmp_path: Path) -> None:
     started = tmp_path / "started"
     script = f'echo $PPID >> {started}; test "$(wc -l < {started})" -gt 1 || sleep 60; echo peak 7'
     (tmp_path / "script").write_text(script)
@@ -63,7 +63,10 @@ def test_a_job_that_is_killed_in_mid_probe_is_submitted_again(tmp_path: Path) ->
             os.kill(killed[0], signal.SIGTERM)
 
     with runner(tmp_path) as jobs:
+        lost = jobs.run(job, kill_the_first).failure
         result = jobs.run(job, kill_the_first)
+    assert lost is not None
+    assert lost.kind == "lost"
     assert result.peak is not None, result.failure
     assert result.peak.requested_bytes == 7
     assert len(killed) == 1
