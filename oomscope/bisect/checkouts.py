@@ -15,6 +15,8 @@ from oomscope.bisect.git import Git
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.large_files import lay_out_large_files
 from oomscope.errors import GitError
+from oomscope.files import real_path
+from oomscope.printable import printable
 from oomscope.probe.rooms import remove_tree
 
 _GITLINK_MODE = "160000"
@@ -122,7 +124,7 @@ def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
             inner.output("checkout", "--quiet", "--force", "--detach", wanted)
             missing += lay_out_submodules(inner, wanted, source / "modules")
         except GitError as error:
-            missing.append(f"submodule {path} is empty: {error.message}")
+            missing.append(f"submodule {printable(path)} is empty: {error.message}")
     return missing
 
 
@@ -132,7 +134,7 @@ def _spent(clone: Path) -> Path:
 
 def _is_inside(path: Path, directory: Path) -> bool:
     """Whether ``path`` lies below ``directory``: names in a commit may hold ``..``, and directories may be links."""
-    return path.resolve().is_relative_to(directory.resolve())
+    return real_path(path).is_relative_to(real_path(directory))
 
 
 def _clone_shared(git: Git, source: Path, target: Path) -> None:
@@ -143,9 +145,8 @@ def _clone_shared(git: Git, source: Path, target: Path) -> None:
 
 def _gitlinks(git: Git, commit: str) -> list[tuple[str, str]]:
     """Return path and commit of every submodule of ``commit``."""
-    rows = git.text("ls-tree", "-r", "-z", commit).split("\0")
     found = []
-    for row in rows:
+    for row in git.listed("ls-tree", "-r", "-z", commit):
         head, tab, path = row.partition("\t")
         if tab and head.startswith(_GITLINK_MODE):
             found.append((path, head.split()[2]))
@@ -158,8 +159,8 @@ def _names_by_path(git: Git, commit: str) -> dict[str, str]:
         return {}
     pattern = r"^submodule\..*\.path$"
     try:
-        listed = git.text("config", "--blob", f"{commit}:.gitmodules", "--null", "--get-regexp", pattern)
+        listed = git.listed("config", "--blob", f"{commit}:.gitmodules", "--null", "--get-regexp", pattern)
     except GitError:
         return {}
-    rows = [row.partition("\n") for row in listed.split("\0") if row]
+    rows = [row.partition("\n") for row in listed]
     return {path: key.removeprefix("submodule.").removesuffix(".path") for key, _, path in rows}

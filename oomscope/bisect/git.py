@@ -93,6 +93,10 @@ class Git:
         """Return what git prints, as text without the last newline."""
         return self.output(*arguments).decode(errors="replace").rstrip("\n")
 
+    def listed(self, *arguments: str, stdin: bytes = b"") -> list[str]:
+        """Return what git lists under ``-z``; bytes of a name that are no text stay what they are (PEP 383)."""
+        return [os.fsdecode(row) for row in self.output(*arguments, stdin=stdin).split(b"\0") if row]
+
     def _run(self, arguments: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         try:
             return subprocess.run(

@@ -10,6 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
+from oomscope.bisect.absent_files import named_few
 from oomscope.bisect.git import Git
 
 _POINTER = re.compile(
@@ -26,11 +27,14 @@ def lay_out_large_files(git: Git, common: Path) -> list[str]:
         git: git in a checkout.
         common: git's own directory of the user's repository, which is only read.
     """
-    tracked = git.output("ls-files", "-z", "--", ":(attr:filter=lfs)").decode(errors="surrogateescape")
-    missing = [name for name in tracked.split("\0") if name and not _lay_out(git.directory / name, common)]
+    tracked = git.listed("ls-files", "-z", "--", ":(attr:filter=lfs)")
+    missing = [name for name in tracked if not _lay_out(git.directory / name, common)]
     if not missing:
         return []
-    return [f"{len(missing)} files are Git LFS pointers, not their content ({missing[0]} …)"]
+    what, named = named_few(
+        missing, "file is a Git LFS pointer, not its content", "files are Git LFS pointers, not their content"
+    )
+    return [f"{what} ({named})"]
 
 
 def _lay_out(file: Path, common: Path) -> bool:

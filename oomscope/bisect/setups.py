@@ -8,7 +8,6 @@ changes files of the commit itself is not kept: over another commit they would b
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from oomscope.errors import TargetError
 TIMEOUT_S = 1800.0
 NAME = "--setup"
 _NO_ROOM = "see that its disk has room, or give --state another directory"
-_GITLINK_MODE = b"160000"
+_GITLINK_MODE = "160000"
 _NOT_KEPT = "the set-up is not kept for other commits"
 
 
@@ -143,7 +142,7 @@ def _written(git: Git) -> list[str]:
 
 def _everywhere(git: Git, *options: str) -> list[str]:
     """Return what ``git ls-files`` lists in a checkout and in its submodules, and theirs, as paths from its root."""
-    found = [os.fsdecode(path) for path in git.output("ls-files", "-z", *options).split(b"\0") if path]
+    found = git.listed("ls-files", "-z", *options)
     for path in _submodules(git):
         inner = git.directory / path
         listed = _everywhere(Git(inner, (inner, inner / ".git")), *options) if (inner / ".git").exists() else []
@@ -153,5 +152,5 @@ def _everywhere(git: Git, *options: str) -> list[str]:
 
 
 def _submodules(git: Git) -> list[str]:
-    rows = git.output("ls-files", "--stage", "-z").split(b"\0")
-    return [os.fsdecode(row.partition(b"\t")[2]) for row in rows if row.startswith(_GITLINK_MODE)]
+    rows = git.listed("ls-files", "--stage", "-z")
+    return [row.partition("\t")[2] for row in rows if row.startswith(_GITLINK_MODE)]

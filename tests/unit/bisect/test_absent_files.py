@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,19 @@ def test_data_that_is_not_there_is_left_out_and_named(partial: Path, tmp_path: P
     assert checkout.show(repository.resolve("HEAD~3")) == ()
     assert files(checkout.path) == small
     assert fingerprint(partial) == before
+
+
+def test_a_name_that_is_no_text_is_left_out_as_well(tmp_path: Path) -> None:
+    whole = Repo(tmp_path / "whole")
+    (whole.path / os.fsdecode(b"caf\xe9.csv")).write_text(LARGE)
+    whole.commit("large", {"model.py": "1"})
+    whole.git("config", "uploadpack.allowFilter", "true")
+    whole.git("clone", "-q", "--bare", "--filter=blob:limit=1k", whole.path.as_uri(), str(tmp_path / "partial"))
+    repository = Repository.open(tmp_path / "partial")
+    checkout = Checkout(repository, tmp_path / "clone")
+    (note,) = checkout.show(repository.resolve("HEAD"))
+    assert note == r"1 file is not in the repository and left out (caf\xe9.csv)"
+    assert files(checkout.path) == {"model.py": b"1"}
 
 
 def test_a_commit_whose_code_is_not_there_is_refused_by_name(partial: Path, tmp_path: Path) -> None:
