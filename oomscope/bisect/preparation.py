@@ -93,7 +93,7 @@ class Prepared:
         if isinstance(found, Untestable):
             return found
         fixups = self.fixups.of(commit)
-        done = {"fixups": self._names(commit), "setup": self.runner.setup.command if self.runner else None}
+        done = {"fixups": self._names(commit), **self._done()}
         content = replace(found.content, tree=f"{found.content.tree}+{digest_of(done)}")
         return replace(found, content=content, prepare=lambda place: self._prepare(place, fixups))
 
@@ -107,6 +107,11 @@ class Prepared:
         place = f"{self.repository.name}-{commit.short}"
         setup = [in_checkout(place, self.runner.setup.command)] if self.runner else []
         return (*lay_out, *(fixup.shell(place) for fixup in self.fixups.of(commit)), *setup, probe)
+
+    def _done(self) -> dict[str, object]:
+        """Return what a set-up makes of a commit: under other inputs it may be another commit's build."""
+        setup = self.runner.setup if self.runner else None
+        return {"setup": setup.command, "inputs": sorted(setup.inputs)} if setup else {"setup": None}
 
     def _names(self, commit: Commit) -> tuple[str, ...]:
         return tuple(fixup.name for fixup in self.fixups.of(commit))

@@ -33,7 +33,7 @@ def resume(search: int | None, repo: Path | None, state: Path | None, **given: A
     from oomscope.cli.bisect import bisect
 
     begun = found(search, repo, state).begun
-    changes = {name: value for name, value in given.items() if value not in {None, False}}
+    changes = {name: value for name, value in given.items() if value is not None and value is not False}
     paths = {"html": given["html"], "state": state}
     changes |= {name: path.absolute() for name, path in paths.items() if path is not None}
     with asked_again(begun, JournalUse(search=begun.search), changes) as ctx:

@@ -199,3 +199,10 @@ def test_the_commands_of_a_report_do_what_was_done(shop: Workshop, tmp_path: Pat
     subprocess.run(" && ".join(make_ready), shell=True, check=True, capture_output=True)
     place = Path(shlex.split(probe)[shlex.split(probe).index("--repo") + 1])
     assert (place / "size.txt").read_text() == f"{BAD + 1}\n"
+
+
+def test_inputs_that_were_declared_wrongly_and_corrected_are_another_question(shop: Workshop) -> None:
+    hashes = shop.sources(GOOD, GOOD + 1, BAD, BAD + 1)
+    stale = shop.bisect(hashes[0], preparation=shop.prepared(inputs=(".gitignore",)))
+    assert (stale.outcome, shop.runs) == ("no_culprit", 1), "one build for all, as was declared"
+    assert culprit(shop.bisect(hashes[0], preparation=shop.prepared())).commit == hashes[2]

@@ -130,6 +130,12 @@ def test_resume_writes_its_page_where_it_was_called(searches: Searches, tmp_path
     assert "file exists" in capsys.readouterr().err
 
 
+def test_a_deadline_of_nothing_is_one(searches: Searches, capsys) -> None:
+    searches.interrupted(3)
+    assert run(["bisect", "resume", "1", "--deadline", "0", "--quiet"]) == 7
+    assert len(searches.ran) == 3
+
+
 def test_log_shows_every_answer_and_those_taken_back(searches: Searches, capsys) -> None:
     searches.interrupted(4)
     assert len(document(capsys, "log")["probes"]) == 4
