@@ -97,12 +97,20 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
+def said_by(error: BaseException) -> str:
+    """Return the text of ``error``, which may be the program's own class and fail to give one."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever it raises, there is no text
+        return "(an error whose text cannot be had)"
+
+
 def refusal_in(error: BaseException) -> Refusal | None:
     """Return who refused memory when ``error``, or what it was raised from, says that memory ran out; else None."""
     for link in chain(error):
         failed_in = _failed_in(link)
         if failed_in is not None:
-            message = " ".join(str(link).split()) or type(link).__name__
+            message = " ".join(said_by(link).split()) or type(link).__name__
             return Refusal(
                 failed_in=failed_in, message=message, requested_bytes=_requested_bytes(message), stack=_stack(link)
             )
@@ -126,9 +134,9 @@ def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
     if isinstance(error, MemoryError):
         return "host"
     if isinstance(error, (RuntimeError, OSError)):
-        if _HOST.search(str(error)):
+        if _HOST.search(said_by(error)):
             return "host"
-        if _OUTSIDE.search(str(error)):
+        if _OUTSIDE.search(said_by(error)):
             return "outside"
     return None
 
@@ -138,7 +146,7 @@ def _is_allocators(error: BaseException) -> bool:
     current: BaseException | None = error
     seen: set[int] = set()
     while current is not None and id(current) not in seen:
-        if _ALLOCATOR.search(str(current)):
+        if _ALLOCATOR.search(said_by(current)):
             return True
         seen.add(id(current))
         current = current.__cause__ or current.__context__
@@ -165,10 +173,10 @@ def untestable_reason(error: BaseException, backend: Literal["sim", "cuda"]) -> 
     """Return why ``backend`` cannot run this target; None where the target itself is at fault."""
     for link in chain(error):
         if isinstance(link, UntestableError):
-            return str(link)
+            return said_by(link)
         if backend == "cuda" or isinstance(link, SyntaxError):
             continue
-        text = f"{type(link).__module__}.{type(link).__qualname__}: {link}"
+        text = f"{type(link).__module__}.{type(link).__qualname__}: {said_by(link)}"
         for pattern, reason in _UNTESTABLE_ON_SIM:
             if pattern.search(text):
                 return f"the target {reason} ({_one_line(link)})"
@@ -190,7 +198,7 @@ def details(error: BaseException) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(said_by(error).split())
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r})"
     if len(text) > _LONGEST_REASON:

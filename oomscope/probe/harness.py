@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from typing import cast
 from oomscope.errors import InputError, TargetError
 from oomscope.probe.importing import forget_modules, make_importable, takes_one_argument
 from oomscope.probe.job import CheckoutTarget, HarnessTarget
+from oomscope.probe.sessions import listed
 from oomscope.probe.target import Context, Target
 
 Setup = Callable[[Context], object]
@@ -101,7 +103,7 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
         where: the harness or entry, for messages.
 
     Raises:
-        TargetError: it returned no target, or one whose step cannot be called.
+        TargetError: it returned no target, or one whose step, model or optimizer is none.
     """
     returned = setup(context)
     target = Target(returned) if callable(returned) else returned
@@ -117,7 +119,27 @@ def build_target(setup: Setup, context: Context, *, where: str) -> Target:
             where=where,
             remedy="give Target a function without arguments that runs one iteration: Target(step)",
         )
+    if inspect.iscoroutinefunction(target.step) or inspect.isgeneratorfunction(target.step):
+        raise TargetError(
+            "calling the step that setup returned runs nothing: it is a generator or a coroutine",
+            where=where,
+            remedy="give Target a plain function that runs one iteration: Target(step)",
+        )
+    _check_members(target, where)
     return target
+
+
+def _check_members(target: Target, where: str) -> None:
+    """Refuse a model without modules and an optimizer without states; their classes are the user's to choose."""
+    members = {"model": (target.model, "named_modules"), "optimizer": (target.optimizer, "state")}
+    for name, (given, attribute) in members.items():
+        for each in listed(given):
+            if isinstance(each, type) or not hasattr(each, attribute):
+                raise TargetError(
+                    f"the {name} of the Target that setup returned is {_kind(each)}, not one {name} or a list of them",
+                    where=where,
+                    remedy=f"give Target(step, {name}=...) what torch trains with, or leave it out",
+                )
 
 
 def forget(target: CheckoutTarget) -> None:
@@ -162,4 +184,6 @@ def _load(path: Path) -> ModuleType:
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
     return "nothing" if value is None else f"an object of type {type(value).__name__}"

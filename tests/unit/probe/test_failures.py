@@ -149,3 +149,13 @@ def test_an_error_is_described_in_one_line_with_its_place() -> None:
     assert "Traceback" in details(caught.value)
     assert describe(SystemExit(3)) == "called sys.exit(3)"
     assert describe(KeyError()) == "KeyError"
+
+
+def test_an_error_that_has_no_text_is_told_by_its_class() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert describe(MuteError()) == "MuteError: (an error whose text cannot be had)"
+    assert untestable_reason(MuteError(), "sim") is None
+    assert "MuteError" in details(MuteError())

@@ -179,3 +179,34 @@ def test_a_target_without_a_step_names_harness_and_remedy(place) -> None:
     target = place({"tools/harness.py": "import oomscope\ndef setup(ctx): return oomscope.Target(5)"})
     with pytest.raises(TargetError, match=r"harness.py: the step of .* is an object of type int, not a function; give"):
         build_target(load_setup(target), None, where=target.harness)
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("Target(len, model=3)", "the model .* is an object of type int, not one model"),
+        ("Target(len, model=[None])", "the model .* is nothing, not one model"),
+        ("Target(len, model=torch.nn.Linear)", "the model .* is the class Linear itself"),
+        ("Target(len, optimizer='sgd')", "the optimizer .* is an object of type str"),
+        ("Target(len, optimizer=torch.optim.SGD)", "the optimizer .* is the class SGD itself"),
+        ("wait", "runs nothing: it is a generator or a coroutine"),
+        ("some", "runs nothing: it is a generator or a coroutine"),
+    ],
+)
+def test_what_is_no_member_of_a_target_is_refused_by_name(place, returned: str, said: str) -> None:
+    code = f"""
+import torch
+from oomscope import Target
+async def wait(): pass
+def some(): yield
+def setup(ctx): return {returned}
+"""
+    target = place({"tools/harness.py": code})
+    with pytest.raises(TargetError, match=said):
+        build_target(load_setup(target), None, where=target.harness)
+
+
+def test_a_list_of_models_and_no_optimizer_is_a_target(place) -> None:
+    code = "import torch\nfrom oomscope import Target\ndef setup(ctx): return Target(len, model=[torch.nn.ReLU()])"
+    target = place({"tools/harness.py": code})
+    assert isinstance(build_target(load_setup(target), None, where=target.harness).model, list)
