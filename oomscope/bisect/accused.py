@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import LineSearch
+from oomscope.bisect.probed_line import ProbedLine
 from oomscope.bisect.result import Suspect
 from oomscope.bisect.search import Found
 from oomscope.bisect.subjects import Subject
@@ -16,11 +16,10 @@ from oomscope.bisect.subjects import Subject
 
 def all_suspects(
     repository: Repository,
-    search: LineSearch,
+    search: ProbedLine,
     found: Found,
     *,
     good: Sequence[Commit] = (),
-    opened: Commit | None = None,
 ) -> tuple[Suspect, ...]:
     """Return the suspects of ``found``, each merge among them after what it brought in that changes what is measured.
 
@@ -29,14 +28,13 @@ def all_suspects(
         search: along which line.
         found: the positions on it that could not be told apart.
         good: commits that are known to be good, beside the last good one of the line: what they contain is acquitted.
-        opened: the merge whose branch the line is, where it is one: what it brought in is this line.
     """
     on_line = {commit.hash for position in search.track.positions for commit in position}
     acquitted = (search.last_commit(found.last_good), *good)
     named: list[Suspect] = []
     for position, suspect in zip(found.suspects, search.suspects(found), strict=True):
         for merge in search.track.positions[position]:
-            if not merge.is_merge or merge == opened:
+            if not merge.is_merge or merge == search.merge:
                 continue
             brought = [commit for commit in repository.between(acquitted, merge) if commit.hash not in on_line]
             on_line.update(commit.hash for commit in brought)

@@ -11,11 +11,12 @@ from oomscope.bisect.good_end import GoodEndSearch
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.journalled import journalled
-from oomscope.bisect.line_search import Known, LineSearch
+from oomscope.bisect.line_search import LineSearch
 from oomscope.bisect.merges import MergeOpener, Walked
 from oomscope.bisect.narrow import Turn, narrow
 from oomscope.bisect.noise import percent
 from oomscope.bisect.noisy_line import Searching, posterior_of, sure
+from oomscope.bisect.probed_line import Known
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest

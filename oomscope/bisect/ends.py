@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineEnds:
+    """The ends of a line, as people and records name them."""
+
+    good: str
+    bad: str
+    good_role: Role
+    bad_role: Role
+    between_role: Role
+    """Of all positions in between."""
+    are_needed: bool
+    """Whether nothing can be said where one of them cannot be tested."""
+
+
+ENDS = LineEnds(
+    good="the good end",
+    bad="the bad end",
+    good_role="good end",
+    bad_role="bad end",
+    between_role="search",
+    are_needed=True,
+)
+BRANCH_ENDS = LineEnds(
+    good="its beginning",
+    bad="the merge",
+    good_role="merged branch",
+    bad_role="merged branch",
+    between_role="merged branch",
+    are_needed=False,
+)
+"""Of what a merge brought in; an end that cannot be tested is one more untestable position there."""
 
 
 class EndsAnswer(NamedTuple):

@@ -10,7 +10,7 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import Known
+from oomscope.bisect.probed_line import Known
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import Role

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from oomscope.bisect.accused import all_suspects
 from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.ends import BRANCH_ENDS, LineEnds
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.line_search import LineAnswer, LineSearch
 from oomscope.bisect.measured import Bytes
+from oomscope.bisect.probed_line import ProbedLine
 from oomscope.bisect.result import ProbeRecord, StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
 from oomscope.bisect.track import Track
@@ -53,9 +55,24 @@ class BranchSearch(LineSearch):
         return self.track.last == 0 or self.tip == 0
 
     @property
+    def ends(self) -> LineEnds:
+        """The beginning and the merge."""
+        return BRANCH_ENDS
+
+    @property
+    def checked(self) -> tuple[int, ...]:
+        """The tip, which acquits the line where it is good, then the beginning."""
+        return self.tip, 0
+
+    @property
+    def merge(self) -> Commit:
+        """The merge that brought the line in."""
+        return self.last_commit(self.track.last)
+
+    @property
     def commits_text(self) -> str:
         """What people call the commits of this line."""
-        return f"commits of the branch merged by {self.last_commit(self.track.last).short}"
+        return f"commits of the branch merged by {self.merge.short}"
 
     def run(self) -> LineAnswer:
         """Check tip and beginning, search between beginning and merge, and return the answer.
@@ -77,11 +94,11 @@ class BranchSearch(LineSearch):
             found = self._between_ends()
         except OutOfTimeError:
             stopped = self._stopped()
-            is_bounded = stopped.found is not None and self._is_bounded(stopped.found)
+            is_bounded = stopped.found is not None and self.is_bounded(stopped.found)
             return LineAnswer(
                 kind="out_of_time", reason="the deadline passed", found=stopped.found if is_bounded else None
             )
-        if not self._is_bounded(found):
+        if not self.is_bounded(found):
             return LineAnswer(kind="ends_invalid", reason=f"its beginning cannot be tested: {beginning.reason}")
         return LineAnswer(kind="found", found=found)
 
@@ -107,19 +124,10 @@ class BranchSearch(LineSearch):
         until = max(before) if self.is_end_of_branch(last) else last
         return (self.measured(until) or Bytes()) - (self.measured(0) or Bytes())
 
-    def is_end_of_branch(self, position: int) -> bool:
-        """Whether ``position`` is named by the merge."""
-        return self.commit(position) == self.last_commit(self.track.last)
-
     def all_before_merge(self) -> Found:
         """Return all positions before the merge up to the first that is known to be bad."""
-        known = (place for place, record in self.records.items() if place > 0 and record.answer is Answer.BAD)
-        until = min([self.tip, *known])
+        until = min([self.tip, *(place for place in self.known_bad if place > 0)])
         return Found(kind="suspects", last_good=0, suspects=tuple(range(1, until + 1)))
-
-    def _is_bounded(self, found: Found) -> bool:
-        """Whether a commit that is known to be good comes before those that ``found`` names."""
-        return self.records[found.last_good].answer is Answer.GOOD
 
 
 def _run(search: LineSearch) -> LineAnswer:
@@ -196,11 +204,10 @@ class MergeOpener:
         unsure.append(search.suspects(answer.found)[0])
         return replace(walked, answer=replace(answer, reason="; ".join(reasons)), suspects=tuple(unsure))
 
-    def _suspects(self, search: LineSearch, found: Found, good: tuple[Commit, ...]) -> tuple[Suspect, ...]:
-        opened = search.last_commit(search.track.last) if isinstance(search, BranchSearch) else None
-        return all_suspects(self.repository, search, found, good=good, opened=opened)
+    def _suspects(self, search: ProbedLine, found: Found, good: tuple[Commit, ...]) -> tuple[Suspect, ...]:
+        return all_suspects(self.repository, search, found, good=good)
 
-    def branch(self, search: LineSearch, position: int, parent: int) -> BranchSearch | None:
+    def branch(self, search: ProbedLine, position: int, parent: int) -> BranchSearch | None:
         """Return the search of what the merge at ``position`` brought in by one of its parents; None for nothing.
 
         It is the same one each time, with what it has measured.
@@ -218,7 +225,7 @@ class MergeOpener:
         return self._branches[name]
 
 
-def _branch(search: LineSearch, line: Line) -> BranchSearch:
+def _branch(search: ProbedLine, line: Line) -> BranchSearch:
     return BranchSearch(Track.of(line, search.subject), search.subject, search.prober)
 
 

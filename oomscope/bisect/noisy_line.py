@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import starmap
+from typing import Literal
 
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
-from oomscope.bisect.line_search import OUTSIDE, LineAnswer, LineSearch
-from oomscope.bisect.merges import BranchSearch
+from oomscope.bisect.line_search import LineAnswer, LineSearch
 from oomscope.bisect.noise import Noise, Posterior, percent
 from oomscope.bisect.posterior import PosteriorSearch
+from oomscope.bisect.probed_line import OUTSIDE, ProbedLine
 from oomscope.bisect.result import Role
 from oomscope.bisect.search import Answer
 
@@ -39,8 +39,7 @@ class Searching:
     def run(self, search: LineSearch) -> LineAnswer:
         """Search the line of ``search``, and return the answer."""
         noise = self.noise_of(search)
-        is_unchanged = search.track.last == 0 or (isinstance(search, BranchSearch) and search.is_unchanged)
-        if noise is None or is_unchanged:
+        if noise is None or search.is_unchanged:
             return search.run()
         return NoisyLine(search, noise).run()
 
@@ -70,93 +69,108 @@ class NoisyLine:
     """A search along one line that weighs its answers.
 
     Args:
-        search: the line, and what was answered along it.
+        line: where, and what was answered along it.
         noise: how sure to be.
     """
 
-    search: LineSearch
+    line: ProbedLine
     noise: Noise
     _state: PosteriorSearch = field(init=False)
 
     def __post_init__(self) -> None:
         self._state = PosteriorSearch(
-            last=self.search.track.last,
+            last=self.line.track.last,
             enough=self.noise.confidence,
             repeats=self.noise.repeats,
-            prior=prior_of(self.search.track.last, self.search.track.chosen),
+            prior=prior_of(self.line.track.last, self.line.track.chosen),
         )
-        for position, answers in self.search.answers.items():
+        for position, answers in self.line.answers.items():
             for record, _ in answers.given:
                 self._state = self._state.told(position, record.answer)
 
     def run(self) -> LineAnswer:
         """Probe the ends, then what tells most, until one answer is sure enough; and return it."""
-        answer = None
+        ends = self.line.ends
         try:
-            for position, role in self._ends:
-                if position not in self.search.answers:
-                    self._ask(position, role)
-                    answer = answer or self._invalid_end(position)
+            for position in self.line.checked:
+                if position not in self.line.answers:
+                    self._ask(position, ends.good_role if position == 0 else ends.bad_role)
+            answer = self._untestable_end()
             while answer is None and (wanted := self._state.wanted) is not None:
-                self._ask(wanted, self._role)
+                self._ask(wanted, ends.between_role)
         except OutOfTimeError:
             answer = self._stopped()
-        answer = answer or self._answer()
+        answer = self._bounded(answer or self._answer())
         if answer.found is not None:
-            self.search.settle(answer.found)
-        self.search.posterior = self._state
+            self.line.settle(answer.found)
+        self.line.posterior = self._state
         return answer
 
-    @property
-    def _ends(self) -> tuple[tuple[int, Role], ...]:
-        if isinstance(self.search, BranchSearch):
-            return (self.search.tip, "merged branch"), (0, "merged branch")
-        return (0, "good end"), (self.search.track.last, "bad end")
-
-    @property
-    def _role(self) -> Role:
-        return "merged branch" if isinstance(self.search, BranchSearch) else "search"
-
-    def _invalid_end(self, position: int) -> LineAnswer | None:
-        """Return the answer that an untestable end of the line is; a branch can do without."""
-        record = self.search.records[position]
-        if record.answer is not Answer.UNTESTABLE or isinstance(self.search, BranchSearch):
+    def _untestable_end(self) -> LineAnswer | None:
+        """Return the answer that an untestable end of the line is, unless the line can do without."""
+        silent = [end for end in sorted(self.line.checked) if self._state.is_silent(end)]
+        if not silent or not self.line.ends.are_needed:
             return None
-        end = "good" if position == 0 else "bad"
-        return LineAnswer(kind="ends_invalid", reason=f"the {end} end cannot be tested: {record.reason}")
+        return LineAnswer(kind="ends_invalid", reason=self._cannot_be_tested(silent[0]))
+
+    def _cannot_be_tested(self, end: int) -> str:
+        name = self.line.ends.good if end == 0 else self.line.ends.bad
+        return f"{name} cannot be tested: {self.line.records[end].reason}"
 
     def _ask(self, position: int, role: Role) -> None:
         state = self._state
-        self.search.prober.foresee(lambda: self._ahead(state))
-        record = self.search.probe(position, role, self.search.times(position))
+        self.line.prober.foresee(lambda: self._ahead(state))
+        record = self.line.probe(position, role, anew=True)
         self._state = state.told(position, record.answer)
 
     def _ahead(self, state: PosteriorSearch) -> Iterator[Experiment | Untestable]:
         """Yield what is likely to be measured next: the ends that are not known, then what the posterior wants."""
-        for end, _ in self._ends:
-            if end not in self.search.answers:
-                yield self.search.experiment(end)
+        for end in self.line.checked:
+            if end not in self.line.answers:
+                yield self.line.again(end)
                 state = state.told(end, Answer.GOOD if end == 0 else Answer.BAD)
-        yield from starmap(self.search.repeated, questions_ahead(state, self._known))
+        yield from map(self._experiment, questions_ahead(state, self._known))
 
     def _known(self, question: tuple[int, int]) -> Answer | None:
-        return self.search.prober.foreseen(self.search.repeated(*question))
+        return self.line.prober.foreseen(self._experiment(question))
+
+    def _experiment(self, question: tuple[int, int]) -> Experiment | Untestable:
+        position, times = question
+        return self.line.again(position, later=times - self._state.times(position))
 
     def _answer(self) -> LineAnswer:
-        state = self._state
+        state, line = self._state, self.line
         if not state.is_sure:
             return LineAnswer(kind="found", reason=self._unsure(), found=state.found)
         first, end = state.leading
         if first == 0:
-            return LineAnswer(kind="ends_invalid", reason=f"the good end is bad already, {sure(state)}")
+            reason = f"{line.ends.good} is bad already, {sure(state)}" if end == 0 else self._cannot_be_tested(0)
+            return LineAnswer(kind="ends_invalid", reason=reason)
         if end > state.last:
-            return LineAnswer(kind="no_culprit", reason=f"the bad end is good, {sure(state)}")
-        if isinstance(self.search, BranchSearch) and first == end == state.last and self.search.tip < end:
+            return self._without_bad_end(is_known=first == end)
+        if first == end == state.last and line.is_end_of_branch(end):
             return LineAnswer(kind="no_culprit", reason=f"its tip is good, {sure(state)}")
         found = state.found
-        if not set(found.suspects) & set(self.search.track.chosen):
-            self.search.prober.note(f"the change {OUTSIDE}, {sure(state)}")
+        if not set(found.suspects) & set(line.track.chosen):
+            line.prober.note(f"the change {OUTSIDE}, {sure(state)}")
         return LineAnswer(kind="found", found=found)
+
+    def _without_bad_end(self, *, is_known: bool) -> LineAnswer:
+        """Return the answer where nothing on the line is bad; a merge that turns out good acquits nobody."""
+        if not is_known:
+            return LineAnswer(kind="ends_invalid", reason=self._cannot_be_tested(self._state.last))
+        kind: Literal["no_culprit", "ends_invalid"] = "no_culprit" if self.line.merge is None else "ends_invalid"
+        return LineAnswer(kind=kind, reason=f"{self.line.ends.bad} is good, {sure(self._state)}")
+
+    def _bounded(self, answer: LineAnswer) -> LineAnswer:
+        """Return ``answer``; without what it found where no commit that answered good lies before that."""
+        if answer.found is None or self.line.is_bounded(answer.found):
+            return answer
+        why = f"no commit from {self.line.ends.good} on has answered good"
+        if self._state.is_silent(0):
+            why = self._cannot_be_tested(0)
+        reason = f"{answer.reason}; {why}" if answer.reason else why
+        return LineAnswer(kind="out_of_time" if answer.kind == "out_of_time" else "ends_invalid", reason=reason)
 
     def _unsure(self) -> str:
         state = self._state
@@ -167,7 +181,7 @@ class NoisyLine:
         )
 
     def _stopped(self) -> LineAnswer:
-        if not all(end in self.search.answers for end, _ in self._ends):
+        if not all(end in self.line.answers for end in self.line.checked):
             return LineAnswer(kind="out_of_time", reason="the deadline passed before both ends were checked")
         reason = f"the deadline passed before one answer was {percent(self._state.enough)} sure"
         return LineAnswer(kind="out_of_time", reason=reason, found=self._state.found)
@@ -201,7 +215,7 @@ def prior_of(last: int, chosen: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(weights[position in among] for position in range(1, last + 1))
 
 
-def posterior_of(search: LineSearch) -> Posterior | None:
+def posterior_of(search: ProbedLine) -> Posterior | None:
     """Return what ``search`` believed at its end, in the words of a report; None where it did not weigh answers."""
     state = search.posterior
     if state is None:

@@ -82,6 +82,10 @@ class PosteriorSearch:
         """Return how many answers there are at ``position``."""
         return self.tallies[position].count if position in self.tallies else 0
 
+    def is_silent(self, position: int) -> bool:
+        """Whether ``position`` cannot be tested and never gave an answer."""
+        return position in self.untestable and position not in self.tallies
+
     def told(self, position: int, answer: Answer) -> PosteriorSearch:
         """Return the search that also knows one more answer at ``position``, whether or not it was wanted.
 
@@ -141,6 +145,11 @@ class PosteriorSearch:
         """The probability of the leading candidates."""
         first, end = self.leading
         return float(min(1.0, self.probabilities[first : end + 1].sum()))
+
+    @property
+    def surely_bad(self) -> tuple[int, ...]:
+        """The positions whose probability to be bad is enough."""
+        return tuple(np.flatnonzero(np.cumsum(self.probabilities)[:-1] >= self.enough).tolist())
 
     @property
     def is_sure(self) -> bool:
@@ -244,7 +253,7 @@ class PosteriorSearch:
     @cached_property
     def _silent(self) -> list[int]:
         """The untestable positions that never gave an answer."""
-        return [position for position in self.untestable if position not in self.tallies]
+        return [position for position in self.untestable if self.is_silent(position)]
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -111,6 +112,8 @@ class Prober:
     memory: Memory = field(default_factory=NoMemory)
     _ahead: Ahead = _nothing
     _results: dict[str, ProbeResult] = field(default_factory=dict)
+    _asked: Counter[str] = field(default_factory=Counter)
+    """How often each content was asked about, by its key's name."""
     _ran: bool = False
     _began: float = field(init=False)
 
@@ -217,8 +220,18 @@ class Prober:
             log=self._log_of(question, found),
         )
         self.records.append(record)
+        if isinstance(experiment, Experiment):
+            self._asked[self._content(experiment)] += 1
         self.reporter.probed(record)
         return record, result
+
+    def times(self, experiment: Experiment) -> int:
+        """Return how often what ``experiment`` measures was asked about, of whichever commit that holds it."""
+        return self._asked[self._content(experiment)]
+
+    def _content(self, experiment: Experiment) -> str:
+        name, _ = self._name(experiment.repeated(0), experiment.job)
+        return name
 
     def note(self, text: str) -> None:
         """Keep ``text`` for the report, once."""

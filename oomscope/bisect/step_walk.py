@@ -13,10 +13,10 @@ from functools import partial
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
-from oomscope.bisect.line_search import Known, LineSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.merges import BranchSearch, MergeOpener, opened
 from oomscope.bisect.noise import Noise
+from oomscope.bisect.probed_line import Known, ProbedLine
 from oomscope.bisect.repeated_steps import RepeatedStepSearch
 from oomscope.bisect.result import StepRow
 from oomscope.bisect.search import Search
@@ -47,7 +47,7 @@ class StepWalk:
     _threshold: Threshold = field(default_factory=Threshold)
     _spread: Spread | None = None
 
-    def walk(self, search: LineSearch) -> tuple[tuple[StepRow, ...], Waterfall] | None:
+    def walk(self, search: ProbedLine) -> tuple[tuple[StepRow, ...], Waterfall] | None:
         """Return the rows from one end of ``search`` to the other, and how they were found.
 
         They sum to the difference of the ends; what lies below the threshold is the last one, where there is any.
@@ -76,14 +76,14 @@ class StepWalk:
         )
         return rows, found
 
-    def _warn_of_bounds(self, search: LineSearch) -> None:
+    def _warn_of_bounds(self, search: ProbedLine) -> None:
         if bounds := sum(record.is_lower_bound for record in search.prober.records):
             runs = "1 run" if bounds == 1 else f"{bounds} runs"
             search.prober.note(
                 f"{runs} failed before the peak was known: such bytes are lower bounds, steps beside them inexact"
             )
 
-    def _rows(self, search: LineSearch, looks: int) -> tuple[tuple[StepRow, ...], int]:
+    def _rows(self, search: ProbedLine, looks: int) -> tuple[tuple[StepRow, ...], int]:
         """Return the steps between the ends of ``search``, both measured, and what is left of ``looks``."""
         if search.track.last == 0:
             return (), looks
@@ -92,12 +92,12 @@ class StepWalk:
         self._known |= search.known
         return tuple(search.row(step) for step in state.steps), state.looks
 
-    def _split(self, search: LineSearch, looks: int) -> StepSearch | RepeatedStepSearch:
+    def _split(self, search: ProbedLine, looks: int) -> StepSearch | RepeatedStepSearch:
         state = self._begin(search).looking(looks)
         try:
             while (wanted := state.wanted) is not None:
                 search.prober.foresee(partial(_ahead, search, state))
-                search.probe(wanted, "step", search.times(wanted))
+                search.probe(wanted, "step", anew=self.noise is not None)
                 state = state.told(wanted, search.answers[wanted].latest)
         except OutOfTimeError:
             self._is_complete = False
@@ -105,7 +105,7 @@ class StepWalk:
             self._spread = state.spread
         return state
 
-    def _begin(self, search: LineSearch) -> StepSearch | RepeatedStepSearch:
+    def _begin(self, search: ProbedLine) -> StepSearch | RepeatedStepSearch:
         """Return the search for steps that knows what was measured along the line."""
         last = search.track.last
         if self.noise is None:
@@ -120,7 +120,7 @@ class StepWalk:
                 state = state.told(position, sample)
         return state
 
-    def _with_merges(self, search: LineSearch, rows: tuple[StepRow, ...], looks: int) -> tuple[StepRow, ...]:
+    def _with_merges(self, search: ProbedLine, rows: tuple[StepRow, ...], looks: int) -> tuple[StepRow, ...]:
         """Return ``rows`` with what each merge among them brought in ahead of what is left of it."""
         if self.opener is None:
             return rows
@@ -133,7 +133,7 @@ class StepWalk:
         return rows
 
     def _brought(
-        self, opener: MergeOpener, search: LineSearch, position: int, looks: int
+        self, opener: MergeOpener, search: ProbedLine, position: int, looks: int
     ) -> tuple[list[StepRow], Bytes, int]:
         """Return the steps of all lines that the merge at ``position`` brought in, and what lies below the threshold.
 
@@ -163,9 +163,10 @@ class StepWalk:
             self._is_complete = False
             return False
         if branch.measured(0) is None:
-            merge = branch.last_commit(branch.track.last)
             why = branch.records[0].reason
-            branch.prober.note(f"what {merge.short} brought in was not looked into: it begins untestable ({why})")
+            branch.prober.note(
+                f"what {branch.merge.short} brought in was not looked into: it begins untestable ({why})"
+            )
             return False
         return True
 
@@ -176,14 +177,15 @@ class StepWalk:
         return tuple(row for row in rows if least.is_exceeded_by(row.delta))
 
 
-def _ahead(search: LineSearch, state: StepSearch | RepeatedStepSearch) -> Iterator[Experiment | Untestable]:
+def _ahead(search: ProbedLine, state: StepSearch | RepeatedStepSearch) -> Iterator[Experiment | Untestable]:
     """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on.
 
     Where none does, the looks that follow as long as they find nothing.
     """
+    measured_by = search.experiment
     if isinstance(state, RepeatedStepSearch):
-        for position in state.again:
-            yield search.repeated(position, search.times(position))
+        measured_by = search.again
+        yield from map(measured_by, state.again)
     elif not state.splitting:
         yield from map(search.experiment, state.looks_ahead())
     wanted = ahead(
@@ -192,7 +194,7 @@ def _ahead(search: LineSearch, state: StepSearch | RepeatedStepSearch) -> Iterat
         Search.told,
         lambda position: None if position not in search.records else search.records[position].answer,
     )
-    yield from map(search.experiment, wanted)
+    yield from map(measured_by, wanted)
 
 
 def below(threshold: Threshold, spread: Spread | None = None) -> str:
@@ -206,6 +208,6 @@ def below(threshold: Threshold, spread: Spread | None = None) -> str:
     return unclear if threshold == Threshold.of(0) else f"{unclear}; {smaller}"
 
 
-def _stretch(search: LineSearch, step: Step) -> Stretch:
+def _stretch(search: ProbedLine, step: Step) -> Stretch:
     since, until = search.commit(step.after), search.commit(step.at)
     return Stretch(since=since.hash, until=until.hash, commits=step.at - step.after)

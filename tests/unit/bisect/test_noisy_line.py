@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,42 +17,13 @@ from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import HarnessFile
 from oomscope.bisect.waterfall import StepsWanted
 from oomscope.config.load import load_preset
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import AVAILABLE, error
+from tests.unit.bisect.flaky import Flaky
 from tests.unit.bisect.worlds import World, culprit, measure, with_clock
 
 GOOD_SIZE, BAD_SIZE = 500, 1500
 REAL = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
-
-
-@dataclass
-class Flaky:
-    """A probe of ``size.txt`` that takes a good commit for bad, or a bad one for good, with a chance."""
-
-    chance: float
-    seed: int = 0
-    spread: int = 0
-    backend: str = "sim"
-    ran: list[int] = field(default_factory=list)
-    wrong: int = 0
-
-    def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
-
-    def __call__(self, job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-        assert isinstance(job.target, HarnessTarget)
-        content = (Path(job.target.repo) / "size.txt").read_text().strip()
-        if not content.isdigit():
-            return error("import", content)
-        size = int(content)
-        self.ran.append(size)
-        if self.rng.random() < self.chance:
-            self.wrong += 1
-            size += 1000 if size <= AVAILABLE else -1000
-        if self.spread:
-            size += round(self.rng.gauss(0, self.spread))
-        return replace(measure(size), backend=self.backend)  # type: ignore[arg-type]
 
 
 @pytest.fixture
