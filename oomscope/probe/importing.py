@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable
@@ -31,15 +32,29 @@ def forget_modules(root: Path, files: Iterable[Path] = ()) -> None:
     What is installed stays, also where the environment lies inside the checkout: no library stands being imported
     twice.
     """
-    root, files = root.resolve(), {file.resolve() for file in files}
-    installed = _installed_places()
+    below, chosen = _beginning(root.resolve()), {str(file.resolve()) for file in files}
+    installed = tuple(_beginning(place) for place in _installed_places())
+    directories: dict[str, str] = {}  # torch alone has two thousand modules in some hundred directories
     for name, module in list(sys.modules.items()):
         origin = getattr(module, "__file__", None)
-        path = Path(origin).resolve() if origin else None
-        if path is None or any(path.is_relative_to(place) for place in installed):
-            continue
-        if path in files or path.is_relative_to(root):
+        path = _resolved(origin, directories) if origin else ""
+        if (path in chosen or path.startswith(below)) and not path.startswith(installed):
             del sys.modules[name]
+
+
+def _beginning(directory: Path) -> str:
+    """Return what the names of all that lies below ``directory`` begin with."""
+    return os.path.join(directory, "")  # noqa: PTH118 # a Path has no separator at its end
+
+
+def _resolved(file: str, directories: dict[str, str]) -> str:
+    """Return ``file`` without symbolic links; ``directories`` holds those that were resolved before."""
+    if os.path.islink(file):  # noqa: PTH114 # thousands of files
+        return os.path.realpath(file)
+    directory, name = os.path.split(file)
+    if directory not in directories:
+        directories[directory] = os.path.realpath(directory)
+    return os.path.join(directories[directory], name)  # noqa: PTH118 # thousands of files
 
 
 def takes_one_argument(function: Callable[..., object]) -> bool:
