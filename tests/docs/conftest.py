@@ -1,0 +1,44 @@
+"""The directory in which the commands of the pages are run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oomscope.probe import launch, warm
+from tests.docs.place import make
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory as every page finds it."""
+    return make(tmp_path_factory.mktemp("docs") / "place")
+
+
+@pytest.fixture
+def place(prepared: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of it as the working directory, with no search and no night on record."""
+    copy = tmp_path_factory.mktemp("page") / "place"
+    shutil.copytree(prepared, copy, symlinks=True)
+    shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]), ignore_errors=True)
+    monkeypatch.setenv("HOME", str(prepared.parent))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(launch, "run", _forked(launch.run))
+    monkeypatch.chdir(copy)
+    yield copy
+    shutil.rmtree(copy)
+
+
+def _forked(fresh):
+    """Return :func:`launch.run` for this test: forked from a warm process where it would start a fresh one."""
+
+    def run(job, progress=None, **options):
+        forks = "start" not in options and warm.suits(job)
+        return (warm.run if forks else fresh)(job, progress, **options)
+
+    return run
