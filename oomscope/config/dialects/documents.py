@@ -15,6 +15,12 @@ from oomscope.config.yaml_tree import MAX_BYTES, Mapping, Scalar, Tree, read_yam
 
 _LOGGED = re.compile(r"^(?:\[?\w*\d*\]?:?\s*)?\s*([a-z][a-z0-9_]*) \.{3,} ?(.*)$")
 """``  num_layers ...................... 12``: Megatron-LM training/arguments.py, _print_args."""
+_OFF = {
+    "add_bias_linear": "disable_bias_linear",
+    "create_attention_mask_in_dataloader": "no_create_attention_mask_in_dataloader",
+    "gradient_accumulation_fusion": "no_gradient_accumulation_fusion",
+}
+"""Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
 _UNREAD = re.compile(r"^\s*(?:#.*)?$")
@@ -51,7 +57,10 @@ def _add_logged(arguments: Arguments, lines: list[str]) -> None:
     arguments.hints.add("megatron")
     for number, line in enumerate(lines, start=1):
         match = _LOGGED.match(line)
-        if match and match[2] not in {"None", "False", "", "[]"}:
+        if match and match[1] in _OFF:
+            if match[2] == "False":
+                arguments.add(_OFF[match[1]], True, f"{arguments.source}:{number}")
+        elif match and match[2] not in {"None", "False", "", "[]"}:
             arguments.add(match[1], plain_value(match[2]), f"{arguments.source}:{number}")
 
 

@@ -43,14 +43,17 @@ model:
 def test_the_table_that_megatron_logs() -> None:
     text = """using world size: 8
 ------------------------ arguments ------------------------
+  add_bias_linear ................................. False
   bf16 ............................................ True
   fp16 ............................................ False
+  gradient_accumulation_fusion .................... True
   num_layers ...................................... 12
   recompute_modules ............................... ['core_attn', 'mlp']
   save ............................................ None
 -------------------- end of arguments ---------------------
 """
     assert pairs(read_arguments(text, "log")) == {
+        "disable_bias_linear": True,
         "bf16": True,
         "num_layers": 12,
         "recompute_modules": ["core_attn", "mlp"],
