@@ -112,7 +112,7 @@ def searched(
 SIZES = st.none() | st.integers(0, 2000).map(lambda size: size // 500 * 500)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(SIZES, min_size=2, max_size=24), st.integers(2, 5), st.integers(), st.booleans())
 def test_a_line_has_one_answer_and_one_record(sizes: list[int | None], slots: int, seed: int, steps: bool) -> None:
     sizes[0] = 0
@@ -151,7 +151,7 @@ def probe_size(job: ProbeJob, _progress: Callable[[Progress], None] | None = Non
     return measure(job.target.config["size"])
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(2, 12), st.integers(2, 5), st.integers())
 def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed: int) -> None:
     fault = data.draw(st.frozensets(st.integers(0, count - 1), min_size=1, max_size=4))
