@@ -14,7 +14,10 @@ import numpy as np
 
 CREDIBLE = 0.95
 """Share of the belief that an interval of :class:`Rate` holds."""
-_GRID = 2000
+_ODDS = np.linspace(-25.0, 25.0, 10_001)
+"""Logarithms of the odds of rates. In these a Beta density is smooth and falls to nothing on both sides, also where
+that of the rate itself is highest at 0 or 1: sums of it are as good as integrals."""
+_LOG_RATE, _LOG_REST = -np.logaddexp(0, -_ODDS), -np.logaddexp(0, _ODDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +70,13 @@ def mixed_rate(prior: Prior, seen: Sequence[tuple[float, int, int]]) -> Rate:
     mean = sum(probability * prior.mean(wrong, right) for probability, wrong, right in seen)
     if prior.wrong == 0:
         return Rate(mean=mean, low=0.0, high=0.0)
-    rate = (np.arange(_GRID) + 0.5) / _GRID
-    density = np.zeros(_GRID)
+    density = np.zeros_like(_ODDS)
     for probability, wrong, right in seen:
-        powers = (prior.wrong + wrong - 1) * np.log(rate) + (prior.right + right - 1) * np.log1p(-rate)
+        powers = (prior.wrong + wrong) * _LOG_RATE + (prior.right + right) * _LOG_REST
         density += probability * np.exp(powers - _log_beta(prior.wrong + wrong, prior.right + right))
-    below = np.cumsum(density) / density.sum()
+    below = np.concatenate(([0.0], np.cumsum(density[1:] + density[:-1])))
     tail = (1 - CREDIBLE) / 2
-    low, high = (float(np.interp(share, below, rate)) for share in (tail, 1 - tail))
+    low, high = (1 / (1 + math.exp(-np.interp(share, below / below[-1], _ODDS))) for share in (tail, 1 - tail))
     return Rate(mean=mean, low=low, high=high)
 
 

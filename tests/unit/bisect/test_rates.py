@@ -23,11 +23,25 @@ def test_what_is_never_wrong_cannot_have_been_wrong() -> None:
     assert mixed_rate(NEVER_WRONG, [(1.0, 0, 3)]).high == 0
 
 
-def test_the_interval_of_one_case_is_that_of_its_beta_distribution() -> None:
-    rate = mixed_rate(UNIFORM, [(1.0, 0, 0)])
-    assert (rate.mean, rate.low, rate.high) == pytest.approx((0.5, 0.025, 0.975), abs=1e-3)
-    rate = mixed_rate(UNIFORM, [(1.0, 0, 3)])  # Beta(1, 4): P(x > t) = (1 - t)^4
-    assert (rate.low, rate.high) == pytest.approx((1 - 0.975**0.25, 1 - 0.025**0.25), abs=1e-3)
+@pytest.mark.parametrize("right", [0, 1, 20, 200, 1000, 4000, 100_000])
+def test_the_interval_of_answers_that_were_all_right_is_exact(right: int) -> None:
+    rate = mixed_rate(Prior(), [(1.0, 0, right)])
+    shape = 6 + right  # Beta(1, shape): P(x > t) = (1 - t)^shape
+    exact = [-math.expm1(math.log(share) / shape) for share in (0.975, 0.025)]
+    assert (rate.low, rate.high) == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 20, 1000])
+def test_the_interval_of_answers_that_were_all_wrong_is_exact(wrong: int) -> None:
+    rate = mixed_rate(UNIFORM, [(1.0, wrong, 0)])  # Beta(shape, 1): P(x < t) = t^shape
+    exact = [share ** (1 / (1 + wrong)) for share in (0.025, 0.975)]
+    assert (rate.mean, rate.low, rate.high) == pytest.approx(((1 + wrong) / (2 + wrong), *exact), rel=1e-4)
+
+
+def test_the_interval_of_many_answers_of_both_kinds_is_that_of_a_normal_law() -> None:
+    rate = mixed_rate(UNIFORM, [(1.0, 1000, 1000)])
+    width = 1.95996 * math.sqrt(0.25 / 2003)
+    assert (rate.low, rate.high) == pytest.approx((0.5 - width, 0.5 + width), abs=1e-4)
 
 
 def test_uncertain_cases_are_mixed() -> None:
