@@ -82,7 +82,8 @@ class CudaSession:
         self._pinned = int(torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0))
         reserved = int(self._stats["reserved_bytes.all.current"])
         self._notes.extend(unseen_change(self._before, read_card(self._uuid), reserved))
-        torch.cuda.memory.set_per_process_memory_fraction(1.0, self._index)
+        if self._budget.fraction is not None:
+            torch.cuda.memory.set_per_process_memory_fraction(1.0, self._index)
 
     @contextmanager
     def iteration(self, index: int) -> Iterator[None]:

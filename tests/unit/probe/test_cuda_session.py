@@ -121,6 +121,7 @@ def test_a_run_without_a_limit_uses_the_card_as_it_is(card: PaperCard) -> None:
     assert "'context': 'alloc'" in card.log[1]
     assert "'max_entries': 100" in card.log[1]
     assert card.log[2] == "record None {}"
+    assert not any("fraction" in line for line in card.log), "a fraction that somebody else set stays"
     assert (measured.device.limit_bytes, measured.device.fraction) == (TOTAL, None)
     assert (measured.device.non_torch_bytes, measured.device.other_process_bytes) == (CONTEXT, FOREIGN)
     assert measured.device.available_bytes == TOTAL - CONTEXT - FOREIGN
