@@ -20,20 +20,30 @@ _NEEDS_IT = "--backend cuda"
 
 def gpu_checks(environment: Mapping[str, str], driver: Path = DRIVER) -> Iterator[Check]:
     """Yield the checks of driver, NVML and every card."""
-    loaded = _loaded(driver)
+    cards = _cards()
+    loaded = _loaded(driver) or _told(cards)
     yield _driver(loaded)
-    try:
-        cards: tuple[Card, ...] | str = list_cards()
-    except MachineUnfitError as error:
-        cards = error.message
-    except ImportError:
-        cards = "the module pynvml is not installed"
-    except (AttributeError, TypeError):
-        cards = "the module pynvml is older than what is needed"
     yield _nvml(cards, has_driver=bool(loaded))
     if not isinstance(cards, str):
         visible = environment.get("CUDA_VISIBLE_DEVICES")
         yield from (_card(card, visible) for card in cards)
+
+
+def _cards() -> tuple[Card, ...] | str:
+    """Return the cards, or in one line why they cannot be read."""
+    try:
+        return list_cards()
+    except MachineUnfitError as error:
+        return error.message
+    except ImportError:
+        return "the module pynvml is not installed"
+    except (AttributeError, TypeError):
+        return "the module pynvml is older than what is needed"
+
+
+def _told(cards: tuple[Card, ...] | str) -> str | None:
+    """Return the driver that NVML names: Windows' subsystem for Linux has one without a kernel module of its own."""
+    return None if isinstance(cards, str) or not cards else f"driver {cards[0].memory.driver_version}"
 
 
 def _loaded(driver: Path) -> str | None:

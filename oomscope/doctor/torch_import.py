@@ -48,15 +48,19 @@ class TorchImport:
 
     def __init__(self, program: Path = Path(torch_report.__file__)) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(program)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            encoding="utf-8",
-            errors="replace",
-        )
+        self._process: subprocess.Popen[str] | str
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(program)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            self._process = f"no process can be started for it ({error.strerror})"
 
     def __enter__(self) -> Self:
         """Do nothing: it runs already."""
@@ -66,11 +70,14 @@ class TorchImport:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
         """End the process, whatever it does."""
-        self._process.kill()
-        self._process.communicate()
+        if not isinstance(self._process, str):
+            self._process.kill()
+            self._process.communicate()
 
     def outcome(self, timeout_s: float = TIMEOUT_S) -> Torch | str:
         """Return what torch said, or in one line why it said nothing."""
+        if isinstance(self._process, str):
+            return self._process
         try:
             said, complaints = self._process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:

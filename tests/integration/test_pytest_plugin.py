@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest_plugins = ("pytester",)
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
+EXAMPLE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
+SHOWN = re.findall(r"^(?:limit_|peak).*", PAGE, re.MULTILINE)
 
 INI = """
 [pytest]
@@ -30,10 +36,10 @@ class Net(torch.nn.Module):
         return self.narrow(torch.relu(self.wide(x)))
 
 
-def train(device, steps=2):
+def train(device):
     model = Net(device)
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(steps):
+    for _ in range(2):
         model(torch.ones(1024, 1024, device=device)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -53,12 +59,8 @@ def test_keeps_to_its_limits(gpu_device):
 
 
 @pytest.mark.limit_gpu_memory("64 MiB")
-def test_holds_too_much(gpu_device):
-    train(gpu_device)
-
-
 @pytest.mark.limit_overhead("1 KiB")
-def test_wastes_too_much(gpu_device):
+def test_holds_and_wastes_too_much(gpu_device):
     train(gpu_device)
 
 
@@ -68,10 +70,7 @@ def model(gpu_device):
 
 
 class TestOfAClass:
-    pytestmark = pytest.mark.limit_gpu_memory("1 GiB")
-
-    def test_class_limit(self, model):
-        model(torch.ones(1, 1024, device=model.wide.weight.device))
+    pytestmark = [pytest.mark.limit_gpu_memory("1 KiB"), pytest.mark.limit_overhead("100 MiB")]
 
     @pytest.mark.limit_gpu_memory("32 MiB", of="live")
     def test_fixtures_count(self, model):
@@ -95,14 +94,8 @@ def test_is_skipped():
 
 @pytest.mark.limit_gpu_memory("1 KiB")
 def test_fails_by_itself(gpu_device):
-    train(gpu_device, steps=1)
+    torch.ones(2**20, device=gpu_device)
     assert False, "its own reason"
-
-
-@pytest.mark.limit_gpu_memory("1 KiB")
-@pytest.mark.xfail(strict=True)
-def test_is_known_to_fail(gpu_device):
-    train(gpu_device, steps=1)
 
 
 def test_is_undisturbed():
@@ -153,11 +146,13 @@ def test_second():
 
 def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
     pytester.makeini(INI)
-    pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG)
+    pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG, test_memory=EXAMPLE)
     run = pytester.runpytest_subprocess("-rA", "-n", "1")
-    run.assert_outcomes(passed=4, failed=7, skipped=1, xfailed=1)
+    run.assert_outcomes(passed=3, failed=7, skipped=1)
+    assert len(SHOWN) == 2
+    run.stdout.fnmatch_lines(SHOWN)
     text = run.stdout.str()
-    for name in ("test_keeps_to_its_limits", "TestOfAClass::test_class_limit", "test_is_undisturbed"):
+    for name in ("test_keeps_to_its_limits", "test_is_undisturbed"):
         assert f"PASSED test_net.py::{name}" in text
     run.stdout.fnmatch_lines_random(
         [

@@ -88,6 +88,11 @@ def test_no_driver(monkeypatch, tmp_path: Path) -> None:
     assert found["NVML"].remedy == "see the NVIDIA driver above"
 
 
+def test_a_driver_without_a_kernel_module_of_its_own(monkeypatch, tmp_path: Path) -> None:
+    found = checked(monkeypatch, nvml(0), tmp_path / "none")
+    assert (found["NVIDIA driver"].state, found["NVIDIA driver"].found) == (State.OK, "driver 570.86.15")
+
+
 @pytest.mark.parametrize(
     ("library", "said"),
     [(None, "is not installed"), (SimpleNamespace(NVMLError=NVMLError), "older than what is needed")],

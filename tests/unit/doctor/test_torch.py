@@ -50,6 +50,11 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path) -> None:
     assert outcome(tmp_path, "import time; time.sleep(600)", timeout_s=0.3) == "importing it took more than 0.3 s"
 
 
+def test_no_process_can_be_started(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "gone"))
+    assert outcome(tmp_path, "") == "no process can be started for it (No such file or directory)"
+
+
 @pytest.mark.parametrize(
     ("torch", "states", "found"),
     [
