@@ -1,0 +1,103 @@
+"""The recipes of docs/ci as their CI systems read them: jobs of commands, taken from the pages' own text."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "ci"
+CONTEXT = {
+    "matrix.runner": "cpu",
+    "matrix.labels": "ubuntu-latest",
+    "github.workspace": "$GITHUB_WORKSPACE",
+    "github.token": "token",
+    "github.event.number": "7",
+    "github.run_id": "1",
+}
+"""What GitHub puts for ``${{ … }}``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Commands for one shell."""
+
+    script: str
+    always: bool = False
+    """Run also after a step that failed."""
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A page, as one runner without a GPU would run it."""
+
+    steps: list[Step]
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Scripts that the page puts into the repository."""
+    kept: tuple[str, ...] = ()
+    """Files that the page's CI system takes from the workspace."""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of code of a page."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", (PAGES / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+def github() -> Recipe:
+    """Return the job of the workflow."""
+    (text,) = blocks("github.md", "yaml")
+    document = yaml.safe_load(re.sub(r"\$\{\{ (.*?) \}\}", lambda found: CONTEXT[found[1]], text))
+    job = document["jobs"]["gate"]
+    steps = [
+        Step(script=step["run"], always="always()" in step.get("if", ""), env=step.get("env", {}))
+        for step in job["steps"]
+        if "run" in step
+    ]
+    artifact = next(step for step in job["steps"] if step.get("uses", "").startswith("actions/upload-artifact"))
+    return Recipe(steps=steps, env=job["env"], kept=(artifact["with"]["path"], "comment.md"))
+
+
+def gitlab() -> Recipe:
+    """Return the job of the pipeline."""
+    (text,) = blocks("gitlab.md", "yaml")
+    job = yaml.safe_load(text)["memory"]
+    artifacts = job["artifacts"]
+    return Recipe(
+        steps=[Step(script="\n".join([*job["before_script"], *job["script"]]))],
+        env={**job["variables"], "RUNNER_KIND": job["parallel"]["matrix"][0]["RUNNER_KIND"][0]},
+        kept=(*artifacts["paths"], *artifacts["reports"].values()),
+    )
+
+
+def jenkins() -> Recipe:
+    """Return the stages of the pipeline."""
+    (text,) = blocks("jenkins.md", "groovy")
+    assert text.count("{") == text.count("}")
+    scripts = [textwrap.dedent(script) for script in re.findall(r"sh '''\n(.*?)'''", text, re.DOTALL)]
+    env = dict(re.findall(r'^\s+(XDG_\w+) = "(.*)"$', text, re.MULTILINE))
+    kept = re.findall(r"junit '(.*?)'|artifacts: '(.*?)'", text)
+    return Recipe(
+        steps=[Step(script=script) for script in scripts],
+        env={**env, "RUNNER_KIND": "cpu"},
+        kept=tuple(filter(None, (name for pair in kept for name in pair))),
+    )
+
+
+def slurm() -> Recipe:
+    """Return what cron runs, and the scripts."""
+    (crontab,) = blocks("slurm.md", "crontab")
+    files = {}
+    for text in blocks("slurm.md", "bash"):
+        files[re.search(r"^# (ci/\S+):", text, re.MULTILINE)[1]] = text
+    command = crontab.split(maxsplit=5)[5]
+    return Recipe(steps=[Step(script=command)], env={"RUNNER_KINDS": "cpu"}, files=files, kept=("nights/cpu-*.json",))
+
+
+RECIPES = {"github.md": github, "gitlab.md": gitlab, "jenkins.md": jenkins, "slurm.md": slurm}
