@@ -68,7 +68,7 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):  # it has its name, or what went wrong is already on its way up
             unfinished.unlink()
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _refuse_irregular(path: Path) -> None:
@@ -88,7 +88,7 @@ def _take_free_name(unfinished: Path, path: Path) -> None:
         unfinished.replace(path)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make the new name durable, where the file system can; the file is in place already."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from oomscope.bisect.experiment import Untestable
-from oomscope.bisect.journal import SCHEMA_VERSION, Answered, Begun, Event, record_of
+from oomscope.bisect.journal import SCHEMA_VERSION, Answered, Begun, Event, Question, checked, record_of
 from oomscope.bisect.memory import Kept
+from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.errors import InputError
 
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _LEFT_OUT = Kept(answer=Untestable("left out"))
 
 
@@ -27,6 +30,10 @@ class Closing:
     message: str
     first_bad: str | None = None
     """Hash and subject of the commit that was found to be at fault."""
+    lines: tuple[WalkedLine, ...] = ()
+    """The commits walked."""
+    between: tuple[str, str] = ("", "")
+    """Names of the last good and of the first bad of what was measured; empty where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +56,14 @@ class Account:
     problems: tuple[str, ...] = ()
     """What could not be read, one line each."""
 
-    @property
+    @cached_property
     def retaken(self) -> frozenset[str]:
         """The names of measurements that were taken back and have to be made anew."""
         return frozenset(name for answer in self.taken_back for name in answer.asked) - frozenset(self.kept)
 
     def last(self, count: int) -> tuple[Answered, ...]:
         """Return the last ``count`` answers, and all others that rest on the same measurements."""
-        chosen = self.answers[len(self.answers) - min(count, len(self.answers)) :]
-        names = {name for answer in chosen for name in answer.asked}
-        return tuple(each for each in self.answers if each in chosen or names.intersection(each.asked))
+        return _last(self.answers, count)
 
 
 def whole_lines(content: bytes) -> int:
@@ -79,17 +84,17 @@ def account_of(content: bytes, search: int, where: str, *, with_evidence: bool =
         InputError: the first line cannot be read, is another search's or of another version.
     """
     lines = content[: whole_lines(content)].splitlines()
-    account = _beginning(lines[0] if lines else b"", search, where)
+    fold = _beginning(lines[0] if lines else b"", search, where)
+    fold.read = Kept.from_json if with_evidence else _named
     for number, line in enumerate(lines[1:], start=2):
         try:
-            account = _told(account, json.loads(line), Kept.from_json if with_evidence else _named)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            problem = f"{where}:{number}: the line cannot be read; what it said is asked again"
-            account = replace(account, problems=(*account.problems, problem))
-    return account
+            fold.tell(json.loads(line))
+        except _UNREADABLE:
+            fold.problems.append(f"{where}:{number}: the line cannot be read; what it said is asked again")
+    return fold.account
 
 
-def _beginning(line: bytes, search: int, where: str) -> Account:
+def _beginning(line: bytes, search: int, where: str) -> _Fold:
     remedy = "move the file away and begin a new search"
     try:
         event = json.loads(line)
@@ -100,67 +105,112 @@ def _beginning(line: bytes, search: int, where: str) -> Account:
                 where=where,
                 remedy="go on with the oomscope that began it",
             )
-        names = {each.name for each in fields(Begun)}
-        begun = Begun(**{name: value for name, value in event.items() if name in names})
-    except (ValueError, KeyError, TypeError, AttributeError):
+        begun = checked(Begun, event)
+    except _UNREADABLE:
         raise InputError("its first line says of no search", where=f"{where}:1", remedy=remedy) from None
     if begun.search != search:
         raise InputError(f"holds the journal of search {begun.search}: it is a copy", where=where, remedy=remedy)
-    return Account(begun=replace(begun, words=tuple(begun.words)), began_at=str(event.get("at", "")))
+    return _Fold(begun=begun, began_at=str(event.get("at", "")))
 
 
 def _named(_row: Mapping[str, Any]) -> Kept:
     return _LEFT_OUT
 
 
-def _told(account: Account, event: Event, read: Callable[[Mapping[str, Any]], Kept]) -> Account:
-    """Return ``account`` after one more line; a kind of line that is not known yet says nothing."""
-    kind = event["event"]
-    if kind == "planned":
-        return replace(account, probes_at_most=max(account.probes_at_most or 0, int(event["probes_at_most"])))
-    if kind == "resumed":
-        return replace(account, closing=None)
-    if kind == "probed":
-        return _answered(account, event, read)
-    if kind == "undone":
-        return _undone(account, int(event["count"]))
-    if kind == "ended":
-        return replace(account, closing=_closing(event))
-    return account
+@dataclass(kw_only=True)
+class _Fold:
+    """An account to which one line after the other is told; a line that raises has told nothing."""
+
+    begun: Begun
+    began_at: str
+    read: Callable[[Mapping[str, Any]], Kept] = Kept.from_json
+    """Reads the evidence of an answer."""
+    probes_at_most: int | None = None
+    answers: dict[Question, Answered] = field(default_factory=dict)
+    taken_back: dict[Question, Answered] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    closing: Closing | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def account(self) -> Account:
+        """What the lines told so far come to."""
+        return Account(
+            begun=self.begun,
+            began_at=self.began_at,
+            probes_at_most=self.probes_at_most,
+            answers=tuple(self.answers.values()),
+            taken_back=tuple(self.taken_back.values()),
+            kept=self.kept,
+            closing=self.closing,
+            problems=tuple(self.problems),
+        )
+
+    def tell(self, event: Event) -> None:
+        """Take in one more line; a kind of line that is not known yet says nothing."""
+        kind = event["event"]
+        if kind == "planned":
+            self.probes_at_most = max(self.probes_at_most or 0, _count(event["probes_at_most"]))
+        elif kind == "resumed":
+            self.closing = None
+        elif kind == "probed":
+            self._answered(event)
+        elif kind == "undone":
+            self._undone(_count(event["count"]))
+        elif kind == "ended":
+            self.closing = _closing(event)
+
+    def _answered(self, event: Event) -> None:
+        measured = event["measured"]
+        answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
+        new = {row["name"]: self.read(row) for row in measured if len(row) > 1}
+        if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
+            raise KeyError(*missing)  # it rests on a line that could not be read
+        self.answers.pop(answered.question, None)
+        self.answers[answered.question] = answered
+        self.taken_back.pop(answered.question, None)
+        self.kept |= new
+
+    def _undone(self, count: int) -> None:
+        for answer in _last(tuple(self.answers.values()), count):
+            self.taken_back[answer.question] = self.answers.pop(answer.question)
+            for name in answer.asked:
+                self.kept.pop(name, None)
+        self.closing = None
 
 
-def _answered(account: Account, event: Event, read: Callable[[Mapping[str, Any]], Kept]) -> Account:
-    measured = event["measured"]
-    answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
-    new = {row["name"]: read(row) for row in measured if len(row) > 1}
-    kept = {**account.kept, **new}
-    if missing := [name for name in answered.asked if name not in kept]:
-        raise KeyError(*missing)  # it rests on a line that could not be read
-    others = tuple(each for each in account.answers if each.question != answered.question)
-    return replace(
-        account,
-        answers=(*others, answered),
-        taken_back=tuple(each for each in account.taken_back if each.question != answered.question),
-        kept=kept,
-    )
+def _last(answers: Sequence[Answered], count: int) -> tuple[Answered, ...]:
+    """Return the last ``count`` of ``answers``, and all others that rest on the same measurements."""
+    first = len(answers) - min(count, len(answers))
+    names = {name for answer in answers[first:] for name in answer.asked}
+    return tuple(each for place, each in enumerate(answers) if place >= first or names.intersection(each.asked))
 
 
-def _undone(account: Account, count: int) -> Account:
-    gone = account.last(count)
-    names = {name for answer in gone for name in answer.asked}
-    return replace(
-        account,
-        answers=tuple(each for each in account.answers if each not in gone),
-        taken_back=(*account.taken_back, *gone),
-        kept={name: kept for name, kept in account.kept.items() if name not in names},
-        closing=None,
-    )
+def _count(value: object) -> int:
+    """Return ``value`` if it counts something.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(value)
+    return value
 
 
 def _closing(event: Event) -> Closing:
-    culprit = (event.get("document") or {}).get("culprit") or {}
+    document = event.get("document") or {}
+    culprit = document.get("culprit") or {}
     first_bad = f"{culprit['commit']} {culprit['subject']}" if "commit" in culprit else None
-    return Closing(outcome=event["outcome"], message=event["message"], first_bad=first_bad)
+    return checked(
+        Closing,
+        {
+            "outcome": event["outcome"],
+            "message": event["message"],
+            "first_bad": first_bad,
+            "lines": document.get("lines", ()),
+            "between": tuple((document.get(end) or {}).get("name", "") for end in ("last_good", "first_bad")),
+        },
+    )
 
 
 def newest(accounts: Sequence[Account], place: str) -> Account | None:

@@ -7,14 +7,18 @@ locks are :mod:`journal_store`'s; the format is described in docs/journal.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from oomscope.bisect.measured import Bytes
 from oomscope.bisect.memory import Kept
 from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.search import Answer
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Read = TypeVar("Read")
 
 SCHEMA_VERSION = 1
 
@@ -47,6 +51,10 @@ class Begun:
     """The whole request, for people and programs to read."""
 
 
+Question = tuple[Any, ...]
+"""What tells a question of a search from all others."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answered:
     """A question of the search with its answer."""
@@ -56,7 +64,7 @@ class Answered:
     """The names of the measurements that it rests on, one for each rank; none where there was nothing to measure."""
 
     @property
-    def question(self) -> tuple[Any, ...]:
+    def question(self) -> Question:
         """What tells it from all other questions."""
         record = self.record
         return (record.role, record.commit, record.subject, record.keys, self.asked)
@@ -116,9 +124,21 @@ def encode(event: Event, at: str) -> bytes:
 
 def record_of(document: Mapping[str, Any]) -> ProbeRecord:
     """Read back the record of a line; what a later oomscope adds to it is left out."""
-    names = {each.name for each in fields(ProbeRecord)}
-    known: dict[str, Any] = {name: value for name, value in document.items() if name in names}
-    known["answer"] = Answer(known["answer"])
-    known["bytes"] = Bytes(**known["bytes"]) if known["bytes"] else None
-    known["keys"] = None if known["keys"] is None else tuple(known["keys"])
-    return ProbeRecord(**known)
+    return checked(ProbeRecord, document)
+
+
+def checked(kind: type[Read], document: Mapping[str, Any]) -> Read:
+    """Return the dataclass that ``document`` is the JSON of; what it has besides is left out.
+
+    Raises:
+        ValueError: a field is missing, or is not of its type.
+    """
+    read: Read = _reader(cast("Hashable", kind)).validate_python(document)
+    return read
+
+
+@cache
+def _reader(kind: Hashable) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cast("Any", kind))

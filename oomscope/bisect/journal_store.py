@@ -15,6 +15,7 @@ from typing import Self
 from oomscope.bisect.account import Account, account_of, whole_lines
 from oomscope.bisect.journal import Begun, Event, encode
 from oomscope.errors import InputError, UsageError
+from oomscope.files import sync_directory
 
 _SUFFIX = ".jsonl"
 _PATIENCE_S = 1.0
@@ -69,8 +70,11 @@ class JournalStore:
     directory: Path
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the searches, the one that was begun last at the end."""
-        names = [path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}")]
+        """Return the numbers of the searches, the one that was begun last at the end.
+
+        An empty file is none: its search is about to write its first line, or died before.
+        """
+        names = [path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}") if _has_content(path)]
         return sorted(int(name) for name in names if name.isdecimal() and name.isascii() and str(int(name)) == name)
 
     def path(self, number: int) -> Path:
@@ -132,6 +136,7 @@ class JournalStore:
                 number += 1
                 continue
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            sync_directory(self.directory)
             return JournalFile(path, descriptor)
 
     def open(self, number: int) -> JournalFile:
@@ -157,6 +162,12 @@ class JournalStore:
             os.close(descriptor)
             raise
         return JournalFile(path, descriptor)
+
+
+def _has_content(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size > 0
+    return True
 
 
 def _lock(descriptor: int, number: int) -> None:

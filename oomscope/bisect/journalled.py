@@ -114,10 +114,11 @@ def _go_on(journal: JournalFile | None) -> JournalFile:
 def _begin(
     store: JournalStore, request: SearchRequest, pins: dict[str, str], name: str, environment: Mapping[str, str]
 ) -> JournalFile:
-    """Return a new journal with its first line."""
+    """Return a new journal with its first line, which takes a while to know and none to write."""
+    begun = _begun(request, pins, name, environment)
     journal = store.begin()
     try:
-        journal.append(begun_event(_begun(journal.number, request, pins, name, environment)))
+        journal.append(begun_event(replace(begun, search=journal.number)))
     except BaseException:
         journal.close()
         journal.path.unlink(missing_ok=True)  # without its first line it is no journal
@@ -126,11 +127,10 @@ def _begin(
     return journal
 
 
-def _begun(
-    number: int, request: SearchRequest, pins: dict[str, str], name: str, environment: Mapping[str, str]
-) -> Begun:
+def _begun(request: SearchRequest, pins: dict[str, str], name: str, environment: Mapping[str, str]) -> Begun:
+    """Return the first line of a search that has no number yet."""
     return Begun(
-        search=number,
+        search=0,
         kind=name.removeprefix("bisect_"),
         title=title_of(request),
         bad=str(request.bad),

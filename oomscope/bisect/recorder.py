@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from oomscope.bisect.account import Account
 from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.journal import Answered, Event, ended_event, planned_event, probed_event
+from oomscope.bisect.journal import Answered, Event, Question, ended_event, planned_event, probed_event
 from oomscope.bisect.journal_store import JournalFile
 from oomscope.bisect.memory import Kept, Key, asked_of
 from oomscope.bisect.reporter import Plan, Reporter, Work
@@ -45,7 +45,7 @@ class Recorder:
     _kept: dict[str, Kept] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     """The names of what a line holds."""
-    _told: list[Answered] = field(default_factory=list)
+    _told: set[Question] = field(default_factory=set)
     _asked: list[str] = field(default_factory=list)
     """What the question that is open has asked so far."""
     _open: str = ""
@@ -54,7 +54,7 @@ class Recorder:
         if self.account is not None:
             self._kept = dict(self.account.kept)
             self._written = set(self.account.kept)
-            self._told = list(self.account.answers)
+            self._told = {answer.question for answer in self.account.answers}
 
     @property
     def number(self) -> int | None:
@@ -118,10 +118,10 @@ class Recorder:
     def probed(self, record: ProbeRecord) -> None:
         """Write an answer that no line holds yet."""
         answered = Answered(record=record, asked=tuple(self._asked))
-        if all(each.question != answered.question for each in self._told):
+        if answered.question not in self._told:
             new = {name: self._kept[name] for name in self._asked if name not in self._written}
             self._write(probed_event(answered, new))
-            self._told.append(answered)
+            self._told.add(answered.question)
             self._written.update(new)
         self.reporter.probed(record)
 

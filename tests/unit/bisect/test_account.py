@@ -148,7 +148,19 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
 
 @pytest.mark.parametrize(
     "spoilt",
-    [b"\0\0\0\n", b'{"event":"probed"}\n', b"[1]\n", b'{"event":"undone","count":"x"}\n', b"\xff\n", b'"x"\n'],
+    [
+        b"[" * 100_000 + b"\n",
+        b'{"event":"undone","count":-1}\n',
+        b'{"event":"undone","count":1e400}\n',
+        b'{"event":"planned","title":"","probes_at_most":Infinity}\n',
+        b'{"event":"ended","outcome":5,"message":null,"document":{"culprit":5}}\n',
+        b"\0\0\0\n",
+        b'{"event":"probed"}\n',
+        b"[1]\n",
+        b'{"event":"undone","count":"x"}\n',
+        b"\xff\n",
+        b'"x"\n',
+    ],
 )
 def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
@@ -174,6 +186,7 @@ def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
     [
         (b"", "7.jsonl:1: its first line says of no search"),
         (b'{"event":', "7.jsonl:1: its first line says of no search"),
+        (b"[" * 100_000 + b"\n", "7.jsonl:1: its first line says of no search"),
         (b"{}\n", "7.jsonl:1: its first line says of no search"),
         (written(first=begun(5)), "holds the journal of search 5: it is a copy"),
         (encode({**begun_event(begun()), "schema_version": 99}, AT), "is a journal of version 99"),
@@ -200,3 +213,42 @@ def test_every_line_is_one_line_of_json() -> None:
     for line in written(probed(1, reason="\u2028\n\x85")).splitlines(keepends=True):
         assert line.endswith(b"\n")
         json.loads(line)
+
+
+ODD = st.sampled_from([None, -1, 5, 1.5, float("inf"), "", "x", [], [[]], [None], {}, {"": 5}, True])
+LINES = [
+    begun_event(begun()),
+    planned_event("t", 9),
+    probed(1),
+    ended_event("culprit", "m", {"culprit": {"commit": "c", "subject": "s"}, "lines": [], "last_good": None}),
+    undone_event(1),
+]
+
+
+@given(st.sampled_from(LINES), st.data())
+def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event, data: st.DataObject) -> None:
+    spoilt = json.loads(encode(event, AT))
+    inner = [name for name, value in spoilt.items() if value and isinstance(value, dict)]
+    place = spoilt[data.draw(st.sampled_from(inner))] if inner and data.draw(st.booleans()) else spoilt
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ODD)
+    line = json.dumps(spoilt).encode() + b"\n"
+    try:
+        account = account_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
+    except InputError:
+        assert event["event"] == "begun"
+        return
+    assert all(problem.startswith("j:3: the line cannot be read") for problem in account.problems)
+    assert 3 in [answer.record.number for answer in (*account.answers, *account.taken_back)] or not account.answers
+    assert all(isinstance(word, str) for word in account.begun.words)
+    assert account.last(1) is not None
+    assert account.retaken is not None
+
+
+def test_a_line_costs_as_much_however_many_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    question = Answered.question.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Answered, "question", property(lambda self: looked_at.append(1) or question(self)))
+    content = written(*(probed(number) for number in range(200)))
+    looked_at.clear()
+    assert len(account_of(content, 7, "j").answers) == 200
+    assert len(looked_at) <= 5 * 200

@@ -94,7 +94,7 @@ def test_a_line_is_on_the_disk_when_append_returns(store: JournalStore, monkeypa
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     filled(store)
-    assert len(synced) == 2
+    assert len(synced) == 3, "its name, and two lines"
 
 
 def test_a_line_that_is_taken_in_parts_is_written_whole(store: JournalStore, monkeypatch) -> None:
@@ -115,3 +115,10 @@ def test_what_is_not_there_or_cannot_be_read_is_one_line(store: JournalStore) ->
     for read in (store.read, store.begun):
         with pytest.raises(InputError, match="cannot be read"):
             read(4)
+
+
+def test_an_empty_file_is_no_search(store: JournalStore) -> None:
+    with store.begin() as journal:
+        assert store.numbers() == []
+    assert filled(store) == journal.number + 1
+    assert store.numbers() == [2]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect import journal_store
+from oomscope.bisect import journal_store, journalled
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.config_bisect import bisect_configs
 from oomscope.bisect.environment_deltas import EnvironmentDeltas
@@ -183,6 +183,20 @@ def test_a_running_search_is_refused(world: World, monkeypatch: pytest.MonkeyPat
     request = cut_off(world, sizes(world, SIZES), 2)
     with store(world).open(1), pytest.raises(UsageError, match="still running"):
         again(world, request)
+
+
+def test_a_journal_is_not_there_before_its_first_line_is_known(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes, seen = sizes(world, [100, 2000]), []
+    inputs_of = journalled.inputs_of
+
+    def looked(request: SearchRequest) -> dict[str, str]:
+        seen.extend(world.places.journals.glob("*"))
+        return inputs_of(request)
+
+    monkeypatch.setattr(journalled, "inputs_of", looked)
+    world.bisect(hashes[0])
+    assert not seen
+    assert store(world).numbers() == [1]
 
 
 def test_two_searches_at_once_keep_apart(world: World) -> None:
