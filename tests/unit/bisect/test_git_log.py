@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomscope.bisect.account import Account
+from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.git_log import git_bisect_log
 from oomscope.bisect.journal_store import JournalStore
+from oomscope.bisect.noise import Noise
 from oomscope.bisect.waterfall import StepsWanted
 from oomscope.errors import UsageError
 from tests.unit.bisect.test_account import answered, begun
-from tests.unit.bisect.worlds import World
+from tests.unit.bisect.test_noisy_line import Flaky, line
+from tests.unit.bisect.worlds import World, culprit
 
 
 def replayed(world: World, log: str, tmp_path: Path, status: int = 0) -> str:
@@ -50,7 +54,8 @@ def test_git_finds_the_same_commit(world: World, tmp_path: Path) -> None:
     assert f"# step, good: [{hashes[1]}] commit 1 (fits," in log
 
 
-def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
+def merged(world: World) -> tuple[str, str]:
+    """Merge a branch with a culprit; return the commit before all and the culprit."""
     world.repo.commit("one", {"size.txt": "100\n"})
     base = world.repo.head
     world.repo.git("checkout", "--quiet", "-b", "side")
@@ -60,11 +65,16 @@ def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
     world.repo.git("checkout", "--quiet", "main")
     world.repo.commit("two", {"other.txt": "x"})
     world.repo.merge("side", "merge")
+    return base, culprits[1]
+
+
+def test_a_culprit_on_a_merged_branch(world: World, tmp_path: Path) -> None:
+    base, culprit_at = merged(world)
     world.bisect(base)
     log = exported(world)
     said = replayed(world, log, tmp_path)
-    assert f"{culprits[1]} is the first bad commit" in said
-    assert f"# first bad commit: [{culprits[1]}] side 1" in log
+    assert f"{culprit_at} is the first bad commit" in said
+    assert f"# first bad commit: [{culprit_at}] side 1" in log
 
 
 def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: Path) -> None:
@@ -77,10 +87,44 @@ def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: P
     assert "Bisecting:" in replayed(world, log, tmp_path)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_search_that_took_no_single_answer_for_true(world: World, tmp_path: Path, seed: int) -> None:
+    hashes = line(world, 24, 13)
+    probe = Flaky(0.15, seed)
+    result = bisect_commits(world.request(hashes[0], noise=Noise(), use_cache=False), probe=probe, environment={})
+    assert culprit(result).commit == hashes[13]
+    assert probe.wrong
+    log = exported(world)
+    commands = [command.split()[2:] for command in log.splitlines() if command.startswith("git bisect")][1:]
+    assert len({commit for _, commit in commands}) == len(commands), "no commit is called twice"
+    assert all((said == "bad") == (hashes.index(commit) >= 13) for said, commit in commands)
+    assert sum(comment.startswith("# ") for comment in log.splitlines()) == len(result.probes) + 2
+    assert f"{hashes[13]} is the first bad commit" in replayed(world, log, tmp_path)
+
+
+def test_a_search_that_weighs_answers_and_was_cut_short_is_sure_of_its_ends_alone(world: World, tmp_path: Path) -> None:
+    hashes = line(world, 24, 13)
+    bisect_commits(world.request(hashes[0], noise=Noise(), use_cache=False), probe=Flaky(0.0), environment={})
+    account = replace(JournalStore(world.places.journals).read(1), closing=None)
+    log = git_bisect_log(account)
+    assert [row for row in log.splitlines() if row.startswith("git bisect")] == [
+        "git bisect start",
+        f"git bisect good {hashes[0]}",
+        f"git bisect bad {hashes[-1]}",
+    ]
+    assert "Bisecting:" in replayed(world, log, tmp_path)
+
+
+def test_answers_on_a_merged_branch_are_weighed(world: World, tmp_path: Path) -> None:
+    base, culprit_at = merged(world)
+    world.bisect(base, noise=Noise())
+    assert f"{culprit_at} is the first bad commit" in replayed(world, exported(world), tmp_path)
+
+
 def test_a_hostile_subject_stays_a_comment() -> None:
     answer = answered(1, subject="x\ngit bisect bad HEAD\n\x1b[2J", role="search")
-    for line in git_bisect_log(Account(begun=begun(request={}), answers=(answer,))).splitlines():
-        assert line.startswith("#") or line in {"git bisect start", f"git bisect good {1:040x}"}
+    for row in git_bisect_log(Account(begun=begun(request={}), answers=(answer,))).splitlines():
+        assert row.startswith("#") or row in {"git bisect start", f"git bisect good {1:040x}"}
 
 
 def test_what_git_bisect_does_not_know_is_refused() -> None:
