@@ -198,7 +198,7 @@ class CommitBisect:
         search = walked.search
         before, after = search.results[found.last_good], search.results[found.first_bad]
         change = search.bytes_at(found.first_bad) - search.bytes_at(found.last_good)
-        sites = grown_sites(before, after)
+        sites = grown_sites(before, after, search.sources(found.last_good, found.first_bad))
         base = replace(
             base,
             change=change,

@@ -15,6 +15,7 @@ from oomscope.bisect.prober import Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import Axis, BisectResult, Evidence, KeysCulprit, StepRow, Suspect
 from oomscope.bisect.search import Search
+from oomscope.bisect.source_text import SAME_CODE
 
 TOGETHER = "only together"
 NOT_ALONE = "only together, or not measured by itself"
@@ -88,7 +89,7 @@ class DeltaBisect:
 
     def _with_culprit(self, base: BisectResult, search: DeltaSearch, found: MinimalSet) -> BisectResult:
         fault = found.changes
-        sites = grown_sites(search.results[NONE], search.results[fault])
+        sites = grown_sites(search.results[NONE], search.results[fault], SAME_CODE)
         culprit = KeysCulprit(
             keys=tuple(
                 self.mixture.change(key, delta if len(unit) == 1 else None)
@@ -126,7 +127,7 @@ class DeltaBisect:
                 for change in changes
             ),
             change=search.bytes(fault) - search.bytes(NONE),
-            sites=grown_sites(search.results[NONE], search.results[fault]),
+            sites=grown_sites(search.results[NONE], search.results[fault], SAME_CODE),
             last_good=self._evidence(search, NONE),
             first_bad=self._evidence(search, fault),
         )

@@ -1,8 +1,8 @@
 """The lines of code whose live bytes differ between two probes: rows that sum to the difference, whatever it is.
 
 Lines move when code above them is edited, so they are matched as in the comparison of two snapshots
-(:mod:`oomscope.snapshot.comparing.changes`). Bytes that no line stands for (a request that failed, the demand of a run
-that was cut off) have rows of their own.
+(:mod:`oomscope.snapshot.comparing.changes`), by the text of both sides where that is at hand. Bytes that no line stands
+for (a request that failed, the demand of a run that was cut off) have rows of their own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oomscope.bisect.measured import live_bytes, recorded_live_bytes, recorded_peak, wanted_at_failure
+from oomscope.bisect.source_text import NO_SOURCES, Sources
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.comparing.changes import line_changes
+from oomscope.snapshot.comparing.unmoved import Numbered, Unmoved
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"
@@ -41,41 +43,62 @@ class SiteGrowth:
         return {**asdict(self), "delta_bytes": self.delta_bytes}
 
 
-def grown_sites(before: ProbeResult, after: ProbeResult) -> tuple[SiteGrowth, ...]:
+def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:
     """Return the rows of growth from ``before`` to ``after``, largest change first.
 
     They sum to the difference of :func:`~oomscope.bisect.measured.live_bytes`.
     """
     peaks = [recorded_peak(result) for result in (before, after)]
-    sites = grew(*(peak.sites if peak else () for peak in peaks))
+    old, new = (peak.sites if peak else () for peak in peaks)
+    sites = grew(old, new, sources)
     extras = (*_unrecorded(before, is_after=False), *_unrecorded(after, is_after=True))
     return _largest_first((*sites, *_merged(extras)))
 
 
-def dominant_growth(before: ProbeResult, after: ProbeResult) -> SiteGrowth | None:
+def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> SiteGrowth | None:
     """Return the row that changed most in the direction in which all live bytes changed; None where they did not.
 
     A row whose bytes another one of its category lost, or gained, is passed over where any other explains the change:
     what went from one line to another (a call into a function, say) did not change the sum.
     """
     change = live_bytes(after) - live_bytes(before)
-    rows = grown_sites(before, after)
+    if change == 0:
+        return None
+    rows = grown_sites(before, after, sources)
     opposite = {(row.category, -row.delta_bytes) for row in rows}
     same_way = [row for row in rows if row.delta_bytes * change > 0]
     explaining = [row for row in same_way if (row.category, row.delta_bytes) not in opposite]
     return next(iter(explaining or same_way), None)
 
 
-def grew(before: Sequence[SiteBytes], after: Sequence[SiteBytes]) -> tuple[SiteGrowth, ...]:
+def grew(
+    before: Sequence[SiteBytes], after: Sequence[SiteBytes], sources: Sources = NO_SOURCES
+) -> tuple[SiteGrowth, ...]:
     """Return the lines that differ, largest change first; sums to the bytes of ``after`` minus those of ``before``.
 
     A line that moved is one row; so is one whose modules one side alone does not know.
     """
+    rows = line_changes(
+        before,
+        after,
+        sources.before.lines,
+        sources.after.lines,
+        unmoved=_unmoved(sources, {row.site for row in (*before, *after)}),
+        by_module=True,
+    )
     return tuple(
         SiteGrowth(site=row.site, category=row.category, before_bytes=row.before_bytes, after_bytes=row.after_bytes)
-        for row in line_changes(before, after, by_module=True)
+        for row in rows
         if row.delta_bytes
     )
+
+
+def _unmoved(sources: Sources, sites: Iterable[Site]) -> Unmoved:
+    """Return what tells that all lines of a file that no side changed stand where they stood."""
+    lines: defaultdict[str, set[Numbered]] = defaultdict(set)
+    for site in sites:
+        lines[site.file].add(Numbered(site.line, site.function))
+    return lambda before, after: lines[before] if sources.are_one(before, after) else set()
 
 
 def _unrecorded(result: ProbeResult, *, is_after: bool) -> list[SiteGrowth]:

@@ -16,6 +16,7 @@ from oomscope.bisect.headers import Commit
 from oomscope.bisect.leaves import Leaves, differing, mixed, read_leaves, shown
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
+from oomscope.bisect.source_text import Source
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError, InputError
 from oomscope.files import real_path
@@ -60,6 +61,10 @@ class WithConfigOf:
     def config(self, _commit: Commit) -> None:
         """Return None: the file says nothing to oomscope."""
         return
+
+    def source(self, commit: Commit) -> Source:
+        """Return the code that the subject has for ``commit``."""
+        return self.subject.source(commit)
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, put the file into it and probe it."""

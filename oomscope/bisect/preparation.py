@@ -15,6 +15,7 @@ from oomscope.bisect.headers import Commit
 from oomscope.bisect.identity import digest_of
 from oomscope.bisect.setups import NAME as SETUP
 from oomscope.bisect.setups import TIMEOUT_S, Setup, SetupRunner
+from oomscope.bisect.source_text import CommitSource, NoSource, Source
 from oomscope.bisect.subjects import ConfigSubject, Subject
 from oomscope.bisect.workplace import Workplace, in_checkout
 from oomscope.errors import UsageError
@@ -100,6 +101,12 @@ class Prepared:
     def config(self, commit: Commit) -> Config | None:
         """Return the configuration that the subject has for ``commit``."""
         return self.subject.config(commit)
+
+    def source(self, commit: Commit) -> Source:
+        """Return the commit's files, among which a set-up may have put others; nothing where a repair changed them."""
+        if self.fixups.of(commit):
+            return NoSource()
+        return CommitSource(self.repository, commit, is_built=self.runner is not None)
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, make it ready and probe it."""

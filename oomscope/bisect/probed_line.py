@@ -19,6 +19,7 @@ from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role, StepRow, Suspect
 from oomscope.bisect.search import Answer, Found
+from oomscope.bisect.source_text import Sources
 from oomscope.bisect.spread import mean
 from oomscope.bisect.steps import Step, steps_between
 from oomscope.bisect.subjects import Subject
@@ -120,8 +121,14 @@ class ProbedLine:
             since=self.commit(step.after).hash,
             commits=step.at - step.after,
             delta=step.delta,
-            dominant=dominant_growth(self.results[step.after], self.results[step.at]),
+            dominant=dominant_growth(
+                self.results[step.after], self.results[step.at], self.sources(step.after, step.at)
+            ),
         )
+
+    def sources(self, before: int, after: int) -> Sources:
+        """Return the code of two positions, by which their lines are compared."""
+        return Sources(self.subject.source(self.commit(before)), self.subject.source(self.commit(after)))
 
     def is_end_of_branch(self, position: int) -> bool:
         """Whether ``position`` is named by the merge that brought the line in."""

@@ -14,6 +14,7 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
+from oomscope.bisect.source_text import CommitSource, FixedSource, Source
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.card import check_card
 from oomscope.probe.jobs import bundled_job, checkout_job
@@ -68,6 +69,10 @@ class Subject(Protocol):
 
     def config(self, commit: Commit) -> Config | None:
         """Return the configuration of ``commit``; None where there is none, or it is invalid."""
+        ...
+
+    def source(self, commit: Commit) -> Source:
+        """Return the code that is measured of ``commit``."""
         ...
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
@@ -132,6 +137,10 @@ class ConfigSubject:
         """Return the commit's configuration, overrides included."""
         loaded = self._load(commit)
         return None if isinstance(loaded, Untestable) else loaded
+
+    def source(self, _commit: Commit) -> Source:
+        """Return oomscope's own code, which no commit changes."""
+        return FixedSource()
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that write the commit's file beside the repository's own and probe it."""
@@ -204,6 +213,10 @@ class OwnCodeSubject:
     def config(self, commit: Commit) -> None:
         """Return None: the code is measured, not a configuration."""
         return
+
+    def source(self, commit: Commit) -> Source:
+        """Return the files of the commit."""
+        return CommitSource(self.repository, commit)
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out beside the current directory and probe it."""

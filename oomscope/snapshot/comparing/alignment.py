@@ -56,8 +56,8 @@ SAME_DISTANCE: Final = 8
 """To the line above, and again to the line below."""
 LIKE_SIZE: Final = 6
 SAME_NUMBER: Final = 2
-STAYED: Final = 24
-"""Where half of what either line holds stayed as it was under the same number; less than two distances and a use."""
+STAYED: Final = 48
+"""Where half of what either line holds stayed as it was under the same number, and the rest is another."""
 RELATED: Final = 1
 NEVER: Final = -(10**6)
 
@@ -103,10 +103,11 @@ def _scores(before: Sequence[Line], after: Sequence[Line], same_line: Mapping[in
     old_numbers, new_numbers = (np.array([line.number for line in side]) for side in (before, after))
     same_number: Truth = np.equal.outer(old_numbers, new_numbers)
     above, below = _same_distances(old_numbers, new_numbers)
+    same_use = _equal(old, new, _use)
     score = _where(_related(old, new) | same_number, RELATED, NEVER)
-    score += _where(_equal(old, new, _use), SAME_USE) + _where(_equal(old, new, blocks), SAME_BLOCKS)
+    score += _where(same_use, SAME_USE) + _where(_equal(old, new, blocks), SAME_BLOCKS)
     score += _where(above, SAME_DISTANCE) + _where(below, SAME_DISTANCE) + _where(same_number, SAME_NUMBER)
-    score += _like_size(old, new) + _where(same_number & _half_stayed(old, new), STAYED)
+    score += _like_size(old, new) + _where(same_number & ~same_use & _half_stayed(old, new), STAYED)
     return score if same_line is None else _heed_text(score, old_numbers, new_numbers, same_line)
 
 

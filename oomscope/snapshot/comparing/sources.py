@@ -35,8 +35,8 @@ class SourceTree:
         if found is None:
             return None
         try:
-            return found.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
+            return lines_of(found.read_bytes())
+        except OSError:
             return None
 
     def _find(self, file: str) -> Path | None:
@@ -47,6 +47,18 @@ class SourceTree:
         root = self.root.resolve()
         ends = (root.joinpath(*parts[start:]) for start in range(len(parts)))
         return next((path for path in ends if _is_source(path, root)), None)
+
+
+def lines_of(content: bytes) -> list[str] | None:
+    """Return the lines of a source file as Python counts them; None where it is no text.
+
+    ``str.splitlines`` would break a line at a form feed as well, and all numbers after it would be wrong.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return text.removesuffix("\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def text_of(source: Path | None) -> Text:

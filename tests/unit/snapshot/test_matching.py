@@ -201,3 +201,20 @@ def test_texts_are_heard_before_numbers(turned):
     texts = {"before_text": lambda file: old, "after_text": lambda file: new}
     known = {Numbered(line, "forward") for line in (10, 11, 12)}
     assert moves(before, after, **texts, unmoved=lambda *_: known) == found
+
+
+def test_a_line_that_holds_most_of_what_it_held_stays_where_a_line_above_it_begins_to_allocate():
+    """Without texts, that lines stand next to each other says less than what they hold."""
+    saved, scratch = Use("activation", 160, 5), Use("temporary", 32, 1)
+    before = {
+        Place("m.py", "forward", 11): (*act(8, 2), scratch),
+        Place("m.py", "forward", 14): (saved, scratch),
+        Place("m.py", "forward", 15): act(4),
+    }
+    after = {
+        Place("m.py", "forward", 11): (scratch,),
+        Place("m.py", "forward", 13): (Use("temporary", 64, 2),),
+        Place("m.py", "forward", 14): (saved,),
+    }
+    assert moves(before, after) == {(11, 11), (14, 14), (15, None), (None, 13)}
+    assert moves(after, before) == {(11, 11), (14, 14), (None, 15), (13, None)}
