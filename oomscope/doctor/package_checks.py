@@ -28,7 +28,7 @@ def package_checks() -> Iterator[Check]:
     if version_of("submitit") is not None and shutil.which("sbatch") is None:
         yield Check(
             part="Slurm",
-            state=State.NOTE,
+            state=State.MISSING,
             found="no sbatch on PATH",
             disables="bisect --executor slurm",
             remedy="start the search on a machine that can submit jobs",

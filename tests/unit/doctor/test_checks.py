@@ -159,6 +159,13 @@ def test_absent_packages(monkeypatch) -> None:
     assert found["submitit"].state is State.OK
 
 
+@pytest.mark.parametrize(("sbatch", "states"), [(None, [State.MISSING]), ("/usr/bin/sbatch", [])])
+def test_slurm_is_asked_for_where_submitit_is(monkeypatch, sbatch: str | None, states: list[State]) -> None:
+    monkeypatch.setattr(packages, "version_of", lambda name: "1.0")
+    monkeypatch.setattr(packages.shutil, "which", lambda name: sbatch)
+    assert [check.state for check in packages.package_checks() if check.part == "Slurm"] == states
+
+
 # together
 
 
