@@ -29,14 +29,16 @@ _TAIL: Final = 200
 
 
 def night_markdown(night: GateResult, room: int) -> str:
-    """Return the night in at most ``room`` bytes; where there is room for nothing, nothing."""
+    """Return the night in at most ``room`` bytes, half of it for the table; where there is no room, nothing."""
     cases = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
     text = f"### {_heading(night)}\n\n" + head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
     if len(text.encode()) + _TAIL > room:
         return ""
-    text, rows_left = fitted(text, (_case_row(case) for case in cases), room - _TAIL)
     details = [_details(case) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
-    text, details_left = fitted(f"{text}\n", [*_next(night), *details] if not rows_left else [], room - _TAIL)
+    for_rows = room // 2 if details else room
+    text, rows_left = fitted(text, (_case_row(case) for case in cases), for_rows - _TAIL)
+    text, _ = fitted(f"{text}\n", _next(night), room - _TAIL)
+    text, details_left = fitted(text, details, room - _TAIL)
     if rows_left or details_left:
         left = [count(rows_left, "further case")] if rows_left else []
         left += [f"details of {count(details_left, 'case')}"] if details_left else []

@@ -162,9 +162,8 @@ def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Ru
     commit(runner.workspace, "Say more", {"README.md": "Hello again\n"})
     for name in ("night.json", "night.xml", "night.html", "comment.md"):
         (runner.workspace / name).unlink()  # a fresh checkout has none of them
-    old = "https://api.example.org/comments/9"
-    assert runner.run(recipe, OLD_COMMENT=old) == ExitCode.REGRESSION
-    assert runner.calls[-1] == f"gh api --method PATCH {old} --field body=@comment.md"
+    assert runner.run(recipe, OLD_COMMENT="9") == ExitCode.REGRESSION
+    assert runner.calls[-1] == "gh api --method PATCH repos/ada/project/issues/comments/9 --field body=@comment.md"
     document = json.loads((runner.workspace / "night.json").read_text())
     assert document["cases"][0]["culprit"]["commit"] == guilty
     comment = (runner.workspace / "comment.md").read_text()

@@ -85,6 +85,7 @@ def test_no_size_of_suite_breaks_the_limits(count: int) -> None:
         left = re.search(r"No room here for ([\d,]+) further case", text)
         assert len(rows(text)) + (int(left[1].replace(",", "")) if left else 0) == count
         assert "12 worse" in text or count == 1
+        assert "Whose commit" in text
     assert len(annotation_commands(found, ROOT)) <= 10
 
 
