@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.bisect.git import Git, complaint
+from oomscope.bisect.git import Git, NoGitError, complaint
 from oomscope.bisect.headers import ABBREVIATED, Commit, header_of
 from oomscope.bisect.history import reading
 from oomscope.bisect.ranges import checked_revision
@@ -78,6 +78,8 @@ class Repository:
         try:
             found = git.text(*_ABSOLUTE, "--git-common-dir", "--is-shallow-repository", "--show-object-format")
             own = git.text(*_ABSOLUTE, "--git-dir")
+        except NoGitError:
+            raise
         except GitError as error:
             raise GitError(error.message, where=str(path), remedy="give --repo a git repository") from None
         common, shallow, names = found.rsplit("\n", 2)

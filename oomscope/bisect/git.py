@@ -61,6 +61,13 @@ _VARIABLES = {
 }
 
 
+class NoGitError(GitError):
+    """There is no program ``git``."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no git", where="PATH", remedy="install git")
+
+
 @dataclass(frozen=True)
 class Git:
     """git with one directory trusted.
@@ -108,7 +115,7 @@ class Git:
                 check=False,
             )
         except FileNotFoundError:
-            raise GitError("there is no git", where="PATH", remedy="install git") from None
+            raise NoGitError from None
 
     def _objects(self) -> dict[str, str]:
         return {} if self.objects is None else {"GIT_OBJECT_DIRECTORY": str(self.objects)}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.bisect.git import complaint, isolated, remedy
+from oomscope.bisect.git import NoGitError, complaint, isolated, remedy
 from oomscope.errors import GitError
 from oomscope.probe.environment import ON_LOAN
 
@@ -40,7 +40,7 @@ def reading(directory: Path) -> Iterator[git.Repo]:
             with git.Repo(directory, expand_vars=False) as repo:
                 yield repo
         except git.GitCommandNotFound:
-            raise GitError("there is no git", where="PATH", remedy="install git") from None
+            raise NoGitError from None
         except git.CommandError as error:
             said = error.stderr.strip().removeprefix("stderr: '").removesuffix("'")
             raise GitError(complaint(said, error.status), where=str(directory), remedy=remedy(said)) from None

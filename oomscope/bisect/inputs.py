@@ -61,7 +61,13 @@ class Surroundings:
         return {**asdict(self), "gpus": list(self.gpus)}
 
     def changes_since(self, before: Mapping[str, Any]) -> list[str]:
-        """Return what is not as it was ``before`` (as :meth:`to_json` wrote it), in words."""
+        """Return what is not as it was ``before`` (as :meth:`to_json` wrote it, or a torn line of it), in words."""
+        try:
+            return self._changes_since(before)
+        except (KeyError, TypeError, AttributeError):
+            return ["the surroundings, which its first line does not tell whole"]
+
+    def _changes_since(self, before: Mapping[str, Any]) -> list[str]:
         versions = [_WORDS.get(name, name) for name in _changed(before["versions"], self.versions)]
         names = [*versions, *_changed(before["variables"], self.variables)]
         if not names and before["environment"] != self.environment:

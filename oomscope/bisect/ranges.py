@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def parse_range(text: str) -> RevisionRange | FileRange:
     if bad_rev.startswith("."):
         raise UsageError(f"{text!r} names a symmetric difference, which has no good end", remedy=_REMEDY)
     for name in (good_rev, bad_rev):
-        missing = Path(name).suffix in _SUFFIXES and not Path(name).is_file()
+        missing = Path(name).suffix in _SUFFIXES and not _is_file(name)
         if missing:
             raise UsageError("no such configuration file", where=name, remedy=_REMEDY)
     if not good_rev:
@@ -91,7 +92,7 @@ def parse_ends(text: str) -> RevisionRange | FileRange:
     Raises:
         UsageError: it is neither.
     """
-    if Path(text).is_file() or (text and _SEPARATOR not in text):
+    if _is_file(text) or (text and _SEPARATOR not in text):
         return parse_range(f"{text}{_SEPARATOR}{text}")
     return parse_range(text)
 
@@ -123,9 +124,14 @@ def checked_revision(revision: str) -> str:
     return revision
 
 
+def _is_file(text: str) -> bool:
+    """Whether ``text`` names a file; also of words that can be no name at all, where ``Path.is_file`` raises."""
+    return os.path.isfile(text)  # noqa: PTH113
+
+
 def _file(text: str) -> Path | FileAt | None:
     """Return the file that ``text`` names, None where it names none."""
-    if Path(text).is_file():
+    if _is_file(text):
         return Path(text)
     revision, colon, path = text.partition(":")
     if not (colon and revision and path) or _SEPARATOR in revision or "{" in revision:

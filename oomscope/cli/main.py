@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from oomscope.cli.os_errors import refused_by_system
 from oomscope.cli.output import internal_error, print_json, remark, say
 from oomscope.cli.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
@@ -141,8 +142,8 @@ def _dispatch(arguments: list[str]) -> int:
         return leave.code if isinstance(leave.code, int) else ExitCode.INTERNAL
     except (ReaderGoneError, BrokenPipeError):
         raise
-    except Exception:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
-        return _report(internal_error(), as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - the last resort: a defect becomes one line and a file
+        return _report(refused_by_system(error) or internal_error(), as_json=as_json)
 
 
 def _options(arguments: list[str]) -> list[str]:

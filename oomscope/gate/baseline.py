@@ -27,6 +27,8 @@ SCHEMA_VERSION = 1
 _HEADER = """\
 # What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.
 """
+_MOST = 2**63 - 1
+"""Of any metric; a byte more than any machine addresses."""
 _NUMBER = re.compile(r"^ +(?P<name>[a-z_]+): (?P<value>\d+)$", re.MULTILINE)
 
 MeasuredOutcome = Literal["fits", "oom"]
@@ -166,7 +168,7 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
-    metrics: dict[str, Annotated[int, Field(ge=0)]]
+    metrics: dict[str, Annotated[int, Field(ge=0, le=_MOST)]]
     """What is expected."""
     bands: dict[str, MetricBands] = Field(default={})
     """What calibration found."""

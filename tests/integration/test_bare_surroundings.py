@@ -1,0 +1,131 @@
+"""The installed program where things are missing that one takes for granted: room, a home, git, a terminal, UTF-8."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.bisect.repos import Repo
+
+SNAPSHOT = Path("fixtures/snapshots/torch-2.6-wrapped.json").absolute()
+CONFIG = "preset: gpt-tiny\nmodel: {position_embedding_type: rope}\nprobe: {backend: sim}\n"
+PLACES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME", "TMPDIR")
+
+
+def oomscope(
+    place: Path, *words: object, limit: str = "", **environment: str | None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run ``oomscope`` in ``place`` under the shell's ``limit``; a variable that is None is taken away."""
+    variables: dict[str, str | None] = {**os.environ, **{name: str(place) for name in PLACES}, **environment}
+    command = [sys.executable, "-m", "oomscope", *map(str, words)]
+    shell = ["bash", "-c", f'{limit}; exec "$@"', "bash", *command] if limit else command
+    return subprocess.run(
+        shell,
+        cwd=place,
+        env={name: value for name, value in variables.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """Return the one line of an error that a command ended with."""
+    lines = done.stderr.decode().splitlines()
+    assert (done.returncode, len(lines)) == (code, 1), done.stderr.decode()
+    assert lines[0].startswith("oomscope: ")
+    assert "Traceback" not in lines[0]
+    assert ";" in lines[0], "no next step"
+    return lines[0]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo(tmp_path / "repo")
+    made.import_line("a.yaml", [CONFIG, CONFIG + "# more\n"], "commit {0}")
+    return made
+
+
+def test_a_page_that_grows_too_large_is_not_left_behind(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = oomscope(tmp_path, "explain", SNAPSHOT, "--html", page, limit="ulimit -f 8")
+    assert "cannot write: File too large" in one_line(done, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no right to mount a small file system")
+    try:
+        (small / "filler").write_bytes(b"x" * 60_000)
+        done = oomscope(tmp_path, "explain", SNAPSHOT, "--html", small / "page.html")
+        assert "No space left" in one_line(done, 2)
+        assert [path.name for path in small.iterdir()] == ["filler"]
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_state_directory_that_cannot_be_written_to(tmp_path: Path, repo: Repo) -> None:
+    locked = tmp_path / "locked"
+    locked.write_bytes(b"")  # a file in its place: it stops root as well
+    environment = {"XDG_STATE_HOME": str(locked), "XDG_CACHE_HOME": str(locked)}
+    done = oomscope(repo.path, "bisect", "HEAD~1..HEAD", "--config", "a.yaml", "--json", **environment)
+    assert done.returncode in {2, 5}, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert json.loads(done.stdout)["error"]["remedy"]
+    (repo.path / "memory.yaml").write_text("cases: [{name: tiny, preset: gpt-tiny}]\n")
+    one_line(oomscope(repo.path, "gate", "run", "memory.yaml", **environment), 2)
+
+
+def test_no_home(tmp_path: Path) -> None:
+    nothing = {"HOME": None, "XDG_STATE_HOME": None, "XDG_CACHE_HOME": None}
+    done = oomscope(tmp_path, "bisect", "status", **nothing, limit="unset HOME")
+    assert done.returncode in {0, 2}, "who has a line in passwd has a home"
+    assert b"Traceback" not in done.stderr
+
+
+def test_no_git(tmp_path: Path, repo: Repo) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    done = oomscope(repo.path, "bisect", "HEAD~1..HEAD", "--config", "a.yaml", PATH=str(empty))
+    assert "install git" in one_line(done, 2)
+    (repo.path / "memory.yaml").write_text("cases: [{name: tiny, preset: no-such}]\n")
+    done = oomscope(repo.path, "gate", "run", "memory.yaml", "--no-ledger", PATH=str(empty))
+    assert b"install git" not in done.stderr, "a gate needs none"
+
+
+def test_the_plain_locale(tmp_path: Path) -> None:
+    variables = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "größe.yaml").write_text("preset: gpt-tiny\nmodel: {größe: 3}\n", encoding="utf-8")
+    done = oomscope(tmp_path, "config", "check", "größe.yaml", **variables)
+    assert "unknown key model.gr" in one_line(done, 2)
+    shutil.copy(SNAPSHOT, tmp_path / "größe.json")
+    done = oomscope(tmp_path, "explain", "größe.json", "--html", "größe.html", **variables)
+    assert done.returncode == 0, done.stderr
+    assert "<!doctype html" in (tmp_path / "größe.html").read_text(encoding="utf-8").lower()
+
+
+def test_nothing_on_any_stream(tmp_path: Path) -> None:
+    done = oomscope(tmp_path, "explain", SNAPSHOT, "--json", limit="exec <&- 2>&-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+
+
+def test_no_terminal_is_told_of_no_progress(tmp_path: Path) -> None:
+    done = oomscope(tmp_path, "explain", SNAPSHOT, TERM="xterm")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b" not in done.stdout
+    coloured = oomscope(tmp_path, "explain", SNAPSHOT, "--verbose", FORCE_COLOR="1")
+    assert b"\x1b[" in coloured.stdout

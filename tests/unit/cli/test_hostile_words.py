@@ -1,0 +1,130 @@
+"""Ranges that look like options, and branches with the oddest names that git allows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from oomscope.bisect.ranges import FileRange, RevisionRange, parse_ends, parse_open, parse_range
+from oomscope.bisect.runners import Here
+from oomscope.cli.main import run
+from oomscope.errors import ExitCode, UsageError
+from tests.unit.cli.hostile import TIMES, Told
+from tests.unit.cli.test_bisect_journal import Searches
+
+BRANCHES = (
+    "größe",
+    "функция",
+    "内存",
+    "🔥",
+    "a\u202eb",
+    "a\u2028b",
+    "sp\u00a0ace",
+    "refs/heads/main",
+    "heads/main",
+    "HEAD",
+    "FETCH_HEAD",
+    "a.yaml",
+    "$(touch\u00a0pwned)",
+    "`touch\u00a0pwned`",
+    "'\";|&<>",
+    "<script>alert(1)</script>",
+    "%s%n{0}",
+    "x" * 200,
+    "@x",
+    "a@b",
+    "v1.0.0-rc.1+build",
+    "deadbeef",
+)
+"""Names that git takes for branches (git-check-ref-format(1)), some of them by plumbing alone."""
+RANGES = (
+    "--upload-pack=touch pwned..HEAD",
+    "-x..HEAD",
+    "HEAD..-x",
+    "HEAD..--exec=touch pwned",
+    "^HEAD..HEAD",
+    "@{-1}..",
+    "..@{-1}",
+    "good...main",
+    "....",
+    "..",
+    "...",
+    "HEAD..HEAD",
+    "HEAD~999999999..HEAD",
+    "HEAD^{tree}..HEAD",
+    "HEAD^{/no such words}..HEAD",
+    ":/commit 1..HEAD",
+    "HEAD:a.yaml..HEAD",
+    "HEAD@{1970-01-01}..HEAD",
+    "HEAD@{99999}..HEAD",
+    "0" * 40 + "..HEAD",
+    "f" * 40 + "..HEAD",
+    "/dev/null..HEAD",
+    "~..~",
+    " .. ",
+    "good\n..main",
+    "good\0..main",
+    "good\x1b[31m..main",
+    "\udcff..main",
+    "x" * 100_000 + "..main",
+    "refs/heads/..main",
+    "--all..main",
+    "--git-dir=/tmp..main",
+    "--help",
+    "",
+)
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    made = Searches(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.chdir(made.repo.path)
+    return made
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["as a range", "after --"])
+def test_a_range_is_nothing_but_a_range(searches: Searches, capsys, whole: bool) -> None:
+    told = Told(capsys)
+    for words in RANGES:
+        own = ["--config", "a.yaml", "--quiet"]
+        told.by(repr(words[:60]), "bisect", *([*own, "--", words] if whole else [words, *own]))
+    assert told.wrong == []
+    assert set(told.codes) <= {ExitCode.OK, ExitCode.USAGE, ExitCode.INCONCLUSIVE}
+    assert not list(searches.repo.path.parent.rglob("pwned"))
+
+
+def test_a_branch_may_be_called_anything_that_git_allows(searches: Searches, capsys) -> None:
+    told = Told(capsys)
+    for name in BRANCHES:
+        searches.repo.git("update-ref", f"refs/heads/{name}", "main")
+    for name in BRANCHES:
+        told.by(repr(name), "bisect", f"good..refs/heads/{name}", "--config", "a.yaml", "--json", "--quiet")
+        told.by(repr(name), "bisect", f"good..{name}", "--config", "a.yaml", "--quiet")
+    assert told.wrong == []
+    capsys.readouterr()
+    assert run(["bisect", f"good..refs/heads/{BRANCHES[6]}", "--config", "a.yaml", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["culprit"]["commit"] == searches.hashes[8]
+    assert not list(searches.repo.path.parent.rglob("pwned"))
+
+
+@settings(max_examples=200 * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(st.characters(codec=None), max_size=40).map(lambda text: text.replace("\0", "..")))
+@example("-x..y")
+@example("a..\udcff")
+@example("\n..\n")
+def test_any_text_is_a_range_or_a_usage_error(text: str) -> None:
+    for parse in (parse_range, parse_ends, parse_open):
+        try:
+            found = parse(text)
+        except UsageError:
+            continue
+        assert isinstance(found, RevisionRange | FileRange)
+        if isinstance(found, RevisionRange):
+            assert not any(each.startswith(("-", "^")) for each in (found.good, found.bad))
