@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.bisect.gaps import Gaps
 from oomscope.bisect.measured import Bytes
+from oomscope.bisect.samples import Samples
 from oomscope.bisect.search import Answer, Search
-from oomscope.bisect.spread import Spread, mean
+from oomscope.bisect.spread import Spread
 from oomscope.bisect.steps import Step, Threshold
 
 ENDS_MEASURED = 3
@@ -36,7 +40,7 @@ class RepeatedStepSearch:
         confidence: probability that no comparison along a branch of the search takes noise for a step.
         repeats: measurements of one position at most.
         looks: how many positions may yet be asked about inside ranges that are left alone.
-        samples: what was measured so far, by position.
+        samples: what was measured so far.
         searches: the ranges between measured positions, in order.
     """
 
@@ -45,8 +49,10 @@ class RepeatedStepSearch:
     confidence: float
     repeats: int
     looks: int = 0
-    samples: Mapping[int, tuple[Bytes, ...]] = field(default_factory=dict)
+    samples: Samples
     searches: tuple[Search, ...]
+    left: NDArray[np.int64]
+    """How many positions of each range may yet be measured for the first time."""
     closed: frozenset[int] = frozenset()
     """Positions that could not be measured again."""
 
@@ -57,8 +63,15 @@ class RepeatedStepSearch:
         Raises:
             ValueError: there is no candidate.
         """
-        searches = (Search.over(last),)
-        return cls(last=last, threshold=threshold, confidence=confidence, repeats=repeats, searches=searches)
+        return cls(
+            last=last,
+            threshold=threshold,
+            confidence=confidence,
+            repeats=repeats,
+            samples=Samples.none(last + 1),
+            searches=(Search.over(last),),
+            left=np.array([last - 1]),
+        )
 
     def looking(self, looks: int) -> RepeatedStepSearch:
         """Return the search that may ask about ``looks`` positions inside ranges whose ends do not differ."""
@@ -67,19 +80,18 @@ class RepeatedStepSearch:
     @cached_property
     def wanted(self) -> int | None:
         """The position to measure next, perhaps not for the first time; None when the search is over."""
-        if self.again:
-            return self.again[0]
+        if (again := next(self._again(), None)) is not None:
+            return again
         if splitting := self.splitting:
             return splitting[0].wanted
-        widest = max(self.searches, key=lambda search: len(search.open))
-        return widest.wanted if self.looks else None
+        return self.searches[int(np.argmax(self.left))].wanted if self.looks else None
 
     @cached_property
     def splitting(self) -> tuple[Search, ...]:
         """The searches of the ranges that are going to be split, the one that differs most first."""
-        searches = [search for search in self.searches if search.open and self._is_clear(search)]
-        searches.sort(key=lambda search: _weight(self._delta(search)), reverse=True)
-        return tuple(searches)
+        places = np.flatnonzero((self.left > 0) & self._is_clear)
+        order = np.argsort(-self._gaps.weights[places], kind="stable")
+        return tuple(self.searches[place] for place in places[order].tolist())
 
     @cached_property
     def again(self) -> tuple[int, ...]:
@@ -88,7 +100,7 @@ class RepeatedStepSearch:
 
     def times(self, position: int) -> int:
         """Return how often ``position`` was measured."""
-        return len(self.samples.get(position, ()))
+        return int(self.samples.counts[position])
 
     def told(self, position: int, measured: Bytes | None) -> RepeatedStepSearch:
         """Return the search that also knows one more measurement at ``position`` (None: it could not be made)."""
@@ -96,89 +108,84 @@ class RepeatedStepSearch:
             return replace(self, closed=self.closed | {position})
         place = bisect_left(self.searches, position, key=lambda search: search.bad)
         search = self.searches[place]
-        samples = self.samples if measured is None else {**self.samples, position: self._with(position, measured)}
+        samples = self.samples if measured is None else self.samples.with_one(position, measured)
         if position not in search.open:
             return replace(self, samples=samples)
         parts = [search.told(position, Answer.UNTESTABLE)]
         if measured is not None:
             parts = [search.told(position, Answer.BAD), search.told(position, Answer.GOOD)]
-        looks = self.looks if self._is_clear(search) else max(0, self.looks - 1)
+        looks = self.looks if self._is_clear[place] else max(0, self.looks - 1)
         searches = (*self.searches[:place], *parts, *self.searches[place + 1 :])
-        return replace(self, samples=samples, searches=searches, looks=looks)
+        left = np.concatenate((self.left[:place], [len(part.open) for part in parts], self.left[place + 1 :]))
+        return replace(self, samples=samples, searches=searches, left=left, looks=looks)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The ranges whose ends differ, in order, between means."""
-        return tuple(self._step(search) for search in self.searches if self._is_clear(search))
+        return self._steps(self._is_clear)
 
     @property
     def unseen(self) -> tuple[Step, ...]:
         """The other ranges that hold positions which may yet be measured."""
-        return tuple(self._step(search) for search in self.searches if search.open and not self._is_clear(search))
+        return self._steps((self.left > 0) & ~self._is_clear)
 
-    @cached_property
+    @property
     def spread(self) -> Spread:
         """The spread of one measurement."""
-        return Spread.of(self.samples.values())
-
-    def _with(self, position: int, measured: Bytes) -> tuple[Bytes, ...]:
-        return (*self.samples.get(position, ()), measured)
+        return self.samples.spread
 
     def _again(self) -> Iterator[int]:
         """Yield the positions to measure again, those first on which most rests."""
         for end in (0, self.last):
-            if self.times(end) < ENDS_MEASURED and self._may_repeat(end):
+            if self.times(end) < ENDS_MEASURED and self._may_repeat[end]:
                 yield end
-        for before, after in pairwise(self.searches):
-            if self.times(before.bad) < CONFIRMED and self._may_repeat(before.bad) and self._stands_out(before, after):
-                yield before.bad
-        for search in self.searches:
-            ends = [end for end in (search.good, search.bad) if self._may_repeat(end)]
-            fewest = min(ends, key=self.times, default=None)
-            if fewest is None:
-                continue
-            is_unconfirmed = not search.open and self._is_clear(search) and self.times(fewest) < CONFIRMED
-            if is_unconfirmed or self._is_undecided(search):
-                yield fewest
-
-    def _may_repeat(self, position: int) -> bool:
-        return self.times(position) < self.repeats and position not in self.closed
-
-    def _stands_out(self, before: Search, after: Search) -> bool:
-        """Whether the position between two ranges differs from both their other ends, in opposite directions."""
-        up, down = self._delta(before), self._delta(after)
-        opposite = up.live_bytes * down.live_bytes < 0 or up.overhead_bytes * down.overhead_bytes < 0
-        return opposite and self._is_clear(before) and self._is_clear(after)
-
-    def _is_clear(self, search: Search) -> bool:
-        """Whether the ends of a range differ."""
-        return self._exceeds(search, (self.times(search.good), self.times(search.bad)))
-
-    def _is_undecided(self, search: Search) -> bool:
-        """Whether the ends of a range do not differ clearly now, but would after all the repeats that are left."""
-        return not self._is_clear(search) and self._exceeds(search, (self.repeats, self.repeats))
-
-    def _exceeds(self, search: Search, probes: tuple[int, int]) -> bool:
-        if not self.times(search.good) or not self.times(search.bad):
-            return False
-        delta = self._delta(search)
-        return self.threshold.raised_to(self._limit(probes)).is_exceeded_by(delta)
-
-    def _limit(self, probes: tuple[int, int]) -> Threshold:
-        """Return what the spread allows for, the error shared out among the comparisons that a branch takes."""
-        comparisons = 2 * math.ceil(math.log2(self.last + 1)) + 1
-        return self.spread.limit(probes, 1 - (1 - self.confidence) / comparisons)
-
-    def _delta(self, search: Search) -> Bytes:
-        return self._means[search.bad] - self._means[search.good]
-
-    def _step(self, search: Search) -> Step:
-        return Step(after=search.good, at=search.bad, delta=self._delta(search))
+        counts, gaps = self.samples.counts, self._gaps
+        between = gaps.after[:-1]
+        stands_out = gaps.turn_back & self._is_clear[:-1] & self._is_clear[1:]
+        yield from between[stands_out & (counts[between] < CONFIRMED) & self._may_repeat[between]].tolist()
+        fewest = self._fewest
+        is_unconfirmed = (self.left == 0) & self._is_clear & (counts[fewest] < CONFIRMED)
+        yield from fewest[(is_unconfirmed | self._is_undecided) & self._may_repeat[fewest]].tolist()
 
     @cached_property
-    def _means(self) -> Mapping[int, Bytes]:
-        return {position: mean(values) for position, values in self.samples.items()}
+    def _may_repeat(self) -> NDArray[np.bool_]:
+        """Whether each position may be measured again."""
+        may = self.samples.counts < self.repeats
+        may[list(self.closed)] = False
+        return may
 
+    @cached_property
+    def _fewest(self) -> NDArray[np.int64]:
+        """Of the ends of each range the one that was measured less often, among those that may be measured again."""
+        counts = np.where(self._may_repeat, self.samples.counts, self.repeats + 1)
+        before, after = self._gaps.before, self._gaps.after
+        return np.where(counts[after] < counts[before], after, before)
 
-def _weight(delta: Bytes) -> int:
-    return max(abs(delta.live_bytes), abs(delta.overhead_bytes))
+    @cached_property
+    def _gaps(self) -> Gaps:
+        """The ranges, and what their ends differ by."""
+        return Gaps.of(self.samples, self.last)
+
+    @cached_property
+    def _is_clear(self) -> NDArray[np.bool_]:
+        """Whether the ends of each range differ."""
+        counts = np.maximum(self.samples.counts, 1)
+        return self._exceed(np.sqrt(1 / counts[self._gaps.before] + 1 / counts[self._gaps.after]))
+
+    @cached_property
+    def _is_undecided(self) -> NDArray[np.bool_]:
+        """Whether the ends of each range do not differ clearly now, but would after all the repeats that are left."""
+        return ~self._is_clear & self._exceed(np.full(len(self.searches), math.sqrt(2 / self.repeats)))
+
+    def _exceed(self, factors: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether each range's ends, if they were measured, differ by more than the threshold and the spread.
+
+        Args:
+            factors: what the mean of either end adds to the spread of a difference: the root of 1/n + 1/m.
+        """
+        comparisons = 2 * math.ceil(math.log2(self.last + 1)) + 1
+        limit = self.spread.limits(factors, 1 - (1 - self.confidence) / comparisons)
+        return self._gaps.are_measured & self._gaps.exceed(self.threshold, limit)
+
+    def _steps(self, chosen: NDArray[np.bool_]) -> tuple[Step, ...]:
+        return tuple(self._gaps.step(place) for place in np.flatnonzero(chosen).tolist())

@@ -11,13 +11,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.steps import Threshold
 
 _WIDEST = 2**62
 """More than any difference of bytes."""
+_MANY = 200
+"""Degrees of freedom beyond which the exact sum is longer than it is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +51,22 @@ class Spread:
             probes: of either position.
             confidence: probability that means of equal positions differ by no more.
         """
-        if self.freedom == 0:
-            return Threshold(live_bytes=_WIDEST, overhead_bytes=_WIDEST)
         first, second = probes
-        factor = student(confidence, self.freedom) * math.sqrt(1 / first + 1 / second)
-        return Threshold(live_bytes=int(factor * self.live_bytes), overhead_bytes=int(factor * self.overhead_bytes))
+        live, overhead = self.limits(np.array([math.sqrt(1 / first + 1 / second)]), confidence)
+        return Threshold(live_bytes=int(live[0]), overhead_bytes=int(overhead[0]))
+
+    def limits(self, factors: NDArray[np.float64], confidence: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return what live bytes and overhead may differ by without a difference being shown, in several comparisons.
+
+        Args:
+            factors: the standard deviation of each difference, in those of one probe.
+            confidence: probability that means of equal positions differ by no more.
+        """
+        if self.freedom == 0:
+            unknown = np.full(len(factors), _WIDEST)
+            return unknown, unknown
+        widths = student(confidence, self.freedom) * factors
+        return (widths * self.live_bytes).astype(np.int64), (widths * self.overhead_bytes).astype(np.int64)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -68,11 +85,24 @@ def mean(values: Sequence[Bytes]) -> Bytes:
 @lru_cache(maxsize=1024)
 def student(confidence: float, freedom: int) -> float:
     """Return the t that a Student variable of ``freedom`` degrees stays within, on either side, with ``confidence``."""
+    if freedom > _MANY:
+        return _near_normal(NormalDist().inv_cdf((1 + confidence) / 2), freedom)
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
     return math.tan(high) * math.sqrt(freedom)
+
+
+def _near_normal(normal: float, freedom: int) -> float:
+    """Return t where its law is close to a normal one: Abramowitz and Stegun, 26.7.5."""
+    terms = (
+        (normal**3 + normal) / 4,
+        (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96,
+        (3 * normal**7 + 19 * normal**5 + 17 * normal**3 - 15 * normal) / 384,
+        (79 * normal**9 + 776 * normal**7 + 1482 * normal**5 - 1920 * normal**3 - 945 * normal) / 92160,
+    )
+    return normal + math.fsum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))
 
 
 def _within(angle: float, freedom: int) -> float:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.repeated_steps import ENDS_MEASURED, RepeatedStepSearch
+from oomscope.bisect.samples import Samples
+from oomscope.bisect.spread import Spread, mean
 from oomscope.bisect.step_search import StepSearch
 from oomscope.bisect.step_search import run as run_plain
 from oomscope.bisect.steps import Threshold
@@ -126,3 +129,23 @@ def test_repeats_end_at_their_limit_and_at_a_position_that_fails() -> None:
 def test_looks_go_into_what_does_not_differ() -> None:
     _, asked = run(over(64).looking(5), gaussian({}, 0, random.Random(0)))
     assert len(set(asked)) == 2 + 5
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 10**12), st.integers(0, 10**9)), max_size=30))
+def test_what_is_folded_as_it_comes_is_what_all_measurements_say_together(
+    measured: list[tuple[int, int, int]],
+) -> None:
+    samples, given_by_position = Samples.none(5), dict[int, list[Bytes]]()
+    for position, live, overhead in measured:
+        value = Bytes(live_bytes=live, reserved_bytes=live + overhead)
+        samples = samples.with_one(position, value)
+        given_by_position.setdefault(position, []).append(value)
+    whole = Spread.of(given_by_position.values())
+    assert samples.spread.freedom == whole.freedom
+    assert samples.spread.live_bytes == pytest.approx(whole.live_bytes, rel=1e-6, abs=1)
+    assert samples.spread.overhead_bytes == pytest.approx(whole.overhead_bytes, rel=1e-6, abs=1)
+    positions = np.array(sorted(given_by_position), dtype=np.int64)
+    live_means, reserved_means = samples.means(positions)
+    means = [mean(given_by_position[position]) for position in positions.tolist()]
+    assert live_means.tolist() == [each.live_bytes for each in means]
+    assert reserved_means.tolist() == [each.reserved_bytes for each in means]

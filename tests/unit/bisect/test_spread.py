@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -60,3 +61,12 @@ def test_equal_positions_exceed_the_limit_as_rarely_as_promised() -> None:
         limit = Spread.of([first, second]).limit((3, 3), 0.9)
         exceeded += abs((mean(first) - mean(second)).live_bytes) > limit.live_bytes
     assert 0.08 < exceeded / 2000 < 0.12
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.9999])
+def test_where_the_law_is_nearly_normal_its_expansion_meets_the_exact_sum(confidence: float) -> None:
+    exact, expanded = student(confidence, 200), student(confidence, 201)
+    slope = student(confidence, 199) - exact
+    assert exact - expanded == pytest.approx(slope, rel=0.02)
+    assert exact - expanded > 0
+    assert student(confidence, 10**6) == pytest.approx(NormalDist().inv_cdf((1 + confidence) / 2), rel=1e-4)
