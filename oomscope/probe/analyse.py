@@ -62,15 +62,7 @@ def analyse(
         end_requested_bytes=stats.requested_bytes_current,
         end_allocated_bytes=stats.allocated_bytes_current,
         end_reserved_bytes=stats.reserved_bytes_current,
-        phases=tuple(
-            PhaseBytes(
-                iteration=row.iteration,
-                phase=row.phase or "unknown",
-                requested_bytes=row.live_bytes,
-                reserved_bytes=row.reserved_bytes,
-            )
-            for row in timeline.phase_peaks()
-        ),
+        phases=phases_of(timeline),
         oom=oom_of(out_of_memory, measurement.trace, rule) if out_of_memory else None,
         verdict=verdict_of(job, measurement, out_of_memory, rule),
         demand_bytes=measurement.demand_after,
@@ -89,6 +81,19 @@ def analyse(
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
         notes=(*measurement.notes, *_survived(measurement, out_of_memory)),
+    )
+
+
+def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
+    """Return the largest bytes of each phase of each iteration."""
+    return tuple(
+        PhaseBytes(
+            iteration=row.iteration,
+            phase=row.phase or "unknown",
+            requested_bytes=row.live_bytes,
+            reserved_bytes=row.reserved_bytes,
+        )
+        for row in timeline.phase_peaks()
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from oomscope.probe.analyse import RULES
+from oomscope.probe.analyse import RULES, phases_of
 from oomscope.probe.command.snapshots import Card, Found
 from oomscope.probe.curves import RunCurves
 from oomscope.probe.fingerprint import versions
 from oomscope.probe.job import ProbeJob
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
+from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.explaining.analysis import Analysis
@@ -54,15 +54,7 @@ def judged(job: ProbeJob, found: Found, *, card: Card | None, has_failed: bool) 
         peak=peak,
         reserved_peak=_reserved_peak_of(analysis),
         end_requested_bytes=timeline.live_bytes_at(len(timeline.trace) - 1),
-        phases=tuple(
-            PhaseBytes(
-                iteration=row.iteration,
-                phase=row.phase or "unknown",
-                requested_bytes=row.live_bytes,
-                reserved_bytes=row.reserved_bytes,
-            )
-            for row in timeline.phase_peaks()
-        ),
+        phases=phases_of(timeline),
         oom=_oom_of(analysis, choose) if is_oom else None,
         verdict=None if survived else verdict,
         demand_bytes=peak.requested_bytes if predicted and peak else None,

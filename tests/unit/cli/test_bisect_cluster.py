@@ -10,11 +10,9 @@ import pytest
 
 from oomscope.bisect.cluster.settings import ClusterSettings
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from tests.unit.bisect.repos import Repo
-from tests.unit.report import searches
 
 
 @pytest.mark.parametrize(
@@ -29,16 +27,9 @@ from tests.unit.report import searches
         ),
     ],
 )
-def test_where_probes_run(monkeypatch: pytest.MonkeyPatch, options: list[str], wanted: ClusterSettings | None) -> None:
-    given: list[CommitRequest] = []
-
-    def search(request: CommitRequest, **means: object) -> BisectResult:
-        given.append(request)
-        return searches.STEPS
-
-    monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
+def test_where_probes_run(requests: list[CommitRequest], options: list[str], wanted: ClusterSettings | None) -> None:
     assert run(["bisect", *options, "v1..v2", "--config", "a.yaml"]) == 0
-    assert given[0].cluster == wanted
+    assert requests[0].cluster == wanted
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,11 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult
 from oomscope.bisect.steps import Threshold
 from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
 from oomscope.cli.main import run
 from oomscope.units import MiB
 from tests.unit.report import searches
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[CommitRequest]:
-    """The requests that a search was given; it probes nothing."""
-    given: list[CommitRequest] = []
-
-    def search(request: CommitRequest, **means: object) -> BisectResult:
-        given.append(request)
-        return searches.STEPS
-
-    monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
-    return given
 
 
 @pytest.mark.parametrize(
