@@ -1,7 +1,8 @@
 """The commands of every recipe in docs/ci, as they stand on its page, in a clean clone of a small repository.
 
 What a recipe takes from elsewhere is stood in for: pip installs nothing, since oomscope is there; GitHub and Slurm are
-scripts that write down what they were asked. The gate itself is the real one.
+scripts that write down what they were asked. GitHub's recipe runs the whole program; the others run its command line,
+which is told what was measured once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,15 @@ done
 bash "$word" > "$output" 2>&1
 """,
 }
+TOLD = """\
+import json, sys
+from oomscope.cli.main import main
+from oomscope.probe import variants
+from oomscope.probe.result import ProbeResult
+(case,) = json.load(open({night!r}))["cases"]
+variants.launched = lambda job, stop: ProbeResult.from_json(case["probe"])
+main()
+"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -99,7 +110,9 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commit(repo, "Train", {**files, **scripts})
     for name in scripts:
         (repo / name).chmod(0o755)
-    assert run(["gate", "update", str(repo / "ci/memory-cpu.yaml"), "--quiet"]) == ExitCode.OK
+    suite, night = str(repo / "ci/memory-cpu.yaml"), str(repo.parent / "night.json")
+    assert run(["gate", "run", suite, "--quiet", "--no-ledger", "--result", night]) == ExitCode.NO_BASELINE
+    assert run(["gate", "update", suite, "--from", night]) == ExitCode.OK
     commit(repo, "Accept", {})
     return repo
 
@@ -112,7 +125,9 @@ def runner(origin: Path, tmp_path: Path) -> Runner:
     for name, body in STAND_INS.items():
         (tools / name).write_text(f"#!/bin/sh\n{body}\n")
         (tools / name).chmod(0o755)
-    (tools / "oomscope").symlink_to(OOMSCOPE)
+    told = TOLD.format(night=str(origin.parent / "night.json"))
+    (tools / "oomscope").write_text(f"#!{sys.executable}\n{told}")
+    (tools / "oomscope").chmod(0o755)
     home = tmp_path / "home"
     workspace = home / "nightly"
     git(tmp_path, "clone", "--quiet", str(origin), str(workspace))
@@ -154,6 +169,9 @@ def test_a_recipe_runs_as_it_stands(page: str, runner: Runner) -> None:
 def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Runner) -> None:
     """The GitHub recipe twice: green, and red after a commit, with the ledger that was carried over."""
     recipe = RECIPES["github.md"]()
+    program = Path(runner.environment["PATH"].partition(":")[0]) / "oomscope"
+    program.unlink()
+    program.symlink_to(OOMSCOPE)
     check_green(runner, recipe)
     posted = "gh api --method POST repos/ada/project/issues/7/comments --field body=@comment.md"
     assert runner.calls[-1] == posted
