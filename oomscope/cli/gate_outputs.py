@@ -51,7 +51,7 @@ class Outputs:
         except InputError as error:
             self._failed(ExitCode.OUTPUT_LOST, error)
         except OSError as error:
-            self._failed(ExitCode.OUTPUT_LOST, OutputError(f"cannot write: {error.strerror}", where=error.filename))
+            self._failed(ExitCode.OUTPUT_LOST, _unwritable(error))
         except Exception:  # noqa: BLE001 - a defect of a renderer hides neither the status nor the other outputs
             self._failed(ExitCode.INTERNAL, internal_error())
 
@@ -191,3 +191,7 @@ RENDERERS: dict[str, Callable[[GateResult, Path], str | bytes]] = {
     "--code-quality": _code_quality,
 }
 """Option to what makes its file, of the night and the folder of the checkout."""
+
+
+def _unwritable(error: OSError) -> OutputError:
+    return OutputError(f"cannot write: {error.strerror}", where=error.filename, remedy="choose another place")
