@@ -55,6 +55,6 @@ def _bounded(closing: Closing) -> dict[str, Answer]:
 
 def _along(line: WalkedLine, good: int, bad: int) -> dict[str, Answer]:
     """Return the answers along ``line``: good up to one place, bad from another on, nothing in between."""
-    places = [(place, name) for name, place in line.position.items() if name]
-    before = {name: Answer.GOOD for place, name in sorted(places) if place <= good}
-    return before | {name: Answer.BAD for place, name in sorted(places, reverse=True) if place >= bad}
+    places = [(name, place) for name, place in line.position.items() if name]
+    before = {name: Answer.GOOD for name, place in places if place <= good}
+    return before | {name: Answer.BAD for name, place in reversed(places) if place >= bad}
