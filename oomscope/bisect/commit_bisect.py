@@ -23,9 +23,10 @@ from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.step_walk import StepWalk
-from oomscope.bisect.subjects import Subject, subject_of
+from oomscope.bisect.subjects import ConfigInRepo, OwnCode, Subject, path_in_repo, subject_of
 from oomscope.bisect.track import Track
 from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.errors import UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.rooms import room
 
@@ -65,6 +66,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
         subject = request.preparation.of(subject, repository, request.builds(place))
         for end in (good, bad):
             subject.check(end)
+        _refuse_absent(request.subject, repository, (good, bad))
         with Prober.of(request, **means) as prober:
             return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
@@ -168,7 +170,9 @@ class CommitBisect:
             more_if.append(
                 f"no answer is {percent(self.request.noise.confidence)} sure by then (commits are probed again)"
             )
-        if self.request.steps is not None and track.last > 0:
+        looks = self.request.steps.looks if self.request.steps is not None else 0
+        at_most = min(track.probes_at_most + looks, track.last + 1) if looks else track.probes_at_most
+        if self.request.steps is not None and at_most <= track.last:
             each = Search.over(track.last).probes_left
             more_if.append(f"the bytes change with more than one commit (up to {each} more for each further one)")
         self.prober.reporter.planned(
@@ -178,7 +182,7 @@ class CommitBisect:
                 bad=f"{self.bad.short} {self.bad.subject}",
                 candidates=base.candidates,
                 considered=base.considered,
-                probes_at_most=track.probes_at_most,
+                probes_at_most=at_most,
                 more_if=tuple(more_if),
                 notes=self.line.notes,
                 line=self._line_of(track),
@@ -209,7 +213,8 @@ class CommitBisect:
         )
         if walked.suspects or found.kind == "suspects":
             suspects = walked.suspects or search.suspects(found)
-            reason = walked.answer.reason or "the others cannot be tested"
+            before_it = f"those before {search.commit(found.first_bad).short} cannot be tested"
+            reason = walked.answer.reason or before_it
             message = f"one of {len(suspects)} commits is at fault: {reason}"
             return replace(base, outcome="suspects", suspects=suspects, message=message)
         commit = search.commit(found.first_bad)
@@ -235,6 +240,20 @@ class CommitBisect:
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
         return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
+
+
+def _refuse_absent(choice: ConfigInRepo | OwnCode, repository: Repository, ends: tuple[Commit, Commit]) -> None:
+    """Refuse a configuration that neither end has: the path is a slip, and every probe would say the same.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if isinstance(choice, ConfigInRepo) and not any(repository.objects_at(ends, path_in_repo(choice.path))):
+        raise UsageError(
+            f"neither {' nor '.join(end.short for end in ends)} has this file",
+            where=f"--config {choice.path}",
+            remedy="give it from the root of the repository",
+        )
 
 
 def _sureness(search: LineSearch) -> str:

@@ -91,7 +91,8 @@ class DeltaSearch:
             changes = next(questions)
             while True:
                 self.prober.foresee(partial(self._ahead, units, answers))
-                answer = self.ask(changes, self.role).answer
+                known = self.records.get(changes)  # the same set may be wanted for another reason
+                answer = (known or self.ask(changes, self.role)).answer
                 answers = (*answers, answer)
                 changes = questions.send(answer)
         except StopIteration as stop:

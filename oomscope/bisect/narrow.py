@@ -100,6 +100,7 @@ def _narrowed(
     whole = everything(search.mixture)
     return Narrowed(
         candidates=len(whole),
+        lumped=sum(len(unit) for unit in found.units if len(unit) > 1) if hunks else 0,
         keys=keys,
         hunks=hunks,
         delta=found.delta,

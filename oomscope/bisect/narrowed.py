@@ -49,6 +49,8 @@ class Narrowed:
     """The keys at fault; the culprit has their values and bytes."""
     hunks: tuple[HunkChange, ...] = ()
     """Those at fault, in the order of the patch, and after them the others that touch lines whose bytes differ."""
+    lumped: int = 0
+    """How many of the guilty hunks stand in groups of which no part could be tested: one hunk of a group may do."""
     delta: Bytes
     """From the commit before to that with the guilty hunks or keys alone."""
     interaction: Bytes

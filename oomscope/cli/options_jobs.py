@@ -23,7 +23,10 @@ class Jobs(click.ParamType):  # type: ignore[type-arg] # generic only since clic
         """Return the number."""
         if value == _AUTO:
             return min(MOST_JOBS, cores())
-        return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
+        try:
+            return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is no whole number from 1 to {MOST_JOBS}, nor {_AUTO}", param, ctx)
 
 
 def cores() -> int:

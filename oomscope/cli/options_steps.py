@@ -31,7 +31,10 @@ class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since cli
 
         if value == _ALL:
             return EVERYWHERE
-        return int(click.IntRange(1, MOST).convert(value, param, ctx))
+        try:
+            return int(click.IntRange(1, MOST).convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is no whole number from 1 to {MOST}, nor {_ALL}", param, ctx)
 
 
 @dataclass(frozen=True, kw_only=True)

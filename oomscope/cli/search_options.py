@@ -125,4 +125,4 @@ class SearchOptions:
         }
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name} with {what}", remedy="it is about commits: leave it out")
+                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it is about commits")

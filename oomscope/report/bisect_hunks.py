@@ -22,8 +22,17 @@ def narrowed_sections(narrowed: Narrowed) -> Iterator[RenderableType]:
     if narrowed.keys:
         yield Text(f"\nAt fault of the {narrowed.candidates} keys: {', '.join(narrowed.keys)}", style="bold")
     if narrowed.hunks:
-        title = f"At fault: {words.count(len(narrowed.guilty), 'hunk')} of {narrowed.candidates} in this commit"
-        yield section(title, hunk_table(narrowed))
+        yield section(hunks_title(narrowed), hunk_table(narrowed))
+
+
+def hunks_title(narrowed: Narrowed) -> str:
+    """Return how many hunks are at fault, and of how many that is not known apart from others."""
+    guilty = f"{words.count(len(narrowed.guilty), 'hunk')} of {narrowed.candidates} in this commit"
+    if not narrowed.lumped:
+        return f"At fault: {guilty}"
+    if narrowed.lumped == len(narrowed.guilty):
+        return f"At fault, but they cannot be told apart: {guilty}"
+    return f"At fault: {guilty}, {narrowed.lumped} of which cannot be told apart"
 
 
 def hunk_table(narrowed: Narrowed) -> Table:

@@ -167,7 +167,7 @@ def _sizes(rows: Sequence[SiteGrowth], unchanged: int = 0) -> tuple[str, str, st
 
 def step_table(steps: Sequence[StepRow]) -> Table:
     """Return the steps from good to bad as a waterfall, and their sum."""
-    waterfall = table(">Live", ">Reserved", "?", "Came with")
+    waterfall = table(">Live change", ">Reserved change", "?", "Came with")
     top = max((abs(step.delta.reserved_bytes) for step in steps), default=0)
     for step in steps:
         size = step.delta.reserved_bytes

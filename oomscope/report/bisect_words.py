@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow, Suspect
+from oomscope.probe.result import ProbeResult
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 
@@ -108,9 +109,16 @@ def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
     if before is None or after is None:
         return []
     reserved = _change(before.reserved_bytes, after.reserved_bytes)
-    if any(probe.demand_peak for probe in probes):
+    if any(map(_is_printed, probes)):
+        reserved = "not known: the command printed a number of live bytes alone"
+    elif any(probe.demand_peak for probe in probes):
         reserved += ", on a card without a limit"
     return [("Live", _change(before.live_bytes, after.live_bytes)), ("Reserved", reserved)]
+
+
+def _is_printed(probe: ProbeResult) -> bool:
+    """Whether the number is what a command printed, which says nothing of what the allocator reserved."""
+    return probe.backend == "command" and probe.peak is not None and probe.peak.event < 0
 
 
 def _change(before: int, after: int) -> str:
@@ -181,6 +189,8 @@ def logs_of(result: BisectResult) -> list[str]:
 def search_text(result: BisectResult) -> str:
     """Return what was searched, in one line."""
     probes = count(len(result.probes), "probe")
+    if result.good == result.bad:  # the bad end of an open range answered by itself
+        return f"the bad end alone, bad being {result.bad_class}; {probes}"
     skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
     what = WALKED[result.axis]
     among = count(result.candidates, *what)

@@ -67,7 +67,9 @@ def _log_parts(account: Account, standing: Standing, path: str) -> Iterator[Rend
 
 
 def _probes(standing: Standing) -> str:
-    most = "" if standing.probes_at_most is None else f" of at most {standing.probes_at_most}"
+    announced = standing.probes_at_most
+    # Steps, merges and untestable commits come on top of what was announced; then it bounds nothing any more.
+    most = "" if announced is None or standing.probes > announced else f" of at most {announced}"
     return f"{standing.probes}{most}"
 
 

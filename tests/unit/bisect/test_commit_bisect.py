@@ -19,6 +19,7 @@ from oomscope.bisect.predicate import Bad
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
 from oomscope.errors import ConfigError, ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
@@ -461,6 +462,23 @@ def test_a_configuration_that_a_partial_clone_lacks_is_untestable(world: World) 
     assert result.outcome == "suspects"
     reasons = {record.commit: record.reason or "" for record in result.untestable}
     assert blob in reasons[lacking]
+
+
+def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
+    good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
+    world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
+    subject = ConfigInRepo(path="conf/trian.yaml")
+    with pytest.raises(UsageError, match="neither .* has this file"):
+        bisect_commits(replace(world.request(good), subject=subject), probe=world.probe, environment={})
+    assert not world.probe.jobs
+
+
+def test_an_exhaustive_search_announces_what_it_takes(world: World) -> None:
+    hashes = world.sizes([500, 501, 700, 500, 1200, 1201])
+    result = world.bisect(hashes[0], steps=StepsWanted(looks=EVERYWHERE))
+    assert world.listener.plan is not None
+    assert world.listener.plan.probes_at_most == len(result.probes) == len(hashes)
+    assert not any("bytes change" in more for more in world.listener.plan.more_if)
 
 
 def test_overrides_apply_to_every_commit(world: World) -> None:

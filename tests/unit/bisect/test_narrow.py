@@ -155,6 +155,19 @@ def test_hunks_that_hand_an_argument_on_are_not_probed_apart(world: World) -> No
     assert [hunk.number for hunk in narrowed.guilty] == [1, 2], "the body alone would be bad, and cannot run"
 
 
+def test_hunks_of_which_none_runs_alone_are_asked_about_once_and_not_told_apart(world: World) -> None:
+    old = {"a.py": "def a():\n    alloc(100)\n", "b.py": "def b():\n    alloc(1)\n"}
+    new = {
+        "a.py": "def one():\n    pass\ndef a():\n    use(two)\n    alloc(1100)\n",
+        "b.py": "def two():\n    pass\ndef b():\n    use(one)\n    alloc(1)\n",
+    }
+    result = world.narrowed(old, new)
+    narrowed = found(result)
+    assert (narrowed.candidates, narrowed.lumped, len(narrowed.guilty)) == (2, 2, 2)
+    asked = [record.keys for record in result.probes if record.role == "inside the commit"]
+    assert len(asked) == len(set(asked)) == 2
+
+
 def test_mixtures_that_do_not_parse_take_no_probe(world: World) -> None:
     """Two hunks open and close a bracket; neither is probed without the other."""
     rows = "".join(f"    {number},\n" for number in range(20))

@@ -62,3 +62,12 @@ def test_keys_at_fault_are_named() -> None:
     narrowed = replace(NARROWED, hunks=(), keys=("data.seq_length", "model.num_layers"), candidates=9)
     text = rendered(bisect_report(with_narrowed(narrowed)))
     assert "At fault of the 9 keys: data.seq_length, model.num_layers" in text
+
+
+def test_hunks_that_cannot_be_told_apart_are_not_called_minimal() -> None:
+    text = rendered(bisect_report(with_narrowed(replace(NARROWED, lumped=2))))
+    assert "At fault, but they cannot be told apart: 2 hunks of 41" in text
+    three = replace(NARROWED, lumped=2, hunks=(*NARROWED.hunks, hunk("more.py")))
+    assert "At fault: 3 hunks of 41 in this commit, 2 of which cannot be told apart" in rendered(
+        bisect_report(with_narrowed(three))
+    )

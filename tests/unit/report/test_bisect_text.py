@@ -253,6 +253,20 @@ def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -
     assert dict(bisect_words.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
 
 
+def test_a_printed_number_says_nothing_of_reserved_bytes() -> None:
+    assert searches.COMMITS.first_bad is not None
+    result = searches.COMMITS.first_bad.result
+    assert result.peak is not None
+    printed = replace(result, backend="command", outcome="fits", peak=replace(result.peak, event=-1))
+    search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed))
+    assert dict(bisect_words.before_and_after(search))["Reserved"].startswith("not known")
+
+
+def test_a_good_bad_end_of_an_open_range_was_all_that_was_searched() -> None:
+    search = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
+    assert bisect_words.search_text(search).startswith("the bad end alone, bad being ")
+
+
 def test_variables_and_packages_are_called_what_they_are() -> None:
     culprit = searches.KEYS.culprit
     assert culprit is not None

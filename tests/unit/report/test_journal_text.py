@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import io
 
 from rich.console import Console, RenderableType
@@ -47,6 +49,8 @@ def test_the_list_of_searches() -> None:
     assert "interrupted" in text
     assert "2 of at most 9" in text
     assert "note: 8.jsonl: it is a copy" in text
+    beyond = replace(ACCOUNT, probes_at_most=1)
+    assert "at most" not in shown(status_report([Standing.of(beyond, is_running=False)], []))
 
 
 def test_the_log_shows_what_stands_and_what_was_taken_back() -> None:
