@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oomscope.cli.gate_standing import folder_of
+from oomscope.cli.output import internal_error
 from oomscope.errors import OomscopeError
 from oomscope.gate.status import Status
 
@@ -44,6 +45,8 @@ def culprit_of(
         return _culprit(_search(case, measured, good, telling), good)
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
+    except Exception:  # noqa: BLE001 - a defect of the search hides no regression
+        return Culprit(outcome="not searched", message=str(internal_error()))
 
 
 def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
