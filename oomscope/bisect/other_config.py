@@ -32,13 +32,13 @@ class WithConfigOf:
         subject: what of each commit is measured.
         repository: where the commits are.
         path: the file's, from the root of the repository.
-        source: the commit whose file it is.
+        holder: the commit whose file it is.
     """
 
     subject: Subject
     repository: Repository
     path: str
-    source: Commit
+    holder: Commit
 
     def check(self, end: Commit) -> None:
         """Check ``end`` as the subject does."""
@@ -51,7 +51,7 @@ class WithConfigOf:
     def experiment(self, commit: Commit) -> Experiment | Untestable:
         """Return how ``commit`` is measured with the file in place of its own."""
         try:
-            content = file_of(self.repository, self.source, self.path)
+            content = file_of(self.repository, self.holder, self.path)
             if self.repository.read_file(commit, self.path) == content:
                 return self.subject.experiment(commit)
         except GitError as error:
@@ -69,7 +69,7 @@ class WithConfigOf:
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, put the file into it and probe it."""
         clone, checkout, *then = self.subject.commands(commit)
-        return (clone, checkout, _show(self.repository, self.source, self.path, commit), *then)
+        return (clone, checkout, _show(self.repository, self.holder, self.path, commit), *then)
 
 
 @dataclass(frozen=True)
