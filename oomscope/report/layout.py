@@ -49,7 +49,10 @@ def table(*headers: str) -> Table:
 
 
 class FittedTable(Table):
-    """A table whose text columns take the room that there is and break their text between words."""
+    """A table whose text columns take the room that there is and break their text between words.
+
+    Where there is not room enough for its numbers, each row is a block of lines.
+    """
 
     def __init__(self) -> None:
         super().__init__(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
@@ -58,7 +61,10 @@ class FittedTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         texts = [[_text(cell) for cell in (column.header, *column.cells)] for column in self.columns]
         widths = self._widths(texts, options.max_width)
-        yield from self._fitted(texts, widths).__rich_console__(console, options)
+        if sum(widths.values()) + GAP * (len(widths) - 1) > options.max_width:
+            yield from self._stacked(texts, list(widths)).__rich_console__(console, options)
+        else:
+            yield from self._fitted(texts, widths).__rich_console__(console, options)
 
     def _widths(self, texts: Sequence[Sequence[Text]], room: int) -> dict[int, int]:
         """Return the width of each column that is shown: no less than its longest unbroken piece."""
@@ -82,6 +88,20 @@ class FittedTable(Table):
             widths[index] = least[index] + more
             spare -= more
         return dict(sorted(widths.items()))
+
+    def _stacked(self, texts: Sequence[Sequence[Text]], shown: Sequence[int]) -> Table:
+        """Return each row as a block of lines, a header and its value each: columns would break numbers."""
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", overflow="fold")
+        grid.add_column(overflow="fold")
+        for number in range(1, len(self.rows) + 1):
+            if number > 1:
+                grid.add_row("", "")
+            for index in shown:
+                header, value = texts[index][0], texts[index][number]
+                if value.plain.strip():
+                    grid.add_row(header, value)
+        return grid
 
     def _fitted(self, texts: Sequence[Sequence[Text]], widths: dict[int, int]) -> Table:
         """Return a plain table of the columns in ``widths``, its text broken into lines already."""

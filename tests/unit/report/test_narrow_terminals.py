@@ -1,0 +1,62 @@
+"""Reports on terminals of all widths: nothing that matters is cut off, and no number is broken."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from oomscope.gate.status import Status
+from oomscope.report.bisect_text import bisect_report
+from oomscope.report.console import Harmless
+from oomscope.report.diff_text import diff_report
+from oomscope.report.gate_text import gate_report
+from oomscope.report.layout import table
+from oomscope.report.probe_text import probe_report
+from tests.unit.gate.nights import case_result, night
+from tests.unit.report import differences, results, searches
+
+REPORTS = {
+    "fits": probe_report(results.FITS, title="cfg.yaml"),
+    "oom": probe_report(results.OOM, title="cfg.yaml"),
+    "commits": bisect_report(searches.COMMITS),
+    "keys": bisect_report(searches.KEYS),
+    "diff": diff_report(differences.GREW, by=None, shown=12),
+    "night": gate_report(night(1, case_result(1, Status.WORSE, name="llama3-70b-tp8-pp4"), case_result(2))),
+}
+SIZE = re.compile(r"[\d.,]+ [KMGT]iB")
+
+
+def printed(report: RenderableType, width: int) -> list[str]:
+    plain: dict[str, Any] = {"color_system": None, "highlight": False, "emoji": False, "markup": False}
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, **plain)
+    console.print(Harmless(report), crop=False)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def sizes(lines: list[str]) -> set[str]:
+    """Return the sizes, also those that a sentence breaks between number and unit."""
+    return set(SIZE.findall(" ".join(" ".join(lines).split())))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_narrow_terminal_is_told_the_same_sizes(name: str, width: int) -> None:
+    lines = printed(REPORTS[name], width)
+    assert sizes(printed(REPORTS[name], 200)) - sizes(lines) == set()
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_no_number_is_broken_however_narrow_the_terminal_is(width: int) -> None:
+    rows = table("Case", ">Expected", ">Measured", ">Difference")
+    rows.add_row("llama3-70b-tp8", "62.17 GiB", "64.00 GiB", "+1.83 GiB")
+    rows.add_row("tiny", "512.00 MiB", "512.00 MiB", "")
+    lines = printed(rows, width)
+    for number in ("62.17 GiB", "64.00 GiB", "+1.83 GiB", "512.00 MiB"):
+        assert any(number in line for line in lines)
+    assert all(len(line) <= width for line in lines)
