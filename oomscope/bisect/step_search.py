@@ -7,7 +7,7 @@ its ends; a number of looks buys probes inside such ranges.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +46,8 @@ class StepSearch:
 
     Args:
         ranges: from the first position of the line to the last, in order, each beginning where the one before ends.
+        differing: those that are going to be split, the one that differs most first.
+        resting: the others with open positions, the one with most of them first.
         threshold: what a range's ends differ by at most to be left alone.
         looks: how many positions may yet be asked about inside ranges that are left alone.
 
@@ -57,6 +59,8 @@ class StepSearch:
     """
 
     ranges: tuple[Range, ...]
+    differing: tuple[Range, ...] = ()
+    resting: tuple[Range, ...] = ()
     threshold: Threshold
     looks: int = 0
 
@@ -68,7 +72,7 @@ class StepSearch:
             ValueError: there is no candidate.
         """
         whole = Range(search=Search.over(last), first=first_bytes, last=last_bytes)
-        return cls(ranges=(whole,), threshold=threshold)
+        return cls(ranges=(whole,), threshold=threshold)._queueing(whole)
 
     def looking(self, looks: int) -> StepSearch:
         """Return the search that may ask about ``looks`` positions inside ranges whose ends do not differ."""
@@ -81,17 +85,14 @@ class StepSearch:
         The range that differs most comes first, so that a search that is stopped knows the heaviest steps. Without
         one, a look goes into the middle of the range with most open positions, which spreads them evenly.
         """
-        if splitting := self.splitting:
-            return splitting[0].wanted
-        widest = max(self.ranges, key=lambda range_: len(range_.search.open))
-        return widest.search.wanted if self.looks else None
+        if self.differing:
+            return self.differing[0].search.wanted
+        return self.resting[0].search.wanted if self.resting and self.looks else None
 
-    @cached_property
+    @property
     def splitting(self) -> tuple[Search, ...]:
         """The searches of the ranges that are going to be split, the one that differs most first."""
-        ranges = [range_ for range_ in self.ranges if self._differs(range_) and range_.search.open]
-        ranges.sort(key=lambda range_: _weight(range_.delta), reverse=True)
-        return tuple(range_.search for range_ in ranges)
+        return tuple(range_.search for range_ in self.differing)
 
     def told(self, position: int, measured: Bytes | None) -> StepSearch:
         """Return the search that also knows the bytes at ``position`` (None: untestable), wanted or not.
@@ -109,12 +110,13 @@ class StepSearch:
             after = replace(range_, search=search.told(position, Answer.GOOD), first=measured)
             parts = [before, after]
         looks = self.looks if self._differs(range_) else max(0, self.looks - 1)
-        return replace(self, ranges=(*self.ranges[:place], *parts, *self.ranges[place + 1 :]), looks=looks)
+        ranges = (*self.ranges[:place], *parts, *self.ranges[place + 1 :])
+        return replace(self._without(range_), ranges=ranges, looks=looks)._queueing(*parts)
 
     def looks_ahead(self) -> Iterator[int]:
         """Yield the positions that are looked at one after the other as long as no look finds a difference."""
         state = self
-        while not state.splitting and (position := state.wanted) is not None:
+        while not state.differing and (position := state.wanted) is not None:
             yield position
             place = bisect_left(state.ranges, position, key=lambda range_: range_.search.bad)
             state = state.told(position, state.ranges[place].first)
@@ -132,6 +134,24 @@ class StepSearch:
         """The other ranges that hold positions which may yet be tested: below the threshold, or with equal ends."""
         return tuple(range_.step for range_ in self.ranges if not self._differs(range_) and range_.search.open)
 
+    def _without(self, range_: Range) -> StepSearch:
+        """Return the search in which ``range_`` waits no more to be asked about."""
+        if self._differs(range_):
+            place = bisect_left(self.differing, _lightness(range_), key=_lightness)
+            return replace(self, differing=(*self.differing[:place], *self.differing[place + 1 :]))
+        place = bisect_left(self.resting, _narrowness(range_), key=_narrowness)
+        return replace(self, resting=(*self.resting[:place], *self.resting[place + 1 :]))
+
+    def _queueing(self, *ranges: Range) -> StepSearch:
+        """Return the search in which those of ``ranges`` that have open positions wait to be asked about."""
+        differing, resting = list(self.differing), list(self.resting)
+        for range_ in ranges:
+            if range_.search.open and self._differs(range_):
+                insort(differing, range_, key=_lightness)
+            elif range_.search.open:
+                insort(resting, range_, key=_narrowness)
+        return replace(self, differing=tuple(differing), resting=tuple(resting))
+
     def _differs(self, range_: Range) -> bool:
         return self.threshold.is_exceeded_by(range_.delta)
 
@@ -143,5 +163,11 @@ def run(search: StepSearch, oracle: ByteOracle) -> StepSearch:
     return search
 
 
-def _weight(delta: Bytes) -> int:
-    return max(abs(delta.live_bytes), abs(delta.overhead_bytes))
+def _lightness(range_: Range) -> tuple[int, int]:
+    """Return the place of a range among those that differ: the heaviest first, then the first of the line."""
+    return -max(abs(range_.delta.live_bytes), abs(range_.delta.overhead_bytes)), range_.search.good
+
+
+def _narrowness(range_: Range) -> tuple[int, int]:
+    """Return the place of a range among those that do not: the widest first, then the first of the line."""
+    return -len(range_.search.open), range_.search.good
