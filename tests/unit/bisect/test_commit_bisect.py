@@ -468,7 +468,7 @@ def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
     good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
     world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
     subject = ConfigInRepo(path="conf/trian.yaml")
-    with pytest.raises(UsageError, match="neither .* has this file"):
+    with pytest.raises(UsageError, match=r"neither .* has this file"):
         bisect_commits(replace(world.request(good), subject=subject), probe=world.probe, environment={})
     assert not world.probe.jobs
 

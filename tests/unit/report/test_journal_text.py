@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import io
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
