@@ -82,6 +82,15 @@ cases:
   - {name: gpt-tiny, preset: gpt-tiny}
   - {name: ours, harness: ../harness.py, repo: .., limit: 80GiB}
 """
+RECORDED = {
+    "before": "v0.1",
+    "after": "v0.2",
+    "snapshot": "v0.2",
+    "snap-0.oom": "v0.2",
+    "simulated": "v0.2",
+    "measured": "v0.2",
+}
+"""Snapshots that the pages name, and of which release of the demo's program they are."""
 
 
 def make(place: Path) -> Path:
@@ -131,7 +140,7 @@ def _lay_out(place: Path) -> None:
     for name, text in texts.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(text)
-    for name, release in (("before", "v0.1"), ("after", "v0.2"), ("snapshot", "v0.2"), ("snap-0.oom", "v0.2")):
+    for name, release in RECORDED.items():
         recorded = SNAPSHOTS / f"tinytrain-{release}.pickle.gz"
         (place / f"{name}.pickle").write_bytes(gzip.decompress(recorded.read_bytes()))
     for name in ("snapshots", "monday", "tuesday"):
