@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,9 @@ def test_every_code_has_its_place_among_the_gravest() -> None:
     assert set(GRAVITY) == set(ExitCode)
     assert gravest([]) is ExitCode.OK
     assert gravest([ExitCode.REGRESSION, ExitCode.USAGE, ExitCode.OOM]) is ExitCode.USAGE
+
+
+def test_every_code_has_its_row_in_the_page_on_trouble() -> None:
+    page = (ROOT.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert [int(row) for row in rows] == sorted(ExitCode)
