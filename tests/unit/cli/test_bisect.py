@@ -58,7 +58,7 @@ def test_outcomes_and_exit_codes(searched, harness, capsys, result, code: int) -
 
 
 def test_json_is_one_document_and_the_answers_go_to_stderr(searched, harness, capsys) -> None:
-    assert run(["bisect", "v1..v2", "--harness", harness, "--json"]) == 0
+    assert run(["bisect", "v1..v2", "--harness", harness, "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert (document["schema_version"], document["outcome"]) == (1, "culprit")
