@@ -13,6 +13,9 @@ from oomscope.report import bisect_words
 from oomscope.report.layout import bar, section, table
 
 SHOWN = 5
+BOUND = "What is sure here is so where at most every fifth probe is wrong"
+"""How far a stated probability is to be believed (``benchmarks/bisect_sureness.py``). A search cannot see from its own
+answers that it is beyond: those that end too early have seen few wrong ones."""
 _LEAST = 0.001
 _WIDTH = 60
 
@@ -50,7 +53,8 @@ def rates_text(found: Posterior) -> str:
             (found.false_good, found.false_good_interval),
         )
     )
-    return f"A good commit answers bad in {good} of its probes, a bad one good in {bad}; 95 % intervals"
+    rates = f"A good commit answers bad in {good} of its probes, a bad one good in {bad}; 95 % intervals"
+    return f"{rates}. {BOUND}"
 
 
 def _cells(probability: float) -> tuple[str, str]:

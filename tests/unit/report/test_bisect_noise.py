@@ -31,7 +31,7 @@ def test_the_likeliest_come_first_and_the_rest_is_left_out() -> None:
 def test_rates_come_with_their_intervals() -> None:
     assert rates_text(POSTERIOR) == (
         "A good commit answers bad in 5 % (0.2 % to 20 %) of its probes, a bad one good in 10.1 % (2.1 % to 25 %); "
-        "95 % intervals"
+        "95 % intervals. What is sure here is so where at most every fifth probe is wrong"
     )
 
 
