@@ -27,6 +27,7 @@ from oomscope.bisect.prober import Prober
 from oomscope.bisect.reporter import Silent
 from oomscope.bisect.result import ProbeRecord
 from oomscope.bisect.runners import Here, heedless
+from oomscope.bisect.source_text import FixedSource
 from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.steps import Threshold
 from oomscope.bisect.track import Track
@@ -82,6 +83,9 @@ class Sizes:
     def experiment(self, commit: Commit) -> Experiment:
         job = replace(JOB, environment={"SIZE": str(self.sizes[int(commit.hash)])})
         return Experiment(job=job, content=Content(tree=commit.tree))
+
+    def source(self, _commit: Commit) -> FixedSource:
+        return FixedSource()
 
     def probe(self, job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
         size = job.environment["SIZE"] or ""
