@@ -46,9 +46,13 @@ class Key:
     driver: str
     """The GPU's driver; empty on the simulated device."""
     torch: str
-    """Version of torch."""
+    """Version of torch; with the build (``+cu130``) where kernels of the build ran."""
     allocator: str
     """The allocator's settings in force; empty for the defaults."""
+
+    def __post_init__(self) -> None:
+        if self.backend == "sim":
+            object.__setattr__(self, "torch", self.torch.partition("+")[0])
 
     @classmethod
     def of(cls, digest: str, result: ProbeResult) -> Key:

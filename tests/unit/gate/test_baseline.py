@@ -32,7 +32,7 @@ ENTRIES = st.builds(
     Entry,
     key=KEYS,
     outcome=st.sampled_from(["fits", "oom"]),
-    values=st.dictionaries(st.sampled_from(["peak_live", "flops"]), st.integers(0, 2**70)),
+    values=st.dictionaries(st.sampled_from(["peak_live", "flops"]), st.integers(0, 2**63 - 1)),
     bands=st.dictionaries(st.just("peak_live"), st.builds(Bands, warn=BAND, fail=BAND)),
     oomscope=WORDS,
 )
@@ -46,6 +46,16 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     path.write_text(made.to_text(), encoding="utf-8")
     assert load_baseline(path) == made
     assert Baseline().accepting(reversed(accepted)).entries.keys() == made.entries.keys()
+
+
+@pytest.mark.parametrize(("backend", "same"), [("sim", True), ("cuda", False)])
+def test_only_where_kernels_ran_the_build_of_torch_counts(backend: str, same: bool) -> None:
+    one, other = (
+        Key(config="c", backend=backend, gpu="h100-80gb", driver="", torch=torch, allocator="")
+        for torch in ("2.13.0+cpu", "2.13.0+cu130")
+    )
+    assert (one == other) is same
+    assert bool(one.differences(other)) is not same
 
 
 def test_accepting_one_case_changes_its_lines_alone() -> None:
