@@ -110,11 +110,10 @@ def make(place: Path) -> Path:
     bad = {"tiny/train.py": CODE % 90, "train.py": PROGRAM % 90} | dict.fromkeys(configs, FAILS)
     repo.commit("Train", sources | good)
     repo.git("tag", "v1.2")
-    for tag, text in (("v1.3", "Train it.\n"), ("v1.4", "Train it well.\n"), ("v1.5", "Train it better.\n")):
-        repo.commit(f"Describe it for {tag}", {"README": text})
+    for tag in ("v1.3", "v1.4", "v1.5"):  # the same tree, so that searches have two things to measure and no more
+        repo.commit(f"Release {tag}", {})
         repo.git("tag", tag)
     repo.commit("Train on larger batches", bad)
-    repo.commit("Name who wrote it", {"AUTHORS": "Ada\n"})
     repo.git("checkout", "--quiet", "--detach", "v1.5")
     repo.commit("Repair", {"repaired.txt": "by hand\n"})
     repo.git("tag", "repair")

@@ -19,6 +19,7 @@ STAND_INS = {"llama3-8b": "gpt-tiny", "llama3-70b": "gpt-tiny"}
 _SHELL = re.compile(r"[|<>;$]|&&")
 _SECONDS = re.compile(r"\((?:\d+\.\d s|cached)\)")
 _OWN_LINE = re.compile(r"(oomscope/\w+/\w+\.py):\d+")
+_RULE = re.compile(r"─+")
 _CUT = re.compile(r"^(?:\.\.\.|…)\n", re.MULTILINE)
 
 
@@ -58,7 +59,8 @@ def carry_out(text: str, capsys: pytest.CaptureFixture[str], *, is_shown: bool) 
 def difference(printed: str, shown: str) -> str | None:
     """Return the first piece of ``shown`` that ``printed`` lacks; None where it is all there, in order and in full.
 
-    Seconds and numbers of oomscope's own lines are not compared, nor where lines are broken and how cells are padded.
+    Seconds and numbers of oomscope's own lines are not compared, nor where lines are broken, how cells are padded and
+    how long rules are.
     """
     pieces = [_plain(piece) for piece in _CUT.split(shown)]
     rest = _plain(printed)
@@ -74,4 +76,4 @@ def difference(printed: str, shown: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_OWN_LINE.sub(r"\1", _SECONDS.sub("", text)).split())
+    return " ".join(_RULE.sub("─", _OWN_LINE.sub(r"\1", _SECONDS.sub("", text))).split())
