@@ -65,6 +65,11 @@ def test_a_gate_without_cases_is_not_green() -> None:
     assert exit_code([]) == ExitCode.NOTHING_MEASURED
 
 
+def test_a_case_without_a_baseline_decides_beside_a_regression() -> None:
+    assert exit_code([Status.WORSE, Status.NO_BASELINE]) == ExitCode.NO_BASELINE
+    assert exit_code([Status.WORSE, Status.UNTESTABLE]) == ExitCode.REGRESSION
+
+
 def test_better_is_green_unless_strict() -> None:
     assert exit_code([Status.BETTER, Status.SAME]) == ExitCode.OK
     assert exit_code([Status.BETTER, Status.SAME], strict=True) == ExitCode.IMPROVED

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from oomscope.errors import GRAVITY as CODES
+from oomscope.errors import ExitCode
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.status import GRAVITY, exit_code
 from oomscope.gate.suite import load_suite
 from oomscope.units import format_size
 
-PAGE = (Path(__file__).parents[3] / "docs" / "gate.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "gate.md").read_text(encoding="utf-8")
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -46,3 +49,13 @@ def test_the_examples_are_suites(tmp_path: Path) -> None:
         path.write_text(text)
         names.append([case.name for case in load_suite(path).cases])
     assert names == [["llama3-8b", "long context", "our trainer"], ["tinytrain", "gpt-tiny"]]
+
+
+def test_no_recipe_lets_a_code_pass_that_may_hide_a_regression() -> None:
+    pages = [PAGE, *(page.read_text(encoding="utf-8") for page in (DOCS / "ci").glob("*.md"))]
+    allowed = [
+        code for page in pages for said in re.findall(r"exit_codes: \[(.*?)\]", page) for code in said.split(",")
+    ]
+    assert allowed
+    for code in allowed:
+        assert CODES.index(ExitCode(int(code))) > CODES.index(ExitCode.REGRESSION)
