@@ -16,6 +16,7 @@ import pytest
 
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.pytest_plugin import probing
 from oomscope.pytest_plugin.failing import one_failure
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Recording:
         self._open.enter_context(self._session)
         self._measurement: Measurement | None = None
         self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still being recorded."""
+        return self._is_open
 
     @property
     def device(self) -> torch.device:
@@ -92,14 +98,17 @@ def recorded(item: pytest.Item) -> Iterator[torch.device]:
 
 @contextmanager
 def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
-    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on CUDA if that is there."""
-    fixtures = getattr(item, "fixturenames", ())
-    if "gpu_device" not in fixtures:
-        if not wanted or "probe" in fixtures or not _has_cuda(item):
+    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on CUDA if that is there.
+
+    Fixtures are told by what they left, not by their names, which those of a project or of another plugin may have too.
+    """
+    recording = item.stash.get(_RECORDING, None)
+    if recording is None or not recording.is_open:  # one that has ended is of this test's run before
+        if not wanted or probing.is_asked(item) or not _has_cuda(item):
             yield
             return
-        _begun(item)
-    with item.stash[_RECORDING].body():
+        recording = _begun(item)
+    with recording.body():
         yield
 
 

@@ -41,13 +41,18 @@ def complaint(limit: Limit, result: ProbeResult) -> str | None:
     if size is None:
         what = f"nothing tells what was {_MEANINGS[limit.metric]} {card}, limited to {allowed}"
         return f"{limit.marker}: {what}\n{_why(result)}"
-    if size <= limit.limit_bytes and not is_lower_bound(result):
-        return None
     if size <= limit.limit_bytes:
-        return f"{limit.marker}: out of memory {card} before the limit of {allowed} could be checked\n{_why(result)}"
+        return None if result.outcome != "oom" else f"{limit.marker}: {_cut_off(result, card, allowed)}\n{_why(result)}"
     more = format_size(size - limit.limit_bytes)
     what = f"{format_size(size)} {_MEANINGS[limit.metric]} {card}, {more} over the limit of {allowed}"
     return f"{limit.marker}: {what}\n{_where(limit.metric, result)}"
+
+
+def _cut_off(result: ProbeResult, card: str, allowed: str) -> str:
+    """Return what is said of a run that went out of memory with less than its limit: that it keeps to none."""
+    if is_lower_bound(result):
+        return f"out of memory {card} before the limit of {allowed} could be checked"
+    return f"out of memory {card}, though it needs less than the limit of {allowed}"
 
 
 def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:

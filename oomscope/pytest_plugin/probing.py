@@ -130,7 +130,12 @@ def probing_of(item: pytest.Item) -> Probing:
     return item.stash[_PROBING]
 
 
+def is_asked(item: pytest.Item) -> bool:
+    """Whether the test has the fixture: this one, and not another of its name."""
+    return _PROBING in item.stash
+
+
 def results(item: pytest.Item) -> list[ProbeResult]:
     """Return what the test has probed; nothing where it does not use the fixture."""
     probing = item.stash.get(_PROBING, None)
-    return [] if probing is None or "probe" not in getattr(item, "fixturenames", ()) else probing.results
+    return [] if probing is None else probing.results

@@ -84,3 +84,43 @@ def test_what_cannot_be_measured_fails_in_two_lines(
     said = {"recording": "the allocator's history is being recorded already; *", "card": "the card is taken; use *"}
     run.stdout.fnmatch_lines(["the memory of the test cannot be measured", said[reason]])
     assert "During handling" not in run.stdout.str()
+
+
+FOREIGN = """
+import pytest
+
+
+@pytest.fixture
+def probe():
+    return "a probe of the project"
+
+
+@pytest.fixture(name="gpu_device")
+def their_device():
+    return 0
+
+
+def test_a_fixture_of_their_own(gpu_device, probe):
+    assert (gpu_device, probe) == (0, "a probe of the project")
+
+
+@pytest.mark.parametrize("gpu_device", [0, 1])
+def test_an_argument_of_their_own(gpu_device):
+    assert gpu_device in (0, 1)
+
+
+@pytest.mark.limit_gpu_memory("30 MiB")
+def test_a_limit_beside_them(gpu_device, probe):
+    pass
+"""
+
+
+def test_fixtures_of_these_names_that_are_others_change_nothing(
+    pytester: pytest.Pytester, emptied: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "is_recording", lambda: True)  # tells that one is to be measured, without a session
+    pytester.makeini(INI)
+    pytester.makepyfile(FOREIGN)
+    run = pytester.runpytest_inprocess()
+    run.assert_outcomes(passed=3, failed=1)
+    run.stdout.fnmatch_lines(["*_ test_a_limit_beside_them _*", "the memory of the test cannot be measured"])
