@@ -17,7 +17,7 @@ from oomscope.gate.cases import CasePlan, Probe, plan_of
 from oomscope.gate.compare import Comparison, compare_case
 from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
-from oomscope.gate.status import Status
+from oomscope.gate.status import GREEN, Status
 from oomscope.gate.suite import Case, Suite
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.variants import side_by_side
@@ -117,12 +117,37 @@ def _case_result(case: Case, result: ProbeResult, comparison: Comparison, entry:
 def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
     """Return the second measurement of a case that was worse at first, and say what it makes of the first.
 
-    What cannot be measured again is what it is: a regression that nobody saw twice is none.
+    A regression is a metric that is worse twice. What cannot be compared again is what it is, and not green: a
+    regression that nobody saw twice is none, and nobody saw it go.
     """
     seen = replace(again, first_values=first.values)
-    if again.status in {Status.WORSE, Status.UNTESTABLE, Status.UNFIT, Status.UNUSABLE, Status.UNMEASURED}:
+    if again.status is Status.WORSE:
+        if _ran_out(first) or _ran_out(again):
+            return seen
+        twice = _worse(first) & _worse(again)
+        rows = tuple(
+            replace(row, status=Status.UNCONFIRMED) if row.status is Status.WORSE and row.name not in twice else row
+            for row in again.rows
+        )
+        seen = replace(seen, rows=rows)
+        if twice:
+            return seen
+    elif again.status not in GREEN:
         return seen
-    worse = first.decisive
-    what = worse.name if worse is not None else first.reason
-    reason = f"worse at first ({what}), and {again.status} when it was measured again"
+    then = f"{again.status} ({_said(again)})" if again.status is Status.WORSE else str(again.status)
+    reason = f"worse at first ({_said(first)}), and {then} when it was measured again"
     return replace(seen, status=Status.UNCONFIRMED, reason=reason)
+
+
+def _ran_out(case: CaseResult) -> bool:
+    """Whether the case went out of memory where it fitted: worse whatever its metrics are."""
+    return case.outcome == "oom" and case.expected_outcome == "fits"
+
+
+def _worse(case: CaseResult) -> set[str]:
+    return {row.name for row in case.rows if row.status is Status.WORSE}
+
+
+def _said(case: CaseResult) -> str:
+    """Return what makes the case worse: its metrics, else its reason."""
+    return ", ".join(row.name for row in case.rows if row.status is Status.WORSE) or case.reason

@@ -13,7 +13,7 @@ from oomscope.gate.result import GateResult, Standing
 from oomscope.gate.run import Night
 from oomscope.gate.status import Status
 from oomscope.units import GiB
-from tests.unit.gate.nights import baseline, case, failed, measured, played, suite
+from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
 
 EXPECTED = measured(GiB)
 
@@ -48,6 +48,32 @@ def test_what_is_red_once_is_no_regression() -> None:
 def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
     night = run(measured(GiB + 1), failed("timeout"))
     assert (night.cases[0].status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
+
+
+def test_what_cannot_be_compared_again_is_not_green() -> None:
+    night = run(measured(2 * GiB), measured(2 * GiB, gpu="another card"))
+    assert (night.cases[0].status, night.exit_code) == (Status.INCOMPATIBLE, ExitCode.NO_BASELINE)
+
+
+def test_a_metric_that_is_worse_once_confirms_no_other() -> None:
+    night = run(measured(GiB, pinned_bytes=1), measured(GiB, reserved=2 * GiB))
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
+    assert found.reason == "worse at first (pinned), and worse (peak_reserved) when it was measured again"
+    assert all(row.status is not Status.WORSE for row in found.rows)
+
+
+def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
+    (found,) = run(measured(GiB + 1), measured(GiB + 1, pinned_bytes=1)).cases
+    assert found.status is Status.WORSE
+    assert {row.name: row.status for row in found.rows}["pinned"] is Status.UNCONFIRMED
+    assert found.decisive is not None
+    assert found.decisive.name == "peak_live"
+
+
+def test_running_out_of_memory_confirms_whatever_was_worse_before() -> None:
+    (found,) = run(measured(GiB + 1), out_of_memory(GiB // 2)).cases
+    assert found.status is Status.WORSE
 
 
 @pytest.mark.parametrize("strict", [False, True])
