@@ -11,7 +11,7 @@ from rich.text import Text
 from oomscope.report.diff_text import cut
 from oomscope.report.layout import facts, section, table
 from oomscope.report.words import count, one_line, site_text
-from oomscope.snapshot.comparing.aligned import Alignment, Kind, Row
+from oomscope.snapshot.comparing.aligned import Aligned, Alignment, Kind, Row
 from oomscope.units import format_size
 
 SHOWN: Final = 12
@@ -25,16 +25,20 @@ _WORDS: Final[dict[Kind, str]] = {
 }
 
 
-def align_report(before: str, after: str, alignment: Alignment, *, shown: int = SHOWN) -> RenderableType:
+def align_report(aligned: Aligned, *, shown: int = SHOWN) -> RenderableType:
     """Return the answer in one line, what is the same, and the rows that sum to the difference at B's peak.
 
     Args:
-        before: name of A.
-        after: name of B.
-        alignment: what was compared.
-        shown: rows of the table; what is beyond is one row, so that the sum holds.
+        aligned: what was compared, device by device.
+        shown: rows of a table; what is beyond is one row, so that the sum holds.
     """
-    return Group(*_parts(before, after, alignment, shown))
+    files = f"A  {one_line(aligned.before_file)}\nB  {one_line(aligned.after_file)}"
+    parts: list[RenderableType] = [Text(files, style="dim")]
+    for alignment in aligned.devices:
+        if len(aligned.devices) > 1:
+            parts.append(Text(f"\nDevice {alignment.device}:", style="dim"))
+        parts += _parts(alignment, shown)
+    return Group(*parts)
 
 
 def headline(alignment: Alignment) -> str:
@@ -47,8 +51,7 @@ def headline(alignment: Alignment) -> str:
     return f"B HAS {format_size(abs(alignment.delta_bytes))} {more} ALIVE AT ITS PEAK than A at the same place"
 
 
-def _parts(before: str, after: str, alignment: Alignment, shown: int) -> Iterator[RenderableType]:
-    yield Text(f"A  {one_line(before)}\nB  {one_line(after)}", style="dim")
+def _parts(alignment: Alignment, shown: int) -> Iterator[RenderableType]:
     yield Text(headline(alignment), style="bold green" if not alignment.rows else "bold")
     yield Text()
     yield facts(list(_facts(alignment)))
