@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
-from oomscope.gate.metrics import METRICS
+from oomscope.gate.metrics import LIVE, METRICS
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Status
-from oomscope.gate.suite import Suite
+from oomscope.gate.suite import Case, Suite
 
 FREELY = frozenset({Status.NO_BASELINE, Status.INCOMPATIBLE, Status.BETTER, Status.SAME})
 """Accepted without being named."""
@@ -43,11 +43,13 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
         InputError: a name stands for no case of the night, or the suite asks for something else by now.
     """
     _check_names(night, named)
+    asked = {case.name: case for case in suite.cases}
     entries, left = {}, {}
     for case in night.cases:
-        why = _why_not(case, named)
+        known = asked.get(case.name)
+        why = _why_not(case, known.asked if known else (), named)
         if why is None:
-            entries[case.name] = _entry(case, night, baseline, suite)
+            entries[case.name] = _entry(case, known, night, baseline)
         else:
             left[case.name] = why
     changed = {
@@ -63,9 +65,12 @@ def _check_names(night: GateResult, named: tuple[str, ...]) -> None:
             raise InputError(f"no case is called {name!r}", where="--accept", remedy=f"cases are {', '.join(known)}")
 
 
-def _why_not(case: CaseResult, named: tuple[str, ...]) -> str | None:
+def _why_not(case: CaseResult, asked: tuple[str, ...], named: tuple[str, ...]) -> str | None:
     if case.status not in FREELY | IF_NAMED or case.key is None:
         return f"{case.status}: {case.reason}"
+    missing = [name for name in asked or (LIVE,) if name not in case.values]
+    if missing:
+        return f"{', '.join(missing)} not measured: there would be nothing to compare with"
     remedy = f"accept it with --accept {shlex.quote(case.name)}"
     if case.name in named:
         return None
@@ -75,9 +80,8 @@ def _why_not(case: CaseResult, named: tuple[str, ...]) -> str | None:
     return f"{lowering[0]}: {remedy}" if lowering else None
 
 
-def _entry(case: CaseResult, night: GateResult, baseline: Baseline, suite: Suite) -> Entry:
+def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Baseline) -> Entry:
     """Return the entry for a case that was measured; what calibration found stays."""
-    known = {one.name: one for one in suite.cases}.get(case.name)
     if case.key is None or known is None or known.digest != case.key.config:
         raise InputError(
             f"{case.name!r} was measured under another suite", where=night.suite, remedy="run the gate again"

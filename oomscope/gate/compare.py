@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from oomscope.gate.bands import Bands
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.metrics import METRICS, values_of
+from oomscope.gate.metrics import LIVE, METRICS, values_of
 from oomscope.gate.status import Status, worst
 from oomscope.gate.suite import Case
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -50,11 +51,6 @@ class Comparison:
     expected_outcome: str | None = None
     """``fits`` or ``oom``; None without a baseline."""
 
-    @property
-    def decisive(self) -> MetricRow | None:
-        """The first of the gravest metrics; None where no metric decided."""
-        return next((row for row in self.rows if row.status is self.status), None)
-
 
 def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> MetricRow:
     """Compare one metric; only what is worse has a band, and it is as wide as what was expected makes it."""
@@ -78,22 +74,35 @@ def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Compari
     if result.outcome == "error":
         return _not_measured(result.failure)
     values = values_of(result)
-    if result.outcome == "fits" and not values.get("peak_live"):
+    if result.outcome == "fits" and not values.get(LIVE):
         return Comparison(status=Status.UNMEASURED, reason="it ran, and allocated nothing on the device")
     key = Key.of(case.digest, result)
     entry = baseline.find(case.name, key)
     if entry is None:
         return _without_entry(case, key, baseline, values)
-    rows = [row for name in METRICS if (row := _row(case, name, entry, values)) is not None]
-    if result.outcome == "oom" and entry.outcome == "fits":
-        kind = f" ({result.verdict.kind})" if result.verdict else ""
+    kind = f" ({result.verdict.kind})" if result.verdict else ""
+    return compare_values(case, entry, result.outcome, values, kind)
+
+
+def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, int], kind: str = "") -> Comparison:
+    """Compare what a run of ``case`` told with ``entry``.
+
+    Args:
+        case: says which metrics count, and their bands.
+        entry: what is expected.
+        outcome: ``fits`` or ``oom``.
+        values: what was measured, by metric.
+        kind: of the out-of-memory failure, in brackets.
+    """
+    rows = [row for name in METRICS if (row := _row(case, name, entry, outcome, values)) is not None]
+    if outcome == "oom" and entry.outcome == "fits":
         return Comparison(
             status=Status.WORSE,
             reason=f"out of memory{kind}, where it fitted",
             rows=tuple(row for row in rows if row.measured is not None),
             expected_outcome=entry.outcome,
         )
-    return _judged(rows, entry, result)
+    return _judged(rows, entry, outcome)
 
 
 def _not_measured(failure: Failure | None) -> Comparison:
@@ -103,12 +112,12 @@ def _not_measured(failure: Failure | None) -> Comparison:
     return Comparison(status=status, reason=f"{failure.kind}: {failure.message}")
 
 
-def _judged(rows: list[MetricRow], entry: Entry, result: ProbeResult) -> Comparison:
-    status = worst(row.status for row in rows)
+def _judged(rows: list[MetricRow], entry: Entry, outcome: str) -> Comparison:
+    status = _gravest(rows)
     reason = ""
-    if result.outcome == "fits" and entry.outcome == "oom":
+    if outcome == "fits" and entry.outcome == "oom":
         reason = "it fits, where it ran out of memory"
-        status = worst([Status.BETTER, *(row.status for row in rows if row.status is not Status.SAME)])
+        status = _gravest(rows) if any(row.status is not Status.SAME for row in rows) else Status.BETTER
     if status is None:
         return Comparison(
             status=Status.UNMEASURED, reason="no metric of this case could be compared", expected_outcome=entry.outcome
@@ -121,16 +130,34 @@ def _judged(rows: list[MetricRow], entry: Entry, result: ProbeResult) -> Compari
     return Comparison(status=status, reason=reason, rows=tuple(rows), expected_outcome=entry.outcome)
 
 
-def _row(case: Case, name: str, entry: Entry, values: dict[str, int]) -> MetricRow | None:
-    """Return the row of a metric that counts for ``case``: one that it asks for, else any that was accepted."""
+def _gravest(rows: list[MetricRow]) -> Status | None:
+    """Return what a case is by its metrics: worse if one is, whatever is missing of the others."""
+    statuses = [row.status for row in rows]
+    return Status.WORSE if Status.WORSE in statuses else worst(statuses)
+
+
+def _row(case: Case, name: str, entry: Entry, outcome: str, values: Mapping[str, int]) -> MetricRow | None:
+    """Return the row of a metric; None where it does not count for ``case``."""
     expected, measured = entry.values.get(name), values.get(name)
-    if not (name in case.asked if case.asked else expected is not None):
+    if not _counts(case, entry, name, outcome, is_measured=name in values):
         return None
     if measured is None:
         return MetricRow(name=name, status=Status.UNMEASURED, expected=expected, measured=None)
     if expected is None:
         return MetricRow(name=name, status=Status.NO_BASELINE, expected=None, measured=measured)
     return compare_metric(name, expected, measured, case.bands_of(name, entry.bands.get(name)))
+
+
+def _counts(case: Case, entry: Entry, name: str, outcome: str, *, is_measured: bool) -> bool:
+    """Whether ``case`` asks for a metric; if it asks for none, whether it was accepted, or is to be by default.
+
+    Without live bytes of either side nothing would be compared that says how much memory a case takes. A run that fits
+    tells more than one that did not, and lacks nothing for that.
+    """
+    if case.asked:
+        return name in case.asked
+    is_new = METRICS[name].by_default and is_measured and outcome == entry.outcome
+    return name in entry.values or is_new or name == LIVE
 
 
 def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, int]) -> Comparison:

@@ -117,6 +117,8 @@ _ALL: Final = (
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})
 """All metrics by name, in the order of reports."""
+LIVE: Final = "peak_live"
+"""Without it, nothing says how much memory a case takes."""
 
 
 def values_of(result: ProbeResult) -> dict[str, int]:

@@ -36,7 +36,9 @@ def test_what_is_the_same_changes_nothing() -> None:
     assert made.baseline == BEFORE
 
 
-@pytest.mark.parametrize("result", [measured(GiB + 1), measured(GiB, reserved=GiB + MiB), out_of_memory(GiB)])
+@pytest.mark.parametrize(
+    "result", [measured(GiB + 1), measured(GiB, reserved=GiB + MiB), out_of_memory(GiB, demand=2 * GiB)]
+)
 def test_what_is_worse_is_accepted_by_name_only(result) -> None:
     left = accepted(result)
     assert left.baseline == BEFORE
@@ -58,8 +60,18 @@ def test_what_was_not_measured_is_never_accepted(result) -> None:
 
 
 def test_a_first_measurement_that_ran_out_of_memory_must_be_meant() -> None:
-    assert accepted(out_of_memory(), before=Baseline()).left["tiny"].startswith("out of memory")
-    assert accepted(out_of_memory(), before=Baseline(), named=("tiny",)).accepted == ("tiny",)
+    result = out_of_memory(GiB, demand=2 * GiB)
+    assert accepted(result, before=Baseline()).left["tiny"].startswith("out of memory")
+    assert accepted(result, before=Baseline(), named=("tiny",)).accepted == ("tiny",)
+
+
+def test_what_would_leave_nothing_to_compare_with_is_never_accepted() -> None:
+    unknown = accepted(out_of_memory(), before=Baseline(), named=("tiny",))
+    assert unknown.left == {"tiny": "peak_live not measured: there would be nothing to compare with"}
+    asked = suite(case(asked=("peak_live", "flops")))
+    assert "flops not measured" in accepted(measured(GiB), before=Baseline(), asked=asked).left["tiny"]
+    pinned = suite(case(asked=("pinned",)))
+    assert accepted(out_of_memory(), before=Baseline(), asked=pinned, named=("tiny",)).accepted == ("tiny",)
 
 
 def test_calibrated_bands_stay() -> None:

@@ -16,7 +16,7 @@ from oomscope.gate.compare import compare_case, compare_metric
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.status import GRAVITY, GREEN, Status, exit_code, worst
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory
+from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory
 
 SIZES = st.integers(0, 2**50)
 BANDS = st.builds(
@@ -130,6 +130,29 @@ def test_a_metric_that_is_asked_for_must_be_measured_and_accepted() -> None:
     assert compared.status is Status.NO_BASELINE
 
 
+@pytest.mark.parametrize("kept", [{"pinned": 0}, {}, {"pinned": 0, "peak_reserved": 101 * GiB}])
+def test_an_entry_that_lacks_what_counts_by_default_is_never_green(kept) -> None:
+    expected = baseline(case(), measured(GiB), values=kept)
+    compared = compare_case(case(), measured(101 * GiB), expected)
+    assert compared.status is Status.NO_BASELINE
+    assert compared.reason.startswith("the baseline has no peak_live")
+    blind = baseline(case(), out_of_memory(GiB), values={"pinned": 0})
+    assert compare_case(case(), out_of_memory(2 * GiB), blind).status is Status.UNMEASURED
+
+
+def test_a_run_that_fits_may_tell_more_than_one_that_did_not() -> None:
+    expected = baseline(case(), out_of_memory(GiB, demand=2 * GiB), values={"peak_live": 2 * GiB})
+    assert compare_case(case(), measured(2 * GiB), expected).status is Status.BETTER
+
+
+@pytest.mark.parametrize("asked", [("peak_live", "flops"), ("peak_live", "non_torch")])
+def test_what_is_missing_mutes_no_regression(asked) -> None:
+    here = case(asked=asked)
+    compared = compare_case(here, measured(9 * GiB, flops={"model": 1}), baseline(here, measured(GiB)))
+    assert compared.status is Status.WORSE
+    assert compared.reason
+
+
 def test_metrics_that_are_not_asked_for_do_not_count() -> None:
     asked = case(asked=("peak_live",))
     compared = compare_case(asked, measured(GiB, reserved=2 * GiB), baseline(asked, measured(GiB)))
@@ -152,10 +175,16 @@ def test_a_case_that_is_to_go_out_of_memory_is_compared_by_its_demand() -> None:
     assert (fits.status, fits.reason) == (Status.BETTER, "it fits, where it ran out of memory")
 
 
-@given(st.sampled_from([measured(GiB), measured(2 * GiB), out_of_memory(), failed(), measured(0)]), BANDS)
-def test_green_means_measured_and_inside_every_band(result, bands) -> None:
-    compared = compare_case(case(), result, baseline(case(), measured(GiB), bands={"peak_live": bands}))
+@given(
+    st.sampled_from([measured(GiB), measured(2 * GiB), out_of_memory(), failed(), measured(0)]),
+    BANDS,
+    st.sets(st.sampled_from(["peak_live", "peak_reserved", "pinned"])),
+)
+def test_green_means_measured_and_inside_every_band(result, bands, lost) -> None:
+    whole = entry(case(), measured(GiB), bands={"peak_live": bands})
+    kept = replace(whole, values={name: value for name, value in whole.values.items() if name not in lost})
+    compared = compare_case(case(), result, Baseline(entries={"tiny": (kept,)}))
     if compared.status in GREEN:
         assert result.outcome == "fits"
-        assert compared.rows
+        assert {row.name for row in compared.rows} >= {"peak_live", "peak_reserved", "pinned"}
         assert all(row.difference <= row.fail for row in compared.rows)
