@@ -168,8 +168,13 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """What is asked, in 16 hex digits. What the files say is no part of it: that is what a commit may change."""
-        asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": sorted(self.overrides)}
+        """What is asked, in 16 hex digits. What the files say is no part of it: that is what a commit may change.
+
+        Of several overrides of one key the last counts; else their order says nothing.
+        """
+        counting = {text.partition("=")[0].strip(): text for text in self.overrides}
+        overrides = sorted(counting.values())
+        asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": overrides}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
     def bands_of(self, metric: str, measured: Bands | None = None) -> Bands:

@@ -14,6 +14,7 @@ from oomscope.errors import ExitCode, InputError, NothingMeasuredError, Oomscope
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.suite import Suite, load_suite
 from oomscope.units import MiB
+from tests.unit.gate.nights import case
 
 WHOLE = """\
 defaults:
@@ -71,6 +72,14 @@ def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
     assert {name for name in cases if cases[name] != other[name]} == {"own"}
     bands = load(tmp_path, WHOLE.replace("64MiB", "65MiB"))
     assert {one.name: one.digest for one in bands.cases} == cases
+
+
+def test_the_digest_knows_which_of_two_overrides_counts() -> None:
+    two, four, other = "model.num_layers=2", "model.num_layers=4", "data.seq_length=8"
+    assert case(overrides=(two, four)).digest == case(overrides=(four,)).digest
+    assert case(overrides=(four, two)).digest == case(overrides=(two,)).digest
+    assert case(overrides=(two,)).digest != case(overrides=(four,)).digest
+    assert case(overrides=(two, other)).digest == case(overrides=(other, two)).digest
 
 
 @pytest.mark.parametrize(
