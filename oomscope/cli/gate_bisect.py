@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oomscope.cli.gate_standing import folder_of
@@ -14,12 +15,31 @@ if TYPE_CHECKING:
     from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.result import CaseResult, Culprit, GateResult
-    from oomscope.gate.suite import Case
+    from oomscope.gate.suite import Case, Suite
 
 QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
 """Metrics that the search knows, and what ``--bad`` calls them."""
+INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
+
+
+def with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling: str | None) -> GateResult:
+    """Return ``night`` with whose commit each regression was; an interrupt ends the searches and not the night."""
+    from oomscope.gate.result import Culprit
+
+    cases, is_interrupted = [], False
+    for case, measured in zip(night.cases, suite.cases, strict=True):
+        culprit: Culprit | None = None
+        try:
+            if not is_interrupted:
+                culprit = culprit_of(case, measured, night, book, telling)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        if is_interrupted and case.status is Status.WORSE:
+            culprit = Culprit(outcome="not searched", message=INTERRUPTED)
+        cases.append(replace(case, culprit=culprit))
+    return replace(night, cases=tuple(cases))
 
 
 def culprit_of(

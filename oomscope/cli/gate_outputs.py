@@ -80,12 +80,36 @@ def write_outputs(
     outputs = Outputs(night)
     if keep is not None:
         outputs.attempt(keep)
-    if (path := options.result) is not None:
-        outputs.attempt(lambda: write_file(path, json.dumps(night.to_json(), allow_nan=False)))
+    if options.result is not None:
+        outputs.attempt(partial(_document, options.result, night))
     outputs.attempt(lambda: _print(night, as_json=as_json))
-    for make in _rendered(night, options, environment):
+    for make in (*_files(night, options, environment), *_told_to_github(night, options, environment)):
         outputs.attempt(make)
     return outputs.exit_code
+
+
+def keep_outputs(
+    night: GateResult,
+    options: OutputOptions,
+    *,
+    keep: Callable[[], object] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Keep and write ``night`` before a search that may be interrupted, or killed with a job whose time is over.
+
+    :func:`write_outputs` writes over all of it, and tells what is written then.
+    """
+    outputs = Outputs(night)
+    if keep is not None:
+        outputs.attempt(keep)
+    if options.result is not None:
+        outputs.attempt(partial(_document, options.result, night, is_told=False))
+    for make in _files(night, options, environment, is_told=False):
+        outputs.attempt(make)
+
+
+def _document(path: Path, night: GateResult, *, is_told: bool = True) -> None:
+    write_file(path, json.dumps(night.to_json(), allow_nan=False), is_told=is_told)
 
 
 def _print(night: GateResult, *, as_json: bool) -> None:
@@ -98,21 +122,27 @@ def _print(night: GateResult, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _rendered(
-    night: GateResult, options: OutputOptions, environment: Mapping[str, str]
+def _files(
+    night: GateResult, options: OutputOptions, environment: Mapping[str, str], *, is_told: bool = True
 ) -> Iterator[Callable[[], object]]:
-    """Yield what makes each output that was asked for; nothing is imported or rendered before it is called."""
+    """Yield what makes each file that was asked for; nothing is imported or rendered before it is called."""
     paths = {option: path for option, path in options.files if option in RENDERERS and path is not None}
     for option, path in paths.items():
-        yield partial(_render, option, path, night, environment)
+        yield partial(_render, option, path, night, environment, is_told=is_told)
+
+
+def _told_to_github(
+    night: GateResult, options: OutputOptions, environment: Mapping[str, str]
+) -> Iterator[Callable[[], object]]:
+    """Yield what tells GitHub of the night outside files of its own: that is said once, and not replaced."""
     if options.annotations:
         yield partial(_annotate, night, environment)
     if options.summary is None and environment.get(SUMMARY_VARIABLE):
         yield partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE]))
 
 
-def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str]) -> None:
-    write_file(path, RENDERERS[option](*_placed(night, environment)))
+def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str], *, is_told: bool) -> None:
+    write_file(path, RENDERERS[option](*_placed(night, environment)), is_told=is_told)
 
 
 def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.gate_outputs import write_outputs
+from oomscope.cli.gate_outputs import keep_outputs, write_outputs
 from oomscope.cli.gate_standing import standings
 from oomscope.cli.options import json_option
 from oomscope.cli.options_gate import (
@@ -32,7 +32,6 @@ from oomscope.errors import ExitCode
 if TYPE_CHECKING:
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.result import GateResult
-    from oomscope.gate.suite import Suite
 
 
 @click.command(short_help="Compare a suite with its baseline.")
@@ -94,23 +93,19 @@ def run_command(
                 stands_at=standings(),
                 announce=announce,
             ).run()
-        if bisect:
-            night = _with_culprits(night, chosen, book, telling)
-        keep = None if book is None else partial(book.add, night)
-        return write_outputs(night, outputs, as_json=as_json, keep=keep)
+        if bisect and night.exit_code:
+            from oomscope.cli.gate_bisect import with_culprits
+
+            keep_outputs(night, outputs, keep=_keeping(book, night))
+            night = with_culprits(night, chosen, book, telling)
+        return write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
     finally:
         if book is not None:
             book.close()
 
 
-def _with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling: str | None) -> GateResult:
-    from oomscope.cli.gate_bisect import culprit_of
-
-    pairs = zip(night.cases, suite.cases, strict=True)
-    return replace(
-        night,
-        cases=tuple(replace(case, culprit=culprit_of(case, asked, night, book, telling)) for case, asked in pairs),
-    )
+def _keeping(book: Ledger | None, night: GateResult) -> Callable[[], object] | None:
+    return None if book is None else partial(book.put, night)
 
 
 def _opened(path: Path | None) -> Ledger:

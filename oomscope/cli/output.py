@@ -85,8 +85,8 @@ def refuse_one_place(*places: tuple[str, Path | None]) -> None:
             raise UsageError(f"{other} and {name} name one file", where=str(path), remedy="give each of them its own")
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so.
+def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> None:
+    """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so if it ``is_told``.
 
     Raises:
         InputError: the place cannot be written to.
@@ -96,7 +96,8 @@ def write_file(path: Path, content: str | bytes) -> None:
         write_whole(path, data, force=True)
     except OSError as error:
         raise _unwritable(path, error) from error
-    remark(f"Wrote {path}")
+    if is_told:
+        remark(f"Wrote {path}")
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -103,14 +103,20 @@ class Ledger:
             InputError: it cannot be written.
         """
         with self._one_line(), self._transaction() as connection:
-            row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope)
-            inserted = connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?)", row).rowcount
-            if not inserted:
-                return False
-            connection.executemany(
-                "INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?)", [_case_row(night.night, case) for case in night.cases]
-            )
-        return True
+            is_new = _insert_night(connection, night)
+            if is_new:
+                _put_cases(connection, night)
+        return is_new
+
+    def put(self, night: GateResult) -> None:
+        """Write ``night`` in the place of what is there of it, once more is known than when it was added.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        with self._one_line(), self._transaction() as connection:
+            _insert_night(connection, night)
+            _put_cases(connection, night)
 
     def points(self, name: str | None = None, *, suite: str | None = None, last: int | None = None) -> list[Point]:
         """Return the nights of the case ``name`` (of all cases without one), oldest first.
@@ -207,6 +213,17 @@ class Ledger:
             raise InputError(
                 f"has a row that cannot be read ({type(error).__name__})", where=str(self.path), remedy=_REBUILD
             ) from None
+
+
+def _insert_night(connection: sqlite3.Connection, night: GateResult) -> bool:
+    """Write the night without its cases; return False where it is there already."""
+    row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope)
+    return bool(connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?)", row).rowcount)
+
+
+def _put_cases(connection: sqlite3.Connection, night: GateResult) -> None:
+    rows = [_case_row(night.night, case) for case in night.cases]
+    connection.executemany("INSERT OR REPLACE INTO cases VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def _case_row(night: str, case: CaseResult) -> tuple[str, str, str, str | None, int, str]:

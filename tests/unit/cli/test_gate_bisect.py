@@ -11,6 +11,8 @@ from oomscope.bisect import commit_bisect
 from oomscope.bisect.result import BisectResult
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
+from oomscope.gate.ledger import Ledger
+from oomscope.gate.status import Status
 from oomscope.probe import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, new_repo
@@ -123,6 +125,61 @@ def test_a_search_that_fails_hides_no_regression(repo: Path, capsys, monkeypatch
     code, case = night(capsys, repo, "--bisect")
     assert code == ExitCode.REGRESSION
     assert case["culprit"]["message"].startswith(said)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_search_loses_nothing_of_the_night(repo: Path, capsys, monkeypatch, tmp_path, stop) -> None:
+    result, junit, ledger = tmp_path / "night.json", tmp_path / "night.xml", tmp_path / "gate.sqlite"
+    seen: list = []
+
+    def stopped(_request, **_reporter):
+        with Ledger(ledger) as book:
+            seen.append((json.loads(result.read_text()), junit.read_text(), book.points()[-1].case))
+        raise stop
+
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(commit_bisect, "bisect_commits", stopped)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    words = (*("--ledger", str(ledger)), *("--result", str(result)), *("--junit", str(junit)), "--bisect", "--quiet")
+    code = run(["gate", "run", str(repo / "ci/memory.yaml"), *words])
+    assert code == (143 if isinstance(stop, SystemExit) else ExitCode.REGRESSION)
+    if isinstance(stop, KeyboardInterrupt):
+        assert "the search was interrupted" in capsys.readouterr().out
+        assert "the search was interrupted" in result.read_text()
+        assert "the search was interrupted" in junit.read_text()
+    ((document, page, case),) = seen
+    assert (document["exit_code"], document["cases"][0]["status"]) == (1, "worse")
+    assert "<failure" in page
+    assert case.status is Status.WORSE
+    with Ledger(ledger) as book:
+        points = book.points("train")
+    assert [point.case.status for point in points] == [Status.SAME, Status.WORSE]
+    assert (points[-1].case.culprit is None) == isinstance(stop, SystemExit)
+
+
+def test_after_an_interrupt_no_other_search_begins(capsys, monkeypatch, repo: Path) -> None:
+    asked: list = []
+
+    def stopped(request, **_reporter):
+        asked.append(request)
+        raise KeyboardInterrupt
+
+    more = f"{SUITE}  - name: again\n    config: ../configs/train.yaml\n    overrides: [probe.backend=sim]\n"
+    commit(repo, "Measure twice", {"ci/memory.yaml": more})
+    assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
+    commit(repo, "Accept both", {})
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(commit_bisect, "bisect_commits", stopped)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    capsys.readouterr()
+    ledger = str(repo.parent / "gate.sqlite")
+    words = ("--quiet", "--json", "--ledger", ledger, "--bisect")
+    assert run(["gate", "run", str(repo / "ci/memory.yaml"), *words]) == ExitCode.REGRESSION
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [case["culprit"]["outcome"] for case in cases] == ["not searched", "not searched"]
+    assert len(asked) == 1
 
 
 def test_changes_in_no_commit_are_told_and_are_no_green_end(repo: Path, asked: list, capsys, monkeypatch) -> None:

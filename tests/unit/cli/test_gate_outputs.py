@@ -148,7 +148,7 @@ def test_a_ledger_that_fails_loses_no_file(place: Path, capsys, monkeypatch) -> 
 
     Path("memory.yaml").write_text(SUITE)
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
-    monkeypatch.setattr(Ledger, "add", full)
+    monkeypatch.setattr(Ledger, "put", full)
     run(["gate", "update", "memory.yaml", "--quiet"])
     assert run(["gate", "run", "memory.yaml", "--quiet", "--junit", "night.xml"]) == ExitCode.OUTPUT_LOST
     assert Path("night.xml").exists()

@@ -59,6 +59,13 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
         assert ledger.points("tiny", suite="elsewhere") == []
 
 
+def test_what_is_put_takes_the_place_of_what_was_added(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        ledger.put(night(1))
+        ledger.put(night(1, case_result(1, live=2 * GiB)))
+        assert [point.case for point in ledger.points()] == [case_result(1, live=2 * GiB)]
+
+
 def test_numbers_beyond_sqlite_stay_exact(tmp_path: Path) -> None:
     huge = replace(case_result(1), values={"flops": 2**70 + 1})
     with Ledger(tmp_path / "gate.sqlite") as ledger:
