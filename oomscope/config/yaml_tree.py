@@ -124,6 +124,16 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 _Loader.yaml_implicit_resolvers = _resolvers()
 
 
+class Dumper(yaml.SafeDumper):
+    """Writes text without quotes only where both :func:`read_yaml` and PyYAML read it back as that text."""
+
+
+Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *pairs]
+    for first, pairs in _Loader.yaml_implicit_resolvers.items()
+}
+
+
 @dataclass
 class _Reader:
     """Turns composed nodes into a tree, counting what it makes."""

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
+from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.bands import Bands
 from oomscope.gate.document import read_document
 from oomscope.gate.metrics import METRICS
@@ -122,7 +123,7 @@ class Baseline:
 
         cases = {name: [_entry_document(entry) for entry in rows] for name, rows in sorted(self.entries.items())}
         document = {"schema_version": SCHEMA_VERSION, "cases": cases}
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+        text = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)
         return _HEADER + _NUMBER.sub(_with_size, text)
 
 

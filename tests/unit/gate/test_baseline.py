@@ -17,7 +17,9 @@ from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 
-WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12)
+WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.from_regex(
+    r"[-+]?[0-9a-f_]{1,8}[.eE]?[-+]?[0-9]{0,8}", fullmatch=True
+)
 KEYS = st.builds(
     Key,
     config=WORDS,
@@ -46,6 +48,15 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     path.write_text(made.to_text(), encoding="utf-8")
     assert load_baseline(path) == made
     assert Baseline().accepting(reversed(accepted)).entries.keys() == made.entries.keys()
+
+
+@pytest.mark.parametrize("word", ["1234567890e12345", "1e5", "-1E-3", "1_0e3", "010", "12:30", "2.13", "null", "yes"])
+def test_text_that_looks_like_a_number_stays_text(tmp_path: Path, word: str) -> None:
+    key = Key(config=word, backend="sim", gpu=word, driver="", torch=word, allocator="")
+    made = Baseline().accepting([(word, Entry(key=key, outcome="fits", values={"peak_live": 1}))])
+    path = tmp_path / "memory.baseline.yaml"
+    path.write_text(made.to_text())
+    assert load_baseline(path) == made
 
 
 @pytest.mark.parametrize(("backend", "same"), [("sim", True), ("cuda", False)])
