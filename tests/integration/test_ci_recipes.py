@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -189,6 +190,26 @@ def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Ru
     assert "Train on longer sequences" in comment
     summary = Path(runner.environment["GITHUB_STEP_SUMMARY"]).read_text()
     assert summary.index("GREEN") < summary.index("RED")
+
+
+@pytest.mark.parametrize("page", ["github.md", "jenkins.md"])
+def test_a_gate_that_wrote_nothing_shows_nothing_of_an_earlier_night(page: str, runner: Runner) -> None:
+    (runner.workspace / "ci/memory-cpu.yaml").write_text("cases: []\n")
+    if page == "jenkins.md":  # whose workspace stays
+        for name in ("night.json", "night.xml", "night.html"):
+            (runner.workspace / name).write_text("green")
+    assert runner.run(RECIPES[page]()) == ExitCode.NOTHING_MEASURED
+    assert not [*runner.workspace.glob("night.*")]
+    assert not [call for call in runner.calls if call.startswith("gh ")]
+
+
+def test_a_comment_is_tried_only_where_it_may_be_made_and_only_a_bots_is_replaced() -> None:
+    (text,) = blocks("github.md", "yaml")
+    (step,) = [step for step in yaml.safe_load(text)["jobs"]["gate"]["steps"] if step.get("name") == "Comment"]
+    assert "github.event.pull_request.head.repo.full_name == github.repository" in step["if"]
+    jq = re.search(r'--jq "(.*)" \|', step["run"])
+    assert jq is not None
+    assert jq[1] == (r".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$(head -n 1 comment.md)\"))) | .id")
 
 
 def test_cron_mails_what_is_not_green(runner: Runner) -> None:
