@@ -209,7 +209,7 @@ class Ledger:
             raise InputError(
                 f"cannot be made: {error.strerror}", where=str(self.path), remedy="give --ledger another place"
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise InputError(
                 f"has a row that cannot be read ({type(error).__name__})", where=str(self.path), remedy=_REBUILD
             ) from None

@@ -132,15 +132,15 @@ class CaseResult:
             reason=str(document["reason"]),
             outcome=document["outcome"],
             expected_outcome=document["expected_outcome"],
-            key=Key(**key) if key else None,
+            key=Key(**_texts(key)) if key else None,
             rows=tuple(_row(row) for row in document["metrics"]),
             values=_numbers(document["values"]),
             first_values=None if first is None else _numbers(first),
-            standing=Standing(**standing) if standing else None,
-            notes=tuple(document["notes"]),
+            standing=_standing(standing) if standing else None,
+            notes=tuple(_text(note) for note in document["notes"]),
             culprit=Culprit.from_json(culprit) if culprit else None,
             line=int(document.get("line", 0)),
-            checkout=document.get("checkout"),
+            checkout=None if document.get("checkout") is None else _text(document["checkout"]),
             probe=ProbeResult.from_json(document["probe"]) if document["probe"] else None,
         )
 
@@ -209,14 +209,37 @@ class GateResult:
                 oomscope=str(document["oomscope"]),
                 cases=tuple(CaseResult.from_json(case) for case in document["cases"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise InputError(f"is not whole ({type(error).__name__}: {error})", where=where, remedy=remedy) from None
 
 
 def _row(document: dict[str, Any]) -> MetricRow:
-    fields = {name: value for name, value in document.items() if name != "difference"}
-    return MetricRow(**{**fields, "status": Status(fields["status"])})
+    """Read a row back; of a metric that another version knows, too."""
+    numbers = {name: _number(document.get(name)) for name in ("expected", "measured", "warn", "fail")}
+    return MetricRow(name=_text(document["name"]), status=Status(document["status"]), **numbers)
 
 
 def _numbers(document: dict[str, Any]) -> dict[str, int]:
-    return {str(name): int(value) for name, value in document.items()}
+    read = {_text(name): _number(value) for name, value in document.items()}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _texts(document: dict[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in document.items()}
+
+
+def _standing(document: dict[str, Any]) -> Standing:
+    texts = _texts({"commit": document["commit"], "subject": document["subject"]})
+    return Standing(**texts, dirty=bool(document["dirty"]))
+
+
+def _number(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{value!r} is no whole number")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is no text")

@@ -77,7 +77,9 @@ def _detail(case: CaseResult, lines_shown: int) -> Detail:
 
 
 def _comparison(row: MetricRow | None) -> Markup | None:
-    if row is None or row.expected is None or row.measured is None or not METRICS[row.name].is_bytes:
+    if row is None or row.expected is None or row.measured is None:
+        return None
+    if row.name not in METRICS or not METRICS[row.name].is_bytes:
         return None
     shown = [
         Bar(label="expected", value=row.expected, tone="quiet"),

@@ -23,9 +23,11 @@ _TERA = 10**12
 
 
 def value_text(metric: str, value: int | None) -> str:
-    """Return a value for people: a size, or operations."""
+    """Return a value for people: a size, or operations; the number alone of a metric that another version knows."""
     if value is None:
         return "-"
+    if metric not in METRICS:
+        return f"{value:,}"
     if METRICS[metric].is_bytes:
         return format_size(value)
     return f"{value / _TERA:,.3f} TFLOP" if abs(value) >= _TERA // 1000 else f"{value:,} FLOP"
