@@ -55,7 +55,8 @@ def update_command(
 ) -> ExitCode:
     """Measure SUITE.yaml and write what is accepted into its baseline.
 
-    Accepted are cases without an entry, and what is better. What is worse is accepted by its name only.
+    Accepted are cases without an entry, and what is better. What is worse is accepted by its name only. Entries of
+    cases that the suite no longer has are removed, unless --case chooses some.
 
     \b
     oomscope gate update ci/memory.yaml
@@ -66,18 +67,21 @@ def update_command(
 
     path = baseline_path(suite, baseline)
     refuse_one_place(("the suite", suite), ("the baseline", path), ("--from", result))
-    chosen = load_suite(suite).only(names)
+    whole = load_suite(suite)
+    chosen = whole.only(names)
     before = read_baseline(path)
     night = _measured(chosen, before, path, jobs, telling) if result is None else _chosen(read_night(result), names)
-    made = accept_night(night, before, chosen, accept)
-    if made.accepted:
-        write_file(path, made.baseline.to_text())
+    now = read_baseline(path)  # others may have written in the hours since
+    made = accept_night(night, now, chosen, accept)
+    gone = () if names else now.beyond(whole.names)
+    if made.accepted or gone:
+        write_file(path, made.baseline.without(gone).to_text())
     if as_json:
-        document = {"accepted": list(made.accepted), "left": dict(made.left), "baseline": str(path)}
-        print_json({"schema_version": SCHEMA_VERSION, **document})
+        document = {"accepted": list(made.accepted), "left": dict(made.left), "removed": list(gone)}
+        print_json({"schema_version": SCHEMA_VERSION, **document, "baseline": str(path)})
     else:
-        _say(made)
-    return _exit_code(night, made)
+        _say(made, gone)
+    return _exit_code(made)
 
 
 def _measured(chosen: Suite, before: Baseline, path: Path, jobs: int, telling: str | None) -> GateResult:
@@ -93,18 +97,19 @@ def _chosen(night: GateResult, names: tuple[str, ...]) -> GateResult:
     return night if not names else replace(night, cases=tuple(case for case in night.cases if case.name in names))
 
 
-def _say(made: Acceptance) -> None:
+def _say(made: Acceptance, gone: tuple[str, ...]) -> None:
     for name in made.accepted:
         say(f"accepted: {name}")
     for name, why in made.left.items():
         say(f"not accepted: {name} ({why})")
-    if not made.accepted and not made.left:
+    for name in gone:
+        say(f"removed: {name} (the suite has no such case)")
+    if not (made.accepted or made.left or gone):
         say("nothing to accept: every case is as the baseline has it")
 
 
-def _exit_code(night: GateResult, made: Acceptance) -> ExitCode:
+def _exit_code(made: Acceptance) -> ExitCode:
     """Return what the cases that were left are: a baseline is whole only where nothing was."""
     from oomscope.gate.status import exit_code
 
-    left = [case.status for case in night.cases if case.name in made.left]
-    return exit_code(left) if left else ExitCode.OK
+    return exit_code(made.left_as) if made.left else ExitCode.OK

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
+from oomscope.gate.compare import compare_values
 from oomscope.gate.metrics import LIVE, METRICS
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Status
@@ -28,14 +29,18 @@ class Acceptance:
     """Cases whose entries are new or differ from before."""
     left: Mapping[str, str]
     """Cases that were not accepted, and why."""
+    left_as: tuple[Status, ...]
+    """What these are, against what is accepted by now."""
 
 
 def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str, ...] = ()) -> Acceptance:
     """Return ``baseline`` with what of ``night`` is accepted.
 
+    Each case is compared anew: others may have accepted something since the night.
+
     Args:
-        night: what was measured.
-        baseline: what was accepted before.
+        night: what was measured, by now or long ago.
+        baseline: what is accepted now.
         suite: says which metrics count.
         named: cases that may have become worse.
 
@@ -44,18 +49,31 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
     """
     _check_names(night, named)
     asked = {case.name: case for case in suite.cases}
-    entries, left = {}, {}
-    for case in night.cases:
-        known = asked.get(case.name)
+    entries, left, left_as = {}, {}, []
+    for measured in night.cases:
+        known = asked.get(measured.name)
+        case = _judged_anew(measured, known, baseline)
         why = _why_not(case, known.asked if known else (), named)
         if why is None:
             entries[case.name] = _entry(case, known, night, baseline)
         else:
             left[case.name] = why
+            left_as.append(case.status)
     changed = {
         name: entry for name, entry in entries.items() if not _says_the_same(baseline.find(name, entry.key), entry)
     }
-    return Acceptance(baseline=baseline.accepting(changed.items()), accepted=tuple(changed), left=left)
+    made = baseline.accepting(changed.items())
+    return Acceptance(baseline=made, accepted=tuple(changed), left=left, left_as=tuple(left_as))
+
+
+def _judged_anew(case: CaseResult, known: Case | None, baseline: Baseline) -> CaseResult:
+    """Return ``case`` against the entry of ``baseline``; as it is where there is none, or no run to compare."""
+    entry = None if case.key is None else baseline.find(case.name, case.key)
+    is_judged = case.status in FREELY | {Status.WARN, Status.WORSE}
+    if entry is None or known is None or case.outcome is None or not is_judged:
+        return case
+    now = compare_values(known, entry, case.outcome, case.values)
+    return replace(case, status=now.status, reason=now.reason, rows=now.rows, expected_outcome=now.expected_outcome)
 
 
 def _check_names(night: GateResult, named: tuple[str, ...]) -> None:

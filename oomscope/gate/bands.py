@@ -29,6 +29,10 @@ class Band:
         """Return how much worse than ``expected`` is still inside, in the metric's own unit."""
         return max(self.absolute, int(expected * self.relative))
 
+    def at_least(self, other: Band) -> Band:
+        """Return the band that is as wide as this one and as ``other``, whatever is expected."""
+        return Band(absolute=max(self.absolute, other.absolute), relative=max(self.relative, other.relative))
+
     def to_text(self) -> str | list[str]:
         """Return the band as a suite has it, exactly."""
         parts = []

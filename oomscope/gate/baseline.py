@@ -7,7 +7,7 @@ serves CPU runners and GPU runners. The file is sorted, so that accepting one ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -116,6 +116,14 @@ class Baseline:
             ]
             entries[name] = tuple(sorted((*kept, entry), key=lambda one: one.key))
         return replace(self, entries=entries)
+
+    def beyond(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the cases that have entries and are none of ``names``."""
+        return tuple(sorted(set(self.entries) - set(names)))
+
+    def without(self, names: Collection[str]) -> Baseline:
+        """Return the baseline without the cases ``names``."""
+        return replace(self, entries={name: rows for name, rows in self.entries.items() if name not in names})
 
     def to_text(self) -> str:
         """Return the file's content; the same baseline has the same text."""

@@ -1,8 +1,10 @@
 """Bands from what a machine really does: a case is measured several times, and its spread becomes its bands.
 
-What differs by no more than the spread is told by nobody: the warn band is the spread, and the fail band twice that.
-The spread of a normal variable over ten repeats is about three standard deviations (the expected range of ten, 3.08,
-of control charts' d2), so a gate fails at about six.
+What differs by no more than the spread is told by nobody: the warn band is the spread, and the fail band twice that,
+or the metric's default where that is wider: no number of lucky repeats says that a segment never moves.
+
+The spread is that of few repeats, and what was accepted is itself one draw. How often normal noise alone is told, and
+how often it fails twice in a row, is in docs/design/gate.md by the number of repeats; below five it fails too often.
 """
 
 from __future__ import annotations
@@ -36,10 +38,13 @@ class Spread:
         """Most less least."""
         return self.most - self.least
 
-    @property
-    def bands(self) -> Bands:
-        """The bands that follow."""
-        return Bands(warn=Band(absolute=self.size), fail=Band(absolute=FAIL_SPREADS * self.size))
+    def bands(self, metric: str) -> Bands:
+        """Return the bands of ``metric`` that follow, which are never narrower than its default ones."""
+        default = METRICS[metric].bands
+        return Bands(
+            warn=Band(absolute=self.size).at_least(default.warn),
+            fail=Band(absolute=FAIL_SPREADS * self.size).at_least(default.fail),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,28 +60,24 @@ class Calibration:
 
     def entry(self, before: Entry) -> Entry:
         """Return the baseline's entry with these bands; what is expected stays as it was accepted."""
-        bands = {name: spread.bands for name, spread in self.spreads.items() if name in before.values}
+        bands = {name: spread.bands(name) for name, spread in self.spreads.items() if name in before.values}
         return Entry(
             key=before.key, outcome=before.outcome, values=before.values, bands=bands, oomscope=before.oomscope
         )
 
+    def outside(self, before: Entry) -> list[str]:
+        """Return the metrics whose accepted value is none that the repeats could have measured."""
+        known = ((name, spread) for name, spread in self.spreads.items() if name in before.values)
+        return [name for name, spread in known if not spread.least <= before.values[name] <= spread.most]
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {
-            "name": self.name,
-            "repeats": self.repeats,
-            "outcome": self.outcome,
-            "metrics": {
-                name: {
-                    "least": spread.least,
-                    "most": spread.most,
-                    "spread": spread.size,
-                    "warn": spread.bands.warn.to_text(),
-                    "fail": spread.bands.fail.to_text(),
-                }
-                for name, spread in self.spreads.items()
-            },
-        }
+        metrics = {}
+        for name, spread in self.spreads.items():
+            bands = spread.bands(name)
+            sizes = {"least": spread.least, "most": spread.most, "spread": spread.size}
+            metrics[name] = {**sizes, "warn": bands.warn.to_text(), "fail": bands.fail.to_text()}
+        return {"name": self.name, "repeats": self.repeats, "outcome": self.outcome, "metrics": metrics}
 
 
 def calibrate(

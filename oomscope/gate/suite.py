@@ -178,12 +178,16 @@ class Case:
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
     def bands_of(self, metric: str, measured: Bands | None = None) -> Bands:
-        """Return the bands of ``metric``: the suite's, else those that calibration ``measured``, else its own."""
+        """Return the bands of ``metric``: the suite's, else those that calibration ``measured``, else its own.
+
+        A suite that only says beyond what to warn wants no failure inside of that.
+        """
         base = measured or METRICS[metric].bands
         said = self.bands.get(metric)
         if said is None:
             return base
-        return Bands(warn=said.warn or base.warn, fail=said.fail or base.fail)
+        warn = said.warn or base.warn
+        return Bands(warn=warn, fail=said.fail or base.fail.at_least(warn))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +196,11 @@ class Suite:
 
     path: Path
     cases: tuple[Case, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the cases are called."""
+        return tuple(case.name for case in self.cases)
 
     def only(self, names: tuple[str, ...]) -> Suite:
         """Return the suite with the cases called ``names`` alone; all of them where none are given.

@@ -64,7 +64,8 @@ def calibration_report(found: Sequence[Calibration]) -> RenderableType:
     rows = table("Case", "Metric", ">Least", ">Most", ">Spread", ">Warn", ">Fail")
     for one in found:
         for name, spread in one.spreads.items():
-            sizes = (spread.least, spread.most, spread.size, spread.bands.warn.absolute, spread.bands.fail.absolute)
+            bands = spread.bands(name)
+            sizes = (spread.least, spread.most, spread.size, bands.warn.absolute, bands.fail.absolute)
             rows.add_row(one.name, name, *(gate_words.value_text(name, size) for size in sizes))
     return rows
 

@@ -11,6 +11,7 @@ from oomscope.gate.accept import accept
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.run import Night
+from oomscope.gate.status import Status
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
 
@@ -91,3 +92,16 @@ def test_a_night_of_another_suite_is_refused() -> None:
         accept(night, BEFORE, suite(case(overrides=("data.micro_batch_size=2",))))
     with pytest.raises(InputError, match="cases are tiny"):
         accept(night, BEFORE, suite(), ("tyni",))
+
+
+def test_an_old_night_is_compared_with_what_is_accepted_by_now() -> None:
+    then = baseline(case(), measured(3 * GiB))
+    night = Night(suite=suite(), baseline=then, baseline_path=Path("b.yaml"), probe=played(measured(3 * GiB))).run()
+    assert night.cases[0].status is Status.SAME
+    made = accept(night, BEFORE, suite())
+    assert (made.baseline, made.left_as) == (BEFORE, (Status.WORSE,))
+    assert accept(night, BEFORE, suite(), ("tiny",)).accepted == ("tiny",)
+    unaccepted = Night(
+        suite=suite(), baseline=Baseline(), baseline_path=Path("b.yaml"), probe=played(measured(3 * GiB))
+    )
+    assert accept(unaccepted.run(), BEFORE, suite()).left

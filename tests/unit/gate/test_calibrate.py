@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import TargetError
-from oomscope.gate.calibrate import calibrate
+from oomscope.gate.calibrate import Spread, calibrate
 from oomscope.gate.compare import compare_case
+from oomscope.gate.metrics import METRICS
 from oomscope.gate.status import Status
 from oomscope.units import GiB, KiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played
@@ -20,9 +22,34 @@ def found(*results):
     return calibrate(case(), played(*results), len(results), lambda _done: None, threading.Event())
 
 
-def test_without_spread_the_bands_are_zero() -> None:
-    bands = {name: spread.bands for name, spread in found(measured(), measured(), measured()).spreads.items()}
-    assert {(band.warn.absolute, band.fail.absolute) for band in bands.values()} == {(0, 0)}
+def test_without_spread_the_bands_are_the_default_ones() -> None:
+    bands = {name: spread.bands(name) for name, spread in found(measured(), measured(), measured()).spreads.items()}
+    assert bands == {name: METRICS[name].bands for name in bands}
+    assert "peak_reserved" in bands
+
+
+@given(st.sampled_from(sorted(METRICS)), st.integers(0, GiB))
+def test_no_band_is_narrower_than_the_default_or_the_spread(metric: str, size: int) -> None:
+    bands, default = Spread(least=GiB, most=GiB + size).bands(metric), METRICS[metric].bands
+    assert bands.warn.width(GiB) == max(size, default.warn.width(GiB))
+    assert bands.fail.width(GiB) == max(2 * size, default.fail.width(GiB))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "told", "red"), [(2, 0.25, 0.076), (3, 0.16, 0.024), (5, 0.08, 0.004), (10, 0.03, 0.0001)]
+)
+def test_how_often_normal_noise_is_told_and_fails(repeats: int, told: float, red: float) -> None:
+    """The table of docs/design/gate.md: an accepted draw, a night's draw beyond the spread, two beyond twice that."""
+    draw, nights = random.Random(repeats).gauss, 20_000
+    tells = fails = 0
+    for _ in range(nights):
+        repeated = [draw(0, 1) for _ in range(repeats)]
+        spread, accepted = max(repeated) - min(repeated), draw(0, 1)
+        first, second = draw(0, 1) - accepted, draw(0, 1) - accepted
+        tells += first > spread
+        fails += min(first, second) > 2 * spread
+    assert tells / nights == pytest.approx(told, rel=0.1, abs=0.005)
+    assert fails / nights == pytest.approx(red, rel=0.1, abs=0.001)
 
 
 @settings(max_examples=40)

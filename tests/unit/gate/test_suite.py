@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ def test_bands_come_from_the_suite_then_from_calibration_then_from_the_metric(tm
     assert case.bands_of("peak_live", found) == Bands(warn=Band(absolute=5), fail=Band(absolute=MiB))
     assert case.bands_of("peak_reserved", found) == found
     assert case.bands_of("peak_reserved").fail.absolute == 20 * MiB
+
+
+def test_what_only_warns_does_not_fail_inside_of_its_warning() -> None:
+    told = case(bands={"peak_live": {"warn": "2%"}, "peak_reserved": {"warn": "5%"}})
+    wide = Band(relative=Fraction(2, 100))
+    assert told.bands_of("peak_live") == Bands(warn=wide, fail=wide)
+    assert told.bands_of("peak_reserved").fail == Band(absolute=20 * MiB, relative=Fraction(5, 100))
+    assert told.bands_of("peak_live", Bands(fail=Band(absolute=9))).fail.absolute == 9
 
 
 def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
