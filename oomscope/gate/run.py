@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import GREEN, Status
 from oomscope.gate.suite import Case, Suite
+from oomscope.probe.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.variants import side_by_side
 
@@ -72,10 +74,19 @@ class Night:
         return lambda stop: self.measure(case, stop)
 
     def measure(self, case: Case, stop: threading.Event) -> CaseResult:
-        """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression."""
-        checkout = str(real_path(case.checkout)) if case.kind == "harness" else None
-        standing = self.stands_at(case)
-        return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
+        """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression.
+
+        Raises:
+            StoppedError: ``stop`` was set.
+        """
+        try:
+            checkout = str(real_path(case.checkout)) if case.kind == "harness" else None
+            standing = self.stands_at(case)
+            return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect in one case hides no other
+            return CaseResult(name=case.name, status=Status.DEFECT, reason=_traced(error), line=case.line)
 
     def _answer(self, case: Case, stop: threading.Event) -> CaseResult:
         try:
@@ -112,6 +123,13 @@ def _case_result(case: Case, result: ProbeResult, comparison: Comparison, entry:
         notes=notes,
         probe=result,
     )
+
+
+def _traced(error: Exception) -> str:
+    """Return what an exception says, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}; please report it"
 
 
 def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:

@@ -11,6 +11,8 @@ from oomscope.errors import ExitCode, gravest
 class Status(StrEnum):
     """One answer of the gate."""
 
+    DEFECT = "internal error"
+    """A defect of oomscope; the other cases have their answers."""
     UNUSABLE = "unusable"
     """The suite or the configuration is wrong, so that there is nothing to measure."""
     UNFIT = "unfit"
@@ -39,6 +41,7 @@ GRAVITY: tuple[Status, ...] = tuple(Status)
 """Gravest first; codes of :data:`oomscope.errors.GRAVITY` come in the same order."""
 
 _CODES = {
+    Status.DEFECT: ExitCode.INTERNAL,
     Status.UNUSABLE: ExitCode.USAGE,
     Status.UNFIT: ExitCode.MACHINE_UNFIT,
     Status.UNMEASURED: ExitCode.NOTHING_MEASURED,

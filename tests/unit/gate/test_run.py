@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from oomscope.gate.baseline import Baseline
 from oomscope.gate.result import GateResult, Standing
 from oomscope.gate.run import Night
 from oomscope.gate.status import Status
+from oomscope.probe.launch import StoppedError
 from oomscope.units import GiB
 from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
 
@@ -118,6 +120,29 @@ def test_an_unfit_machine_is_no_fault_of_the_code() -> None:
         raise MachineUnfitError("no place for temporary files")
 
     assert run(EXPECTED, probe=probe).exit_code == ExitCode.MACHINE_UNFIT
+
+
+def test_a_defect_in_one_case_does_not_hide_the_others() -> None:
+    answers = [ZeroDivisionError("by zero"), EXPECTED]
+
+    def probe(_job, _stop):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    night = run(probe=probe, cases=[case("broken"), case()])
+    assert [found.status for found in night.cases] == [Status.DEFECT, Status.SAME]
+    assert re.fullmatch(r"ZeroDivisionError: by zero \(test_run.py:\d+\); please report it", night.cases[0].reason)
+    assert night.exit_code == ExitCode.INTERNAL
+
+
+def test_what_was_stopped_is_no_answer() -> None:
+    def probe(_job, _stop):
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run(probe=probe)
 
 
 def test_cases_side_by_side_come_in_the_order_of_the_suite() -> None:
