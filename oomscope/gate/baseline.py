@@ -207,9 +207,10 @@ def load_baseline(path: Path) -> Baseline:
     entries = {name: tuple(_entry(row) for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):
-            raise InvalidConfigError(
-                [Problem(f"{name!r} has two entries for one kind of machine", str(path), "keep one of them")]
-            )
+            builds = sorted({row.torch for row in document.cases[name] if row.backend == "sim" and "+" in row.torch})
+            why = f"; {' and '.join(builds)} are one on the simulated device" if builds else ""
+            message = f"{name!r} has two entries for one kind of machine{why}"
+            raise InvalidConfigError([Problem(message, str(path), "keep one of them")])
     return Baseline(entries=entries)
 
 

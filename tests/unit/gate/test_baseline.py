@@ -17,6 +17,7 @@ from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 
+BUILDS = ("cpu", "cu130")
 WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.from_regex(
     r"[-+]?[0-9a-f_]{1,8}[.eE]?[-+]?[0-9]{0,8}", fullmatch=True
 )
@@ -104,6 +105,11 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
         (
             "schema_version: 1\ncases: {a: [&one {config: x, backend: sim, metrics: {}}, *one]}",
             "two entries for one kind of machine",
+        ),
+        (
+            "schema_version: 1\ncases:\n  a:\n"
+            + "".join(f"  - {{config: x, backend: sim, torch: 2.13.0+{build}, metrics: {{}}}}\n" for build in BUILDS),
+            "2.13.0+cpu and 2.13.0+cu130 are one on the simulated device; keep one of them",
         ),
         ("<<<<<<< ours\nschema_version: 1", "not YAML"),
     ],
