@@ -55,6 +55,12 @@ class Outputs:
         except Exception:  # noqa: BLE001 - a defect of a renderer hides neither the status nor the other outputs
             self._failed(ExitCode.INTERNAL, internal_error())
 
+    def offer(self, make: Callable[[], object]) -> None:
+        """Make an output that nobody asked for: where it fails, that is told, and costs a green night nothing."""
+        lost = len(self._lost)
+        self.attempt(make)
+        del self._lost[lost:]
+
     def _failed(self, code: ExitCode, error: OomscopeError) -> None:
         self._lost.append(code)
         self.attempt(lambda: remark(f"oomscope: {error}"))
@@ -83,8 +89,12 @@ def write_outputs(
     if options.result is not None:
         outputs.attempt(partial(_document, options.result, night))
     outputs.attempt(lambda: _print(night, as_json=as_json))
-    for make in (*_files(night, options, environment), *_told_to_github(night, options, environment)):
+    for make in _files(night, options, environment):
         outputs.attempt(make)
+    if options.annotations:
+        outputs.attempt(partial(_annotate, night, environment))
+    if options.summary is None and environment.get(SUMMARY_VARIABLE):
+        outputs.offer(partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE])))
     return outputs.exit_code
 
 
@@ -129,16 +139,6 @@ def _files(
     paths = {option: path for option, path in options.files if option in RENDERERS and path is not None}
     for option, path in paths.items():
         yield partial(_render, option, path, night, environment, is_told=is_told)
-
-
-def _told_to_github(
-    night: GateResult, options: OutputOptions, environment: Mapping[str, str]
-) -> Iterator[Callable[[], object]]:
-    """Yield what tells GitHub of the night outside files of its own: that is said once, and not replaced."""
-    if options.annotations:
-        yield partial(_annotate, night, environment)
-    if options.summary is None and environment.get(SUMMARY_VARIABLE):
-        yield partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE]))
 
 
 def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str], *, is_told: bool) -> None:

@@ -166,7 +166,9 @@ def test_the_summary_goes_to_the_step_by_itself(capsys, monkeypatch) -> None:
     assert Path("mine.md").read_text() in before
 
 
-def test_a_summary_that_is_full_is_told_and_changes_no_red(capsys, monkeypatch) -> None:
+def test_a_summary_that_nobody_asked_for_and_that_cannot_be_written_is_told_and_changes_nothing(
+    capsys, monkeypatch
+) -> None:
     step = Path("step.md")
     step.write_text("x" * MiB)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
@@ -176,7 +178,13 @@ def test_a_summary_that_is_full_is_told_and_changes_no_red(capsys, monkeypatch) 
         "oomscope: step.md: the summary of this step is full; give the gate a step of its own\n",
     )
     assert step.stat().st_size == MiB
-    assert report(capsys, "green.json")[0] == ExitCode.OUTPUT_LOST
+    assert report(capsys, "green.json")[0] == ExitCode.OK
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "not/mounted/step.md")
+    code, _, err = report(capsys, "green.json")
+    assert (code, err) == (
+        ExitCode.OK,
+        "oomscope: not/mounted/step.md: cannot write: No such file or directory; choose another place\n",
+    )
 
 
 def test_paths_count_from_the_checkout(place: Path) -> None:
