@@ -33,13 +33,19 @@ def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) 
             *_looked("cache", lambda: place_checks(environment)),
             *_looked("host", lambda: [host_check()]),
         ]
-        torch = _looked("torch", lambda: torch_checks(importing.outcome()))
+        torch = _looked("torch", lambda: torch_checks(importing.outcome()), State.FAILS)
     itself, *extras = packages
     return Diagnosis((itself, *torch, *cards, *rest, *extras))
 
 
-def _looked(part: str, checks: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Return what ``checks`` yields; where looking itself goes wrong, that is a row as well."""
+def _looked(part: str, checks: Callable[[], Iterable[Check]], unseen: State = State.MISSING) -> list[Check]:
+    """Return what ``checks`` yields; where looking itself goes wrong, that is a row as well.
+
+    Args:
+        part: what is looked at.
+        checks: looks.
+        unseen: how a part stands that cannot be looked at.
+    """
     found: list[Check] = []
     try:
         for check in checks():
@@ -47,5 +53,5 @@ def _looked(part: str, checks: Callable[[], Iterable[Check]]) -> list[Check]:
     except Exception as error:  # noqa: BLE001 - one odd part must not hide the others
         said = " ".join(f"{type(error).__name__}: {error}".split())
         remedy = "please report it, with this line"
-        found.append(Check(part=part, state=State.MISSING, found=f"cannot be checked ({said})", remedy=remedy))
+        found.append(Check(part=part, state=unseen, found=f"cannot be checked ({said})", remedy=remedy))
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from oomscope.doctor.check import Check, State
+from oomscope.files import real_path
 
 OLDEST = (2, 31)
 """The first git that takes settings from GIT_CONFIG_COUNT, by which a search keeps the user's own out."""
@@ -45,8 +47,14 @@ def git_checks(folder: Path) -> Iterator[Check]:
             found="this repository belongs to another user",
             disables="git refuses it (safe.directory); bisect and gate read what they were told to, commands that they "
             "run may not",
-            remedy=f"git config --global --add safe.directory {folder}",
+            remedy=f"git config --global --add safe.directory {shlex.quote(_refused(where.stderr, folder))}",
         )
+
+
+def _refused(said: str, folder: Path) -> str:
+    """Return the repository that git names, to the folder of which its trust is bound; else where the user stands."""
+    named = re.search(rf"{_DUBIOUS} in repository at '(.+)'", said)
+    return named[1] if named is not None else str(real_path(folder))
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str] | None:

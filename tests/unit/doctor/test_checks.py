@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from oomscope.doctor import examine
 from oomscope.doctor import package_checks as packages
 from oomscope.doctor import place_checks as places
 from oomscope.doctor.check import Check, Diagnosis, State
@@ -177,6 +181,30 @@ def test_a_check_that_breaks_is_a_row() -> None:
     first, second = _looked("git", checks)
     assert first.found == "git 2"
     assert second.found.startswith("cannot be checked (PermissionError: ")
+    assert second.state is State.MISSING
+
+
+def test_without_a_look_at_torch_no_machine_is_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> str:
+        raise ValueError("version")
+
+    monkeypatch.setattr(examine, "TorchImport", lambda: nullcontext(SimpleNamespace(outcome=broken)))
+    diagnosis = examine.examine()
+    assert (diagnosis.exit_code, diagnosis.backends) == (ExitCode.MACHINE_UNFIT, ())
+
+
+@pytest.mark.parametrize("names", [True, False], ids=["git names it", "git does not"])
+def test_the_remedy_for_a_repository_of_another_user_trusts_that_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: bool
+) -> None:
+    top = tmp_path / "it's theirs"
+    top.mkdir()
+    at = f" at '{top}'" if names else ""
+    said = DISTRUSTS.replace("in repository", f"in repository{at}")
+    put_git(monkeypatch, tmp_path, said)
+    monkeypatch.chdir(top)
+    last = list(git_checks(Path()))[-1]
+    assert last.remedy == f"git config --global --add safe.directory {shlex.quote(str(top))}"
 
 
 @pytest.mark.parametrize(
