@@ -87,10 +87,19 @@ def outcome_text(case: CaseResult) -> str:
     return {"fits": "fits", "oom": "out of memory", "error": "failed"}.get(case.outcome or "", "not probed")
 
 
+_UNANSWERED = {
+    Status.DEFECT: "internal error: report it with the line under Remarks; the other cases have their answers",
+    Status.UNUSABLE: "unusable: mend what the remark names, in the suite or in the configuration",
+    Status.UNFIT: "unfit: oomscope doctor says what this machine lacks",
+    Status.UNMEASURED: "nothing measured: take the metric out of the suite, or let the case run to its end",
+}
+"""What to do about cases that say nothing of memory."""
+
+
 def next_steps(night: GateResult) -> list[str]:
     """Return what to do about the cases that are not as expected, one sentence for each kind."""
     kinds = {case.status for case in night.cases}
-    steps = []
+    steps = [step for status, step in _UNANSWERED.items() if status in kinds]
     if Status.WORSE in kinds:
         first = "mend it" if any(case.culprit for case in night.cases) else "find the commit with --bisect"
         steps.append(f"worse: {first}, or accept it with oomscope gate update --accept NAME")
@@ -102,6 +111,8 @@ def next_steps(night: GateResult) -> list[str]:
         steps.append("untestable: what the code said is in the JSON document (--result FILE), under probe.failure")
     if Status.UNCONFIRMED in kinds:
         steps.append("unconfirmed: the numbers vary; set bands with oomscope gate calibrate --write")
+    if Status.WARN in kinds:
+        steps.append("warn: accept it with oomscope gate update --accept NAME, or set bands in the suite")
     return steps
 
 
