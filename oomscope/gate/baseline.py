@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
@@ -20,7 +20,7 @@ from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.bands import Bands
 from oomscope.gate.document import read_document
 from oomscope.gate.metrics import METRICS
-from oomscope.gate.suite import MetricBands
+from oomscope.gate.suite import MetricBands, known_metrics
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
@@ -181,9 +181,9 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
-    metrics: dict[str, Annotated[int, Field(ge=0, le=_MOST)]]
+    metrics: Annotated[dict[str, Annotated[int, Field(ge=0, le=_MOST)]], AfterValidator(known_metrics)]
     """What is expected."""
-    bands: dict[str, MetricBands] = Field(default={})
+    bands: Annotated[dict[str, MetricBands], AfterValidator(known_metrics)] = Field(default={})
     """What calibration found."""
 
 
@@ -216,7 +216,7 @@ def load_baseline(path: Path) -> Baseline:
 
 def _entry(document: EntryDocument) -> Entry:
     key = Key(**{one.name: getattr(document, one.name) for one in fields(Key)})
-    bands = {name: _bands(row) for name, row in document.bands.items() if name in METRICS}
+    bands = {name: _bands(row) for name, row in document.bands.items()}
     return Entry(
         key=key, outcome=document.outcome, values=dict(document.metrics), bands=bands, oomscope=document.oomscope
     )

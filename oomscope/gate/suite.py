@@ -40,7 +40,8 @@ def _named(value: object) -> object:
     return value
 
 
-def _known(metrics: dict[str, Any]) -> dict[str, Any]:
+def known_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return ``metrics``; ValueError, for pydantic, where one is none."""
     for name in metrics:
         if name not in METRICS:
             raise ValueError(f"unknown metric {name!r}; metrics are {', '.join(METRICS)}")
@@ -86,7 +87,7 @@ class _Shared(Section):
 
     @model_validator(mode="after")
     def _check(self) -> _Shared:
-        _known(self.metrics or {})
+        known_metrics(self.metrics or {})
         for override in self.overrides:
             if "=" not in override:
                 raise ValueError(f"override {override!r} is no section.key=value; write it with =")

@@ -111,6 +111,8 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
             + "".join(f"  - {{config: x, backend: sim, torch: 2.13.0+{build}, metrics: {{}}}}\n" for build in BUILDS),
             "2.13.0+cpu and 2.13.0+cu130 are one on the simulated device; keep one of them",
         ),
+        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", "metric 'peak_lve'"),
+        ("schema_version: 1\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", "metric 'b'"),
         ("<<<<<<< ours\nschema_version: 1", "not YAML"),
     ],
 )
