@@ -36,11 +36,13 @@ def code_quality(night: GateResult, root: Path) -> str:
 
 def _violation(case: CaseResult, night: GateResult, root: Path) -> dict[str, Any]:
     place = place_of(case, night, root)
+    suite = Path(night.suite)
+    name = suite.relative_to(root).as_posix() if suite.is_relative_to(root) else suite.name
     check = f"oomscope/{str(case.status).replace(' ', '-')}"
     return {
         "description": printable(shortened(f"{case.name}: {gate_words.case_text(case)}", _LONGEST)),
         "check_name": check,
-        "fingerprint": _fingerprint(Path(night.suite).name, case.name, check),
+        "fingerprint": _fingerprint(name, case.name, check),
         "severity": _SEVERITIES.get(case.status, "major"),
         "location": {"path": printable(place.path), "lines": {"begin": place.line}},
     }

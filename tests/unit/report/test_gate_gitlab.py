@@ -73,6 +73,13 @@ def test_a_fingerprint_stays_over_nights_and_tells_cases_apart() -> None:
     assert len({row["fingerprint"] for row in others}) == 3
 
 
+def test_a_fingerprint_tells_suites_of_one_name_apart() -> None:
+    red = night(1, case_result(1, Status.WORSE))
+    suites = ("/repo/a/memory.yaml", "/repo/b/memory.yaml", "/elsewhere/memory.yaml")
+    made = {json.loads(code_quality(replace(red, suite=suite), ROOT))[0]["fingerprint"] for suite in suites}
+    assert len(made) == 3
+
+
 @given(st.text(max_size=30))
 def test_any_text_makes_a_document(text: str) -> None:
     (row,) = reported(replace(case_result(1, Status.UNTESTABLE), name=text or "x", reason=text * 100))
