@@ -6,6 +6,8 @@ overwrite or retitle what the user looks at. Everything that oomscope prints pas
 
 from __future__ import annotations
 
+import re
+
 _LINES = "\n\t"
 _BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Embeddings, overrides and isolates (Unicode Standard Annex 9): they make a line read as what it is not."""
@@ -17,6 +19,16 @@ _STRAY_BYTES = range(0xDC80, 0xDD00)
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in _LINES}
 _ESCAPES |= {code: f"\\u{code:04x}" for code in (*_BIDIRECTIONAL, *_SURROGATES)}
 _ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _STRAY_BYTES}
+
+
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
+"""How a line begins, blanks aside, that is a command to the runner of GitHub Actions, and what begins one of the older
+form anywhere in a line ("Workflow commands for GitHub Actions"; actions/runner, ActionCommand.cs)."""
+
+
+def not_obeyed(line: str) -> str:
+    """Return ``line`` so that the runner of GitHub Actions prints it, and reads no command in it."""
+    return _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[0].endswith(":") else "\\x23", line)
 
 
 def printable(text: str) -> str:

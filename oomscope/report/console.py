@@ -14,7 +14,7 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from oomscope.printable import printable
+from oomscope.printable import not_obeyed, printable
 
 PLAIN_WIDTH = 120
 
@@ -50,8 +50,10 @@ def show(console: Console, report: RenderableType) -> None:
         return
     with console.capture() as capture:
         console.print(Harmless(report), soft_wrap=True)
-    lines = capture.get().splitlines()
-    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    if os.environ.get("GITHUB_ACTIONS"):
+        lines = [not_obeyed(line) for line in lines]
+    console.file.write("".join(f"{line}\n" for line in lines))
 
 
 def _console(stream: TextIO) -> Console:

@@ -35,3 +35,14 @@ def test_what_rich_draws_itself_stays() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
     show(console, Text("warning", style="red"))
     assert console.file.getvalue() == "\x1b[31mwarning\x1b[0m\n"
+
+
+@pytest.mark.parametrize("is_in_actions", [True, False])
+def test_what_is_measured_gives_no_command_to_the_runner(monkeypatch: pytest.MonkeyPatch, is_in_actions: bool) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true" if is_in_actions else "")
+    stream = io.StringIO()
+    show(Console(file=stream, width=80), Text("failed\n  ::stop-commands::x\na::b\n:one ##[add-mask]a"))
+    commands = [line for line in stream.getvalue().splitlines() if line.strip().startswith("::") or "##[" in line]
+    assert len(commands) == (0 if is_in_actions else 2)
+    assert "a::b\n:one " in stream.getvalue()
+    assert "stop-commands::x" in stream.getvalue()
