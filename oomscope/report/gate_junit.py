@@ -1,7 +1,8 @@
 """A night of the gate as JUnit XML, which CI systems show case by case.
 
 JUnit knows two ways not to pass. A *failure* is a regression, the answer that the gate is there to give; an *error* is
-a case that has no answer: no baseline, nothing measured, code that cannot be tested.
+a case that has no answer: no baseline, nothing measured, code that cannot be tested; or, of a strict night, one that
+is better than its baseline.
 """
 
 from __future__ import annotations
@@ -24,24 +25,28 @@ def junit_document(night: GateResult) -> bytes:
     """Return the XML document: one ``testsuite`` with a ``testcase`` for each case."""
     statuses = [case.status for case in night.cases]
     failures = statuses.count(Status.WORSE)
-    errors = sum(status not in _PASSES for status in statuses) - failures
+    errors = sum(not _passes(case, night) for case in night.cases) - failures
     counts = {"tests": str(len(statuses)), "failures": str(failures), "errors": str(errors)}
     seconds = f"{sum(_seconds(case) for case in night.cases):.3f}"
     root = ET.Element("testsuites", {"name": SUITE, **counts, "time": seconds})
     suite = ET.SubElement(root, "testsuite", {"name": _xml(night.suite), **counts, "skipped": "0", "time": seconds})
     suite.set("timestamp", night.started.partition("+")[0])
     for case in night.cases:
-        _add_case(suite, case)
+        _add_case(suite, case, passes=_passes(case, night))
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
-def _add_case(suite: ET.Element, case: CaseResult) -> None:
+def _passes(case: CaseResult, night: GateResult) -> bool:
+    return case.status in _PASSES and not (night.strict and case.is_better)
+
+
+def _add_case(suite: ET.Element, case: CaseResult, *, passes: bool) -> None:
     attributes = {"name": _xml(case.name), "classname": SUITE, "time": f"{_seconds(case):.3f}"}
     element = ET.SubElement(suite, "testcase", attributes)
     text = _xml("\n".join(_lines(case)))
-    if case.status in _PASSES:
+    if passes:
         ET.SubElement(element, "system-out").text = text
         return
     kind = "failure" if case.status is Status.WORSE else "error"

@@ -59,6 +59,14 @@ def test_what_does_not_pass_is_what_the_exit_code_says(status: Status) -> None:
     assert bool(root.findall(".//failure")) == (status is Status.WORSE)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_better_is_an_error_of_a_strict_night_alone(strict: bool) -> None:
+    found = replace(night(1, case_result(1, Status.BETTER)), strict=strict)
+    (suite,) = ET.fromstring(junit_document(found))
+    assert suite.get("errors") == ("1" if strict else "0")
+    assert (suite.find("testcase/error") is not None) == strict
+
+
 def test_a_regression_says_its_numbers_and_whose_commit_it_was() -> None:
     row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
     culprit = Culprit(outcome="culprit", message="", commit="c" * 40, subject="Grow", author="Ada")
