@@ -60,7 +60,11 @@ def history_command(
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
     of_suite = None if suite is None else str(suite.absolute())
     with Ledger(place) as book:
-        points = [point for name in names or (None,) for point in book.points(name, suite=of_suite, last=last)]
+        points = [
+            point
+            for name in tuple(dict.fromkeys(names)) or (None,)
+            for point in book.points(name, suite=of_suite, last=last)
+        ]
     found = trends(points, metric)
     _refuse_unknown(names, {trend.name for trend in found}, place)
     if html is not None:

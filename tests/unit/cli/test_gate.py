@@ -162,6 +162,12 @@ def test_what_is_the_same_leaves_the_baseline_as_it_is(suite: Path, capsys) -> N
     assert Path("memory.baseline.yaml").read_bytes() == before
 
 
+def test_history_of_a_case_named_twice_shows_each_night_once(suite: Path, capsys) -> None:
+    gate(capsys, "run", "memory.yaml", "--quiet")
+    once, twice = (gate(capsys, "history", *names, "--json")[1] for names in (["tiny"], ["tiny", "tiny"]))
+    assert once == twice
+
+
 def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
     for live in (GiB, GiB + MiB):
         device.result = measured(live)
