@@ -75,6 +75,7 @@ def test_a_history_is_told_right(place: Path, capsys: pytest.CaptureFixture[str]
             "schema_version": 1,
             "accepted": ["tinytrain"],
             "left": {},
+            "removed": [],
             "baseline": str(place / "memory.baseline.yaml"),
         },
     )
