@@ -167,10 +167,11 @@ def align_events(before: Timeline, after: Timeline) -> Alignment:
 
 
 def _moment(before: Timeline, after: Timeline, pairs: Pairs) -> AlignedMoment:
-    """Return B's peak and the last place before it that A has as well."""
+    """Return B's peak and the last place before it that A has as well; before all of these as far into the recording."""
     event = after.peak_event()
     at = int(np.searchsorted(pairs.after, event, side="right")) - 1
-    old = int(pairs.before[at]) if at >= 0 else BEFORE
+    first = int(pairs.before[0]) if len(pairs.before) else len(before.trace)
+    old = int(pairs.before[at]) if at >= 0 else min(event, first - 1)
     return AlignedMoment(
         before_event=old,
         after_event=event,

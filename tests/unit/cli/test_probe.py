@@ -114,7 +114,7 @@ def test_a_wrong_override_is_nobodys_commit(probed, tmp_path: Path) -> None:
 
 
 def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> None:
-    assert run(["probe", "--preset", "gpt-tiny", "--json"]) == 0
+    assert run(["probe", "--preset", "gpt-tiny", "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["schema_version"] == 1

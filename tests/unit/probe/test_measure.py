@@ -148,7 +148,11 @@ def bench(tmp_path: Path, monkeypatch):
 OF_THE_PROBE = {"rank", "world_size", "wall_s", "worker_rss_bytes", "schema_version", "truncated", "demand_cut"}
 """Numbers of a result that say nothing of the card or of what the target did on it."""
 
-STEPPING = "def setup(ctx):\n    return oomscope.Target({step}, model='the model', optimizer='the optimizer')\n"
+STEPPING = (
+    "def setup(ctx):\n"
+    "    model = torch.nn.Linear(1, 1, device='cpu')\n"
+    "    return oomscope.Target({step}, model=model, optimizer=torch.optim.SGD(model.parameters()))\n"
+)
 RAISING = "def setup(ctx):\n    def step():\n        {step}\n    return step\n"
 
 
@@ -158,7 +162,8 @@ def test_a_target_that_fits(bench: Bench) -> None:
     assert result.failure is None is result.oom
     (session,) = bench.sessions
     assert session.log == ["enter", "iteration 0", "iteration 1", "iteration 2", "exit"]
-    assert session.watched == [("the model", "the optimizer")]
+    ((model, optimizer),) = session.watched
+    assert (type(model).__name__, type(optimizer).__name__) == ("Linear", "SGD")
     assert bench.kept == []
     stages = list(dict.fromkeys(step.stage for step in bench.steps))
     assert stages == ["import", "setup", "step", "analyse"]
