@@ -167,7 +167,7 @@ def align_events(before: Timeline, after: Timeline) -> Alignment:
 
 
 def _moment(before: Timeline, after: Timeline, pairs: Pairs) -> AlignedMoment:
-    """Return B's peak and the last place before it that A has as well; before all of these as far into the recording."""
+    """Return B's peak and the last place before it that A has as well; before the first, as far into the recording."""
     event = after.peak_event()
     at = int(np.searchsorted(pairs.after, event, side="right")) - 1
     first = int(pairs.before[0]) if len(pairs.before) else len(before.trace)
