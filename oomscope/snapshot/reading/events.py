@@ -20,7 +20,7 @@ BATCH: Final = 1024
 """Events at a time."""
 DEFAULT_POOL: Final = (0, 0)
 MAX_TOTAL: Final = 2**63 - 1
-"""Bytes of all events together, so that no sum over a trace overflows a column."""
+"""Bytes of all events together, and of all segments, so that no sum over either overflows a column."""
 ABSENT: Final[dict[str, Any]] = {
     "action": None,
     "addr": None,

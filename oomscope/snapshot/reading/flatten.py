@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.reading.events import event_columns
+from oomscope.snapshot.reading.events import MAX_TOTAL, event_columns
 from oomscope.snapshot.reading.reader import REMEDY, Place, Reader
 from oomscope.snapshot.reading.tables import ANNOTATIONS, BLOCKS, SEGMENTS, Column, Tables
 
@@ -118,6 +118,8 @@ def _segments(reader: Reader, root: dict[str, Any], key: str, columns: dict[str,
         "block_count": array("q", map(len, blocks_of)),
     }
     reader.ends(table["address"], table["total_size"], place)
+    if sum(table["total_size"]) > MAX_TOTAL:
+        raise reader.error(key, "list of segments: their sizes add up to more than 8 EiB")
     columns.update((f"{key}.{name}", table[name]) for name in SEGMENTS)
     blocks = {name: array(typecode) for name, typecode in BLOCKS.items()}
     for index, (address, row) in enumerate(zip(table["address"], blocks_of, strict=True)):

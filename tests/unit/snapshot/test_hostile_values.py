@@ -44,6 +44,13 @@ def test_memory_that_ends_beyond_every_address_is_refused(end: int) -> None:
         snapshot_of({"segments": [{**memory, "blocks": []}], "device_traces": []}, where="hostile.pickle")
 
 
+def test_segments_that_no_sum_can_hold_are_refused() -> None:
+    segment = {"device": 0, "total_size": 2**62, "stream": 0, "segment_type": "large", "blocks": []}
+    segments = [{**segment, "address": 2 * MiB}, {**segment, "address": 2 * MiB + 2**62}]
+    with pytest.raises(SnapshotError, match=r"segments is no list of segments: their sizes add up to more than 8 EiB"):
+        snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
+
+
 def test_sizes_that_no_sum_can_hold_are_refused() -> None:
     events = [alloc(BASE + index, 2**62) for index in range(2)]
     with pytest.raises(SnapshotError, match=r"device_traces\[0\] is no trace: its sizes add up to more than 8 EiB"):
