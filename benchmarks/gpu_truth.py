@@ -12,11 +12,8 @@ leaves out is told, and the exit code is 1 where something failed.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.truth import accuracy, history, timings  # noqa: E402
 from benchmarks.truth.matrix import CASES  # noqa: E402
 from benchmarks.truth.measuring import Bench  # noqa: E402
+from tests.gpu.captures.parcel import write  # noqa: E402
 
 PARTS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {
     "accuracy": lambda bench, only: accuracy.run(bench, [case for case in CASES if only in case.name]),
@@ -74,17 +72,6 @@ def capture(out: Path, minutes: float) -> int:
     """Run the captures, which need nothing but torch, in a process of their own."""
     command = [sys.executable, ROOT / "tests" / "gpu" / "capture.py", out, "--minutes", str(minutes)]
     return subprocess.run(command, check=False).returncode
-
-
-def write(out: Path, part: str, document: dict[str, Any], folder: Path) -> None:
-    """Write the document of a part, and the snapshots of what differs into one archive."""
-    with gzip.open(out / f"{part}.json.gz", "wt", encoding="utf-8", compresslevel=9) as file:
-        json.dump({"schema_version": 1, "part": part, **document}, file, separators=(",", ":"))
-    snapshots = sorted(folder.glob("*.pickle.gz"))
-    if snapshots:
-        with tarfile.open(out / f"{part}.tar", "w") as archive:
-            for snapshot in snapshots:
-                archive.add(snapshot, arcname=snapshot.name)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import sys
-import tarfile
 import tempfile
 import time
 import traceback
@@ -30,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.gpu.captures import failures, golden, machine, temporaries, training  # noqa: E402
+from tests.gpu.captures.parcel import write  # noqa: E402
 
 Spec = dict[str, Any]
 SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -140,24 +140,13 @@ def main(words: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="capture-") as folder:
             started = time.monotonic()
             done = run_all(part, items(part, traces), Path(folder), given.at_once, until)
-            write(given.out, part, done, Path(folder))
+            write(given.out, part, {"items": done}, Path(folder))
         wrong = [each for each in done if "failed" in each]
         failed += len(wrong)
         print(f"{part}: {len(done) - len(wrong)} of {len(done)} in {time.monotonic() - started:.0f} s", flush=True)
         for each in wrong:
             print(f"  {each['name']} {each['conf']}: {each['failed'].strip().splitlines()[-1]}", flush=True)
     return 1 if failed else 0
-
-
-def write(out: Path, part: str, done: list[dict[str, Any]], folder: Path) -> None:
-    """Write the document of a part, and its snapshots into one archive where there are any."""
-    with gzip.open(out / f"{part}.json.gz", "wt", encoding="utf-8", compresslevel=9) as file:
-        json.dump({"schema_version": 1, "part": part, "items": done}, file, separators=(",", ":"))
-    snapshots = sorted(folder.glob("*.pickle.gz"))
-    if snapshots:
-        with tarfile.open(out / f"{part}.tar", "w") as archive:
-            for snapshot in snapshots:
-                archive.add(snapshot, arcname=snapshot.name)
 
 
 if __name__ == "__main__":
