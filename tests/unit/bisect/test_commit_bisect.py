@@ -16,17 +16,16 @@ from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
-from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.search import Answer
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.subjects import HarnessFile
 from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
-from oomscope.errors import ConfigError, ExitCode, GitError, InputError, MachineUnfitError, UsageError
+from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.harness import HarnessError
-from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.results import error
-from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, measure, with_clock
+from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, with_clock
 
 
 @pytest.fixture
@@ -390,146 +389,12 @@ def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
     assert document["last_good"]["result"]["outcome"] == "fits"
 
 
-CONFIG = """\
-model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 128}
-data: {seq_length: %s}
-"""
-
-
-def config_probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
-    assert isinstance(job.target, BundledTarget)
-    return measure(job.target.config["data"]["seq_length"])
-
-
-def config_request(world: World, good: str, *overrides: str) -> CommitRequest:
-    subject = ConfigInRepo(path="./conf/train.yaml", overrides=overrides)
-    return replace(world.request(good), subject=subject)
-
-
-def test_a_configuration_in_the_repository(world: World) -> None:
-    contents = ["512", "768", "1024", "1280"]
-    hashes = []
-    for index, content in enumerate(contents):
-        hashes.append(world.repo.commit(f"seq {content}", {"conf/train.yaml": CONFIG % content}))
-        world.repo.commit("refactor", {"code.py": str(index)})
-    result = bisect_commits(config_request(world, hashes[0]), probe=config_probe, environment={})
-    found = culprit(result)
-    assert found.commit == hashes[2]
-    assert [(change.key, change.good, change.bad) for change in found.keys] == [("data.seq_length", 768, 1024)]
-    assert (result.candidates, result.considered) == (7, 3)
-    assert result.first_bad is not None
-    show, probe = result.first_bad.commands
-    assert show.endswith(f"show {hashes[2]}:conf/train.yaml > train-{hashes[2][:10]}.yaml")
-    assert probe == f"oomscope probe train-{hashes[2][:10]}.yaml"
-
-
-def test_arguments_of_another_program_in_the_repository(world: World) -> None:
-    line = (
-        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 999 --tokenizer-type NullTokenizer "
-        "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1 --transformer-impl local "
-    )
-    hashes = [
-        world.repo.commit(f"seq {length}", {"train.sh": f"{line}--seq-length {length}"}) for length in (512, 768, 1024)
-    ]
-    subject = ConfigInRepo(path="train.sh", dialect="megatron")
-    request = replace(world.request(hashes[0]), subject=subject)
-    result = bisect_commits(request, probe=config_probe, environment={})
-    assert culprit(result).commit == hashes[2]
-    assert result.first_bad is not None
-    assert result.first_bad.commands[1] == f"oomscope probe --from megatron train-{hashes[2][:10]}.sh"
-
-
-def test_commits_without_a_valid_configuration_are_untestable(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    invalid = world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
-    gone = world.repo.commit("moved", {"conf/train.yaml": None})
-    guilty = world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "suspects"
-    assert [suspect.commit for suspect in result.suspects] == [invalid, gone, guilty]
-    reasons = {record.commit: record.reason for record in result.untestable}
-    assert reasons[gone] == "no file conf/train.yaml in this commit"
-    assert f"{invalid[:10]}:conf/train.yaml:2" in reasons[invalid]
-
-
-def test_a_configuration_that_a_partial_clone_lacks_is_untestable(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    lacking = world.repo.commit("seq 513", {"conf/train.yaml": CONFIG % "513"})
-    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    blob = world.repo.git("rev-parse", f"{lacking}:conf/train.yaml")
-    (world.repo.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "suspects"
-    reasons = {record.commit: record.reason or "" for record in result.untestable}
-    assert blob in reasons[lacking]
-
-
-def test_a_configuration_that_neither_end_has_is_a_slip(world: World) -> None:
-    good = world.repo.commit("one", {"conf/train.yaml": "a: 1\n"})
-    world.repo.commit("two", {"conf/train.yaml": "a: 2\n"})
-    subject = ConfigInRepo(path="conf/trian.yaml")
-    with pytest.raises(UsageError, match=r"neither .* has this file"):
-        bisect_commits(replace(world.request(good), subject=subject), probe=world.probe, environment={})
-    assert not world.probe.jobs
-
-
 def test_an_exhaustive_search_announces_what_it_takes(world: World) -> None:
     hashes = world.sizes([500, 501, 700, 500, 1200, 1201])
     result = world.bisect(hashes[0], steps=StepsWanted(looks=EVERYWHERE))
     assert world.listener.plan is not None
     assert world.listener.plan.probes_at_most == len(result.probes) == len(hashes)
     assert not any("bytes change" in more for more in world.listener.plan.more_if)
-
-
-def test_overrides_apply_to_every_commit(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    request = config_request(world, good, "data.seq_length=256")
-    result = bisect_commits(request, probe=config_probe, environment={})
-    assert result.outcome == "no_culprit"
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("data.micro_batchsize=2", "unknown key"),
-        ("probe.timeout_s=0", "override probe.timeout_s=0"),
-        ("device.gpu=nosuch", "override device.gpu=nosuch"),
-        ("allocator.conf=nosuch:1", "override allocator.conf=nosuch:1"),
-        ("probe.rank=5", "override probe.rank=5"),
-    ],
-)
-def test_a_wrong_override_is_no_untestable_commit(world: World, override: str, said: str) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("seq 2048", {"conf/train.yaml": CONFIG % "2048"})
-    with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
-        bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
-    world.repo.commit("broken", {"conf/train.yaml": "]"})
-    with pytest.raises((ConfigError, UsageError), match=re.escape(said)):
-        bisect_commits(config_request(world, good, override), probe=config_probe, environment={})
-
-
-def test_an_end_that_is_invalid_by_itself_is_not_blamed_on_an_override(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("typo", {"conf/train.yaml": CONFIG % "[1]"})
-    result = bisect_commits(config_request(world, good, "probe.seed=3"), probe=config_probe, environment={})
-    assert result.outcome == "ends_invalid"
-
-
-def test_nothing_that_is_measured_changed(world: World) -> None:
-    good = world.repo.commit("seq 512", {"conf/train.yaml": CONFIG % "512"})
-    world.repo.commit("docs", {"README": ""})
-    result = bisect_commits(config_request(world, good), probe=config_probe, environment={})
-    assert result.outcome == "no_culprit"
-    assert len(result.probes) == 1
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../train.yaml", "a/../../b.yaml", ".", "a\nb.yaml"])
-def test_a_config_path_stays_inside(world: World, path: str) -> None:
-    hashes = world.sizes([1, 2])
-    request = replace(world.request(hashes[0]), subject=ConfigInRepo(path=path))
-    with pytest.raises(UsageError, match="no path inside a repository"):
-        bisect_commits(request, probe=config_probe, environment={})
 
 
 def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
