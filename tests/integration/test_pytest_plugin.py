@@ -167,7 +167,8 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
             "test_wrong.py::test_first: marker limit_gpu_memory: *",
         ]
     )
-    assert text.count("nothing was measured to hold against") == 2
+    # Once for each of two tests; where CI is set, pytest repeats every message in its summary, after the test's name.
+    assert sum(line.startswith("limit_gpu_memory: nothing was measured") for line in run.outlines) == 2
     assert "During handling" not in text
 
 
