@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oomscope.cli.gate_standing import folder_of
+from oomscope.cli.gate_standing import folder_of, newest_before
 from oomscope.cli.output import internal_error
 from oomscope.errors import OomscopeError
 from oomscope.gate.status import Status
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.result import BisectResult
     from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
     from oomscope.gate.ledger import Ledger
-    from oomscope.gate.result import CaseResult, Culprit, GateResult
+    from oomscope.gate.result import CaseResult, Culprit, GateResult, Standing
     from oomscope.gate.suite import Case, Suite
 
 QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
@@ -79,10 +79,21 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         return "there is no ledger that knows the last green night", ""
     if case.outcome != "oom" and not _threshold(case):
         return "the search knows live and reserved bytes, and running out of memory, only", ""
-    green = book.last_green(case, suite=night.suite)
-    if green is None or green.case.standing is None:
+    return _last_green(measured, case.standing, book.green_commits(case, suite=night.suite))
+
+
+def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
+    """Return why no green night can be searched from, or the commit of the last one before what was measured."""
+    from oomscope.bisect.commits import Repository
+
+    if not green:
         return "the ledger has no green night of this case at another commit", ""
-    return "", green.case.standing.commit
+    folder = folder_of(measured)
+    nearest = newest_before(folder, standing.commit, green)
+    if nearest is not None:
+        return "", nearest
+    why = "the clone is shallow: run git fetch --unshallow" if Repository.open(folder).is_shallow else "other branches"
+    return f"no green night of this case is at an earlier commit of this history ({why})", ""
 
 
 def _threshold(case: CaseResult) -> str:

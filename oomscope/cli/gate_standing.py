@@ -1,7 +1,8 @@
-"""Where a case of the gate stands in git: the commit that is checked out where its configuration or code lies."""
+"""Where a case of the gate stands in git: which commit is checked out there, and which of earlier ones is nearest."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,20 @@ def folder_of(case: Case) -> Path:
     if case.kind == "harness":
         return case.checkout
     return case.path.parent if case.kind == "config" else case.folder
+
+
+def newest_before(folder: Path, head: str, commits: Collection[str]) -> str | None:
+    """Return that of ``commits`` in the history of ``head`` which none of the others there comes after.
+
+    None where that history has none of them. Dates do not count, and commits that the repository lacks do no harm.
+
+    Raises:
+        GitError: the history cannot be read.
+    """
+    from oomscope.bisect.git import Git
+
+    history = Git(folder, (folder,)).text("rev-list", "--topo-order", "--end-of-options", head).split()
+    return next((commit for commit in history if commit in commits), None)
 
 
 def standings() -> StandsAt:

@@ -35,6 +35,10 @@ class MetricRow:
         """Measured less expected."""
         return None if self.expected is None or self.measured is None else self.measured - self.expected
 
+    def admits(self, value: int) -> bool:
+        """Whether ``value`` in place of what was measured would not fail."""
+        return self.expected is not None and _growth(self.name, self.expected, value) <= (self.fail or 0)
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {**asdict(self), "status": str(self.status), "difference": self.difference}
@@ -54,7 +58,7 @@ class Comparison:
 
 def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> MetricRow:
     """Compare one metric; only what is worse has a band, and it is as wide as what was expected makes it."""
-    growth = measured - expected if METRICS[name].is_worse_when_larger else expected - measured
+    growth = _growth(name, expected, measured)
     warn, fail = bands.warn.width(expected), bands.fail.width(expected)
     if growth > fail:
         status = Status.WORSE
@@ -63,6 +67,11 @@ def compare_metric(name: str, expected: int, measured: int, bands: Bands) -> Met
     else:
         status = Status.BETTER if -growth > warn else Status.SAME
     return MetricRow(name=name, status=status, expected=expected, measured=measured, warn=warn, fail=fail)
+
+
+def _growth(name: str, expected: int, measured: int) -> int:
+    """Return how much worse ``measured`` is; negative where it is better."""
+    return measured - expected if METRICS[name].is_worse_when_larger else expected - measured
 
 
 def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Comparison:

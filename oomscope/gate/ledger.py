@@ -3,6 +3,9 @@
 A night is written in one transaction under SQLite's write-ahead log, so that writers wait for each other and one that
 is killed leaves the whole night or nothing of it. It is no source of truth: the JSON results of the nights are, and
 from them it can be made again.
+
+Nights stand in the order in which they were written, whatever the clocks of the machines said; only of nights that are
+imported, which were written elsewhere, the clock says where they belong.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from oomscope.gate.status import GREEN, Status
 
 APPLICATION_ID = 0x6F6F6D73
 """``ooms``: tells the file from other people's (``PRAGMA application_id``)."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_S = 30.0
 """How long a writer waits for others."""
 _REBUILD = "move it away, and make it again with oomscope gate import RESULT.json..."
@@ -31,7 +34,8 @@ CREATE TABLE nights (
     started TEXT NOT NULL,
     suite TEXT NOT NULL,
     exit_code INTEGER NOT NULL,
-    oomscope TEXT NOT NULL
+    oomscope TEXT NOT NULL,
+    place INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE cases (
     night TEXT NOT NULL REFERENCES nights(night),
@@ -44,6 +48,13 @@ CREATE TABLE cases (
 ) STRICT;
 CREATE INDEX cases_by_name ON cases (name);
 """
+_PLACES = """
+ALTER TABLE nights ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
+UPDATE nights SET place = rowid;
+"""
+"""Makes version 2 of version 1, which knew the order of nights by the clock alone."""
+_NEXT = "SELECT coalesce(max(place), 0) + 1 FROM nights"
+_BY_CLOCK = f"{_NEXT} WHERE started <= ?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,25 +108,31 @@ class Ledger:
         self._connection.close()
 
     def add(self, night: GateResult) -> bool:
-        """Write ``night``; return False where it is there already.
+        """Write ``night``, measured elsewhere, behind those that are no younger by the clock.
+
+        Returns False where it is there already.
 
         Raises:
             InputError: it cannot be written.
         """
         with self._one_line(), self._transaction() as connection:
-            is_new = _insert_night(connection, night)
-            if is_new:
-                _put_cases(connection, night)
-        return is_new
+            if connection.execute("SELECT 1 FROM nights WHERE night = ?", (night.night,)).fetchone():
+                return False
+            (place,) = connection.execute(_BY_CLOCK, (night.started,)).fetchone()
+            connection.execute("UPDATE nights SET place = place + 1 WHERE place >= ?", (place,))
+            _insert_night(connection, night, place)
+            _put_cases(connection, night)
+        return True
 
     def put(self, night: GateResult) -> None:
-        """Write ``night`` in the place of what is there of it, once more is known than when it was added.
+        """Write ``night`` behind all others, or in the place of what is there of it, once more is known of it.
 
         Raises:
             InputError: it cannot be written.
         """
         with self._one_line(), self._transaction() as connection:
-            _insert_night(connection, night)
+            (place,) = connection.execute(_NEXT).fetchone()
+            _insert_night(connection, night, place)
             _put_cases(connection, night)
 
     def points(self, name: str | None = None, *, suite: str | None = None, last: int | None = None) -> list[Point]:
@@ -131,7 +148,7 @@ class Ledger:
         """
         query = (
             "SELECT night, started, suite, document FROM (SELECT nights.night, started, suite, name, document,"
-            " row_number() OVER (PARTITION BY suite, name ORDER BY started DESC, nights.rowid DESC) AS age"
+            " row_number() OVER (PARTITION BY suite, name ORDER BY place DESC) AS age"
             " FROM cases JOIN nights USING (night)"
             " WHERE (:name IS NULL OR name = :name) AND (:suite IS NULL OR suite = :suite))"
             " WHERE :last IS NULL OR age <= :last ORDER BY suite, name, age DESC"
@@ -143,37 +160,37 @@ class Ledger:
                 for night, started, of_suite, document in rows
             ]
 
-    def last_green(self, case: CaseResult, *, suite: str) -> Point | None:
-        """Return the youngest night on which ``case`` was green as the same key, at a clean commit other than its own.
+    def green_commits(self, case: CaseResult, *, suite: str) -> frozenset[str]:
+        """Return the commits, other than that of ``case``, at which it was green the last time that a night told.
+
+        Only nights under the same key count, without uncommitted changes, and green ones only where what they measured
+        would not be worse today. Which of the commits lie before that of ``case``, its repository alone can tell.
 
         Raises:
             InputError: the ledger is damaged.
         """
         here = case.standing.commit if case.standing else None
-        for point in reversed(self.points(case.name, suite=suite)):
-            standing = point.case.standing
-            if (
-                point.case.status in GREEN
-                and point.case.key == case.key
-                and standing is not None
-                and not standing.dirty
-                and standing.commit != here
-            ):
-                return point
-        return None
+        said: dict[str, bool] = {}
+        for point in self.points(case.name, suite=suite):
+            then, standing = point.case, point.case.standing
+            is_told = then.status in GREEN or then.status is Status.WORSE
+            if is_told and standing is not None and not standing.dirty and then.key == case.key:
+                said[standing.commit] = then.status in GREEN and _would_pass(then, case)
+        return frozenset(commit for commit, is_green in said.items() if is_green and commit != here)
 
     def _prepare(self) -> None:
-        """Make the tables in an empty file, and refuse one that is not a ledger."""
+        """Make the tables in an empty file, bring an older ledger up to date, and refuse one that is no ledger."""
         with self._transaction() as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if application == 0 and tables == 0:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
+                _execute(connection, _TABLES)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                return
+                application, version = APPLICATION_ID, _made(connection)
+            elif (application, version) == (APPLICATION_ID, 1):
+                _execute(connection, _PLACES)
+                version = _made(connection)
         if application != APPLICATION_ID:
             raise InputError("is a database of something else", where=str(self.path), remedy="give --ledger another")
         if version != SCHEMA_VERSION:
@@ -215,10 +232,29 @@ class Ledger:
             ) from None
 
 
-def _insert_night(connection: sqlite3.Connection, night: GateResult) -> bool:
-    """Write the night without its cases; return False where it is there already."""
-    row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope)
-    return bool(connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?)", row).rowcount)
+def _would_pass(then: CaseResult, now: CaseResult) -> bool:
+    """Whether a green night has nothing of what makes the case worse now; an older baseline may have allowed more."""
+    if now.outcome == "oom" and now.expected_outcome == "fits":
+        return then.outcome == "fits"
+    worse = [row for row in now.rows if row.status is Status.WORSE]
+    return all(row.name in then.values and row.admits(then.values[row.name]) for row in worse)
+
+
+def _execute(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in filter(str.strip, statements.split(";")):
+        connection.execute(statement)
+
+
+def _made(connection: sqlite3.Connection) -> int:
+    """Write which version the tables have by now, and return it."""
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    return SCHEMA_VERSION
+
+
+def _insert_night(connection: sqlite3.Connection, night: GateResult, place: int) -> None:
+    """Write the night without its cases; one that is there already stays where it stands."""
+    row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope, place)
+    connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _put_cases(connection: sqlite3.Connection, night: GateResult) -> None:

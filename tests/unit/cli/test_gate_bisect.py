@@ -15,7 +15,7 @@ from oomscope.gate.ledger import Ledger
 from oomscope.gate.status import Status
 from oomscope.probe import variants
 from oomscope.units import GiB, MiB
-from tests.integration.program import commit, new_repo
+from tests.integration.program import commit, git, new_repo
 from tests.unit.gate.nights import measured, out_of_memory
 
 SUITE = """\
@@ -99,6 +99,31 @@ def test_without_a_green_night_there_is_nothing_to_search(repo: Path, asked: lis
     code, case = night(capsys, repo, "--bisect")
     assert (code, asked) == (ExitCode.REGRESSION, [])
     assert case["culprit"]["message"] == "the ledger has no green night of this case at another commit"
+
+
+def test_the_good_end_is_of_this_history_whatever_branches_and_clocks_say(
+    repo: Path, asked: list, capsys, monkeypatch
+) -> None:
+    longer = {"configs/train.yaml": f"{TRAIN}# longer\n"}
+    main = git(repo, "symbolic-ref", "--short", "HEAD")
+    good = commit(repo, "Describe", {"README.md": "text"})
+    night(capsys, repo)
+    git(repo, "checkout", "--quiet", "-b", "other", "HEAD~1")
+    commit(repo, "Try something", {"NOTES.md": "else"})
+    night(capsys, repo)
+    git(repo, "checkout", "--quiet", main)
+    git(repo, "checkout", "--quiet", "--detach", "HEAD~1")
+    night(capsys, repo)
+    git(repo, "checkout", "--quiet", main)
+    commit(repo, "Longer", longer)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    night(capsys, repo, "--bisect")
+    assert asked[0].range.good == good
+    git(repo, "checkout", "--quiet", "--orphan", "elsewhere")
+    commit(repo, "Begin anew", {"configs/train.yaml": f"{TRAIN}# anew\n"})
+    _, case = night(capsys, repo, "--bisect")
+    assert len(asked) == 1
+    assert case["culprit"]["message"].startswith("no green night of this case is at an earlier commit")
 
 
 def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:

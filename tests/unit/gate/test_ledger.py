@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import InputError
+from oomscope.gate.compare import MetricRow
 from oomscope.gate.ledger import Ledger, default_ledger
 from oomscope.gate.status import Status
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 
+SUITE = "/repo/memory.yaml"
 ROOT = Path(__file__).resolve().parents[3]
 WRITER = """
 import sys
@@ -38,6 +40,12 @@ def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(path), str(first), str(last)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+
+
+def commit_of(number: int) -> str:
+    standing = case_result(number).standing
+    assert standing is not None
+    return standing.commit
 
 
 def whole_nights(path: Path) -> set[str]:
@@ -73,7 +81,7 @@ def test_numbers_beyond_sqlite_stay_exact(tmp_path: Path) -> None:
         assert ledger.points()[0].case.values["flops"] == 2**70 + 1
 
 
-def test_the_last_green_night_is_of_another_clean_commit_under_the_same_key(tmp_path: Path) -> None:
+def test_a_green_commit_is_another_clean_one_under_the_same_key(tmp_path: Path) -> None:
     standing = case_result(3).standing
     assert standing is not None
     nights = [
@@ -85,17 +93,66 @@ def test_the_last_green_night_is_of_another_clean_commit_under_the_same_key(tmp_
     ]
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         for one in nights:
-            ledger.add(one)
-        found = ledger.last_green(case_result(4, Status.WORSE), suite="/repo/memory.yaml")
-        assert found is not None
-        assert found.night == "night0002"
-        older = ledger.last_green(case_result(2), suite="/repo/memory.yaml")
-        assert older is not None
-        assert older.night == "night0001"
+            ledger.put(one)
+        assert ledger.green_commits(case_result(4, Status.WORSE), suite=SUITE) == {commit_of(1), commit_of(2)}
+        assert ledger.green_commits(case_result(2), suite=SUITE) == {commit_of(1)}
+        assert ledger.green_commits(case_result(2), suite="/elsewhere.yaml") == set()
         other = case_result(4)
         assert other.key is not None
         moved = replace(other, key=replace(other.key, torch="9.9"))
-        assert ledger.last_green(moved, suite="/repo/memory.yaml") is None
+        assert ledger.green_commits(moved, suite=SUITE) == set()
+
+
+def test_of_several_nights_of_a_commit_the_last_that_told_counts(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number, status in enumerate([Status.SAME, Status.WORSE, Status.UNTESTABLE]):
+            ledger.put(night(number, case_result(7, status)))
+        assert ledger.green_commits(case_result(9), suite=SUITE) == set()
+        ledger.put(night(8, case_result(7)))
+        assert ledger.green_commits(case_result(9), suite=SUITE) == {commit_of(7)}
+
+
+def test_what_an_older_baseline_allowed_is_no_green_commit_of_today(tmp_path: Path) -> None:
+    row = MetricRow(name="peak_live", status=Status.WORSE, expected=GiB, measured=3 * GiB, warn=0, fail=0)
+    now = replace(case_result(9, Status.WORSE), rows=(row,))
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        ledger.put(night(1, case_result(1)))
+        ledger.put(night(2, case_result(2, live=2 * GiB)))
+        assert ledger.green_commits(now, suite=SUITE) == {commit_of(1)}
+        out = replace(now, rows=(), outcome="oom")
+        assert ledger.green_commits(out, suite=SUITE) == {commit_of(1), commit_of(2)}
+
+
+def test_a_clock_that_goes_back_reorders_no_nights(tmp_path: Path) -> None:
+    clocks = ["2026-03-02T00:00:00+00:00", "2026-03-03T00:00:00+00:00", "1970-01-01T00:00:00+00:00"]
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number, started in enumerate(clocks):
+            ledger.put(replace(night(number), started=started))
+        ledger.put(replace(night(0), started=clocks[0]))
+        assert [point.started for point in ledger.points("tiny")] == clocks
+        assert [point.started for point in ledger.points("tiny", last=1)] == clocks[-1:]
+
+
+def test_nights_from_elsewhere_stand_where_their_clock_says(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number in (1, 3):
+            ledger.put(night(number))
+        for number in (4, 0, 2):
+            assert ledger.add(night(number))
+        assert [point.night for point in ledger.points("tiny")] == [f"night{number:04}" for number in range(5)]
+
+
+def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "gate.sqlite"
+    with Ledger(path) as ledger:
+        for number in range(3):
+            ledger.put(night(number))
+    older = sqlite3.connect(path)
+    older.executescript("ALTER TABLE nights DROP COLUMN place; PRAGMA user_version = 1")
+    older.close()
+    for _ in range(2):
+        with Ledger(path) as ledger:
+            assert [point.night for point in ledger.points("tiny")] == [f"night{number:04}" for number in range(3)]
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
