@@ -9,7 +9,7 @@ from typing import Any
 from oomscope.errors import ExitCode, InputError
 from oomscope.gate.baseline import Key
 from oomscope.gate.compare import MetricRow
-from oomscope.gate.status import Status, exit_code
+from oomscope.gate.status import Ruling, Status, ruling
 from oomscope.probe.result import ProbeResult, Site
 
 SCHEMA_VERSION = 1
@@ -101,6 +101,11 @@ class CaseResult:
         """Whether something is better than the baseline, whatever else is said of the case."""
         return self.status is Status.BETTER or any(row.status is Status.BETTER for row in self.rows)
 
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """All that counts of the case: that a metric is better counts beside what is merely told of others."""
+        return (self.status, Status.BETTER) if self.is_better else (self.status,)
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
@@ -162,10 +167,18 @@ class GateResult:
     schema_version: int = SCHEMA_VERSION
 
     @property
+    def ruling(self) -> Ruling:
+        """What the night comes to."""
+        return ruling((status for case in self.cases for status in case.statuses), strict=self.strict)
+
+    @property
     def exit_code(self) -> ExitCode:
-        """What the command returns; that a metric is better counts beside what is merely told of others."""
-        better = [Status.BETTER for case in self.cases if case.is_better]
-        return exit_code([*(case.status for case in self.cases), *better], strict=self.strict)
+        """What the command returns."""
+        return self.ruling.exit_code
+
+    def ruling_of(self, case: CaseResult) -> Ruling:
+        """Return what ``case`` alone comes to on this night."""
+        return ruling(case.statuses, strict=self.strict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""

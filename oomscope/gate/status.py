@@ -1,8 +1,12 @@
-"""What the gate says of a metric, a case and a suite, and which says most where several apply."""
+"""What the gate says of a metric, a case and a suite, and which says most where several apply.
+
+One function, :func:`ruling`, makes exit code, word and tone of statuses; whatever shows a night shows what it says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from oomscope.errors import ExitCode, gravest
@@ -28,11 +32,11 @@ class Status(StrEnum):
     UNTESTABLE = "untestable"
     """The code under measurement failed: neither red nor green."""
     UNCONFIRMED = "unconfirmed"
-    """Beyond the band that fails at first, and not when it was measured anew."""
+    """Beyond the band that fails, or on a card better, at first, and not when it was measured anew."""
     WARN = "warn"
     """Worse, inside the band."""
     BETTER = "better"
-    """Better than the baseline, which should be updated."""
+    """Better than the baseline, on a card twice; the baseline should be updated."""
     SAME = "same"
     """As expected."""
 
@@ -54,18 +58,58 @@ GREEN = frozenset({Status.SAME, Status.BETTER, Status.WARN})
 """What a later regression may be traced back to."""
 
 
+class Tone(StrEnum):
+    """How an answer is shown: by colour, sign or level. The word beside it says the same."""
+
+    GOOD = "good"
+    WARN = "warn"
+    """It passes, and is told."""
+    BAD = "bad"
+    """It does not pass."""
+
+
+_WORDS = {ExitCode.OK: "GREEN", ExitCode.REGRESSION: "RED"}
+_TOLD = frozenset({Status.WARN, Status.UNCONFIRMED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruling:
+    """What statuses come to together."""
+
+    exit_code: ExitCode
+    tone: Tone
+
+    @property
+    def passes(self) -> bool:
+        """Whether the exit code is 0."""
+        return self.exit_code is ExitCode.OK
+
+    @property
+    def word(self) -> str:
+        """``GREEN``, ``RED`` for a regression, ``NOT GREEN`` for all else."""
+        return _WORDS.get(self.exit_code, "NOT GREEN")
+
+
 def worst(statuses: Iterable[Status]) -> Status | None:
     """Return the gravest of ``statuses``; None where there is none."""
     return min(statuses, key=GRAVITY.index, default=None)
 
 
-def exit_code(statuses: Iterable[Status], *, strict: bool = False) -> ExitCode:
-    """Return the exit code of a gate whose cases have ``statuses``; without any, nothing was measured.
+def ruling(statuses: Iterable[Status], *, strict: bool = False) -> Ruling:
+    """Return what a metric, a case or a gate with ``statuses`` comes to; without any, nothing was measured.
 
     Args:
-        statuses: those of the cases.
+        statuses: those of the metric, the case or all cases.
         strict: better than the baseline is no success.
     """
+    seen = frozenset(statuses)
     better = ExitCode.IMPROVED if strict else ExitCode.OK
-    codes = [better if status is Status.BETTER else _CODES.get(status, ExitCode.OK) for status in statuses]
-    return gravest(codes) if codes else ExitCode.NOTHING_MEASURED
+    codes = [better if status is Status.BETTER else _CODES.get(status, ExitCode.OK) for status in seen]
+    code = gravest(codes) if codes else ExitCode.NOTHING_MEASURED
+    passing = Tone.WARN if seen & _TOLD else Tone.GOOD
+    return Ruling(exit_code=code, tone=passing if code is ExitCode.OK else Tone.BAD)
+
+
+def exit_code(statuses: Iterable[Status], *, strict: bool = False) -> ExitCode:
+    """Return the exit code of :func:`ruling`."""
+    return ruling(statuses, strict=strict).exit_code

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GRAVITY, GREEN, Status
+from oomscope.gate.status import GRAVITY, Tone
 from oomscope.printable import printable
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import shortened
@@ -53,7 +53,7 @@ def comment_marker(night: GateResult, root: Path) -> str:
 
 def annotation_commands(night: GateResult, root: Path) -> list[str]:
     """Return workflow commands, gravest case first, at most ten; the last one says how many cases have none."""
-    told = [case for case in night.cases if case.status not in {Status.SAME, Status.BETTER}]
+    told = [case for case in night.cases if night.ruling_of(case).tone is not Tone.GOOD]
     told.sort(key=lambda case: GRAVITY.index(case.status))
     shown = told if len(told) <= MOST_ANNOTATIONS else told[: MOST_ANNOTATIONS - 1]
     commands = [_annotation(case, night, root) for case in shown]
@@ -65,7 +65,7 @@ def annotation_commands(night: GateResult, root: Path) -> list[str]:
 
 def _annotation(case: CaseResult, night: GateResult, root: Path) -> str:
     place = place_of(case, night, root)
-    level = "warning" if case.status in GREEN | {Status.UNCONFIRMED} else "error"
+    level = "warning" if night.ruling_of(case).passes else "error"
     where = {"file": place.path, "line": str(place.line), "title": f"oomscope gate: {case.name}"}
     return _command(level, where, shortened(gate_words.case_text(case), _LONGEST))
 

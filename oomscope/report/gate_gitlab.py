@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import Status
+from oomscope.gate.status import Status, Tone
 from oomscope.printable import printable
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import shortened
@@ -19,13 +19,8 @@ from oomscope.report.gate_places import place_of
 
 _LONGEST: Final = 1000
 """Characters of a description."""
-_SEVERITIES: Final = {
-    Status.WORSE: "critical",
-    Status.WARN: "minor",
-    Status.UNCONFIRMED: "minor",
-    Status.BETTER: "info",
-}
-"""Of what has an answer; what has none is ``major``."""
+_SEVERITIES: Final = {Tone.GOOD: "info", Tone.WARN: "minor", Tone.BAD: "major"}
+_REGRESSION: Final = "critical"
 
 
 def code_quality(night: GateResult, root: Path) -> str:
@@ -43,7 +38,7 @@ def _violation(case: CaseResult, night: GateResult, root: Path) -> dict[str, Any
         "description": printable(shortened(f"{case.name}: {gate_words.case_text(case)}", _LONGEST)),
         "check_name": check,
         "fingerprint": _fingerprint(name, case.name, check),
-        "severity": _SEVERITIES.get(case.status, "major"),
+        "severity": _REGRESSION if case.status is Status.WORSE else _SEVERITIES[night.ruling_of(case).tone],
         "location": {"path": printable(place.path), "lines": {"begin": place.line}},
     }
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.gate.history import Entry, Trend
+from oomscope.gate.status import ruling
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import short_hash
 from oomscope.report.layout import section, table
@@ -32,7 +33,7 @@ def nights(trend: Trend) -> Table:
     for entry in trend.entries:
         rows.add_row(
             night_text(entry),
-            Text(str(entry.status), style=gate_words.STYLES.get(entry.status, "red")),
+            Text(str(entry.status), style=gate_words.STYLES[ruling([entry.status]).tone]),
             gate_words.value_text(trend.metric, entry.value),
             gate_words.change_text(trend.metric, entry.change) if entry.change is not None else "",
             commit_text(entry),

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from oomscope.gate.history import Trend
 from oomscope.gate.metrics import METRICS
-from oomscope.gate.status import GREEN, Status
+from oomscope.gate.status import Tone, ruling
 from oomscope.report import gate_history_text, gate_words
 from oomscope.report.bars import Bar, bars
 from oomscope.report.html import render
 from oomscope.report.script import Script
 
-_TONES = {Status.WARN: "quiet", Status.UNCONFIRMED: "quiet"}
+BARS = {Tone.GOOD: "good", Tone.WARN: "quiet", Tone.BAD: "bad"}
+"""CSS classes of bars."""
 
 
 def history_page(trends: Sequence[Trend], *, metric: str) -> str:
@@ -25,7 +26,7 @@ def history_page(trends: Sequence[Trend], *, metric: str) -> str:
         trends=[(trend, _chart(trend)) for trend in trends],
         text=gate_history_text,
         gate_words=gate_words,
-        green=GREEN,
+        ruling=ruling,
         versions={},
     )
 
@@ -37,7 +38,7 @@ def _chart(trend: Trend) -> object:
             label=gate_history_text.commit_text(entry) or gate_history_text.night_text(entry),
             value=entry.value,
             text=gate_words.value_text(trend.metric, entry.value),
-            tone=_TONES.get(entry.status, "good" if entry.status in GREEN else "bad"),
+            tone=BARS[ruling([entry.status]).tone],
         )
         for entry in trend.entries
         if entry.value is not None

@@ -12,11 +12,10 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GREEN, Status
+from oomscope.gate.status import Status
 from oomscope.report import gate_words
 
 SUITE: Final = "oomscope gate"
-_PASSES: Final = GREEN | {Status.UNCONFIRMED}
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML document may hold, not even escaped (XML 1.0, production Char)."""
 
@@ -25,21 +24,17 @@ def junit_document(night: GateResult) -> bytes:
     """Return the XML document: one ``testsuite`` with a ``testcase`` for each case."""
     statuses = [case.status for case in night.cases]
     failures = statuses.count(Status.WORSE)
-    errors = sum(not _passes(case, night) for case in night.cases) - failures
+    errors = sum(not night.ruling_of(case).passes for case in night.cases) - failures
     counts = {"tests": str(len(statuses)), "failures": str(failures), "errors": str(errors)}
     seconds = f"{sum(_seconds(case) for case in night.cases):.3f}"
     root = ET.Element("testsuites", {"name": SUITE, **counts, "time": seconds})
     suite = ET.SubElement(root, "testsuite", {"name": _xml(night.suite), **counts, "skipped": "0", "time": seconds})
     suite.set("timestamp", night.started.partition("+")[0])
     for case in night.cases:
-        _add_case(suite, case, passes=_passes(case, night))
+        _add_case(suite, case, passes=night.ruling_of(case).passes)
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
-
-
-def _passes(case: CaseResult, night: GateResult) -> bool:
-    return case.status in _PASSES and not (night.strict and case.is_better)
 
 
 def _add_case(suite: ET.Element, case: CaseResult, *, passes: bool) -> None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from oomscope.errors import ExitCode
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import CaseResult, Culprit, GateResult
-from oomscope.gate.status import GRAVITY, GREEN, Status
+from oomscope.gate.status import GRAVITY, GREEN, Status, Tone
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import short_hash, shortened
 from oomscope.report.markdown import block, code, escaped, fitted, head, row
 from oomscope.report.words import count
 from oomscope.units import format_size
 
-_SIGNS: Final = {Status.SAME: "✅", Status.BETTER: "✅", Status.WARN: "⚠️", Status.UNCONFIRMED: "⚠️"}
-"""Beside the word, which says the same."""
-_RED: Final = "❌"
+_SIGNS: Final = {Tone.GOOD: "✅", Tone.WARN: "⚠️", Tone.BAD: "❌"}
 _LONGEST: Final = 400
 """Characters of a sentence of somebody else's."""
 _LINES_SHOWN: Final = 5
@@ -36,7 +33,7 @@ def night_markdown(night: GateResult, room: int) -> str:
         return ""
     details = [_details(case) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
     for_rows = room // 2 if details else room
-    text, rows_left = fitted(text, (_case_row(case) for case in cases), for_rows - _TAIL)
+    text, rows_left = fitted(text, (_case_row(case, night) for case in cases), for_rows - _TAIL)
     text, _ = fitted(f"{text}\n", _next(night), room - _TAIL)
     text, details_left = fitted(text, details, room - _TAIL)
     if rows_left or details_left:
@@ -47,12 +44,12 @@ def night_markdown(night: GateResult, room: int) -> str:
 
 
 def _heading(night: GateResult) -> str:
-    red = night.exit_code is not ExitCode.OK
-    return f"{_RED if red else '✅'} oomscope gate: {escaped(gate_words.heading(night))}"
+    tone = Tone.GOOD if night.ruling.passes else Tone.BAD
+    return f"{_SIGNS[tone]} oomscope gate: {escaped(gate_words.heading(night))}"
 
 
-def _case_row(case: CaseResult) -> str:
-    name, verdict = code(case.name), f"{_SIGNS.get(case.status, _RED)} {case.status}"
+def _case_row(case: CaseResult, night: GateResult) -> str:
+    name, verdict = code(case.name), f"{_SIGNS[night.ruling_of(case).tone]} {case.status}"
     if case.outcome == "oom" and case.expected_outcome == "fits":
         return row([name, verdict, "", "fits", "out of memory", ""])
     measured = case.decisive or next(iter(case.rows), None)

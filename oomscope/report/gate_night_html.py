@@ -6,20 +6,18 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from oomscope.errors import ExitCode
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GRAVITY, GREEN, Status
+from oomscope.gate.status import GRAVITY, Status, ruling
 from oomscope.report import gate_words
 from oomscope.report.bars import Bar, bars
+from oomscope.report.gate_html import BARS
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.page_size import fitting
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
 
-TONES: Final = {Status.SAME: "good", Status.BETTER: "good", Status.WARN: "warn", Status.UNCONFIRMED: "warn"}
-"""CSS classes; all others are ``bad``. The word beside it says the same."""
 CASES_SHOWN: Final = 4000
 DETAILS_SHOWN: Final = 60
 """Cases with their evidence."""
@@ -57,9 +55,7 @@ def _page(night: GateResult, share: float) -> str:
         cases=cases[: max(FEWEST, int(share * CASES_SHOWN))],
         details=[_detail(case, max(FEWEST, int(share * LINES_SHOWN))) for case in detailed],
         undetailed=len(odd) - len(detailed),
-        is_green=night.exit_code is ExitCode.OK,
-        green=GREEN,
-        tones=TONES,
+        ruling=ruling,
         gate_words=gate_words,
         versions=next((case.probe.versions for case in cases if case.probe is not None), {}),
     )
@@ -83,6 +79,6 @@ def _comparison(row: MetricRow | None) -> Markup | None:
         return None
     shown = [
         Bar(label="expected", value=row.expected, tone="quiet"),
-        Bar(label="measured", value=row.measured, tone="good" if row.status in GREEN else "bad"),
+        Bar(label="measured", value=row.measured, tone=BARS[ruling([row.status]).tone]),
     ]
     return bars(shown, title=f"{row.name}, expected and measured")

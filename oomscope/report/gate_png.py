@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from oomscope.gate.history import Trend
-from oomscope.gate.status import GREEN
+from oomscope.gate.status import ruling
 from oomscope.printable import printable
 from oomscope.report import gate_history_text, gate_words
 from oomscope.report.area import ticks
@@ -24,7 +24,7 @@ HIGH: Final = 2.8
 NAMED: Final = 16
 """At most so many nights have their commit below them."""
 UNMEASURED: Final = "|"
-"""Stands on the axis; green nights are dots, all others crosses, so that colour says nothing alone."""
+"""Stands on the axis; nights that pass are dots, all others crosses, so that colour says nothing alone."""
 PANELS: Final = 40
 """More cases than that make no picture that anybody can read; the first are drawn, and the title says so."""
 
@@ -52,8 +52,9 @@ def _draw(axis: Axes, trend: Trend) -> None:
         if entry.change is not None:
             axis.plot([left, right], [before.value or 0, entry.value or 0], color=INK, linewidth=1)
     for at, entry in enumerate(trend.entries):
-        shape = UNMEASURED if entry.value is None else "o" if entry.status in GREEN else "X"
-        axis.plot(at, entry.value or 0, shape, color=GOOD if entry.status in GREEN else BAD, clip_on=False)
+        passes = ruling([entry.status]).passes
+        shape = UNMEASURED if entry.value is None else "o" if passes else "X"
+        axis.plot(at, entry.value or 0, shape, color=GOOD if passes else BAD, clip_on=False)
     every = -(-len(trend.entries) // NAMED)
     named = range(0, len(trend.entries), max(1, every))
     commits = [entry.standing.commit if entry.standing else entry.started for entry in trend.entries]

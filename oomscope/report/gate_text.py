@@ -8,10 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.errors import ExitCode
 from oomscope.gate.calibrate import Calibration
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import Status
+from oomscope.gate.status import Ruling, Status, ruling
 from oomscope.report import gate_words
 from oomscope.report.layout import facts, section, table
 
@@ -42,7 +41,7 @@ def case_table(night: GateResult) -> Table:
         numbers = ("", "-", "-", "-") if row is None else gate_words.row_texts(row)
         if case.outcome == "oom" and case.expected_outcome == "fits":
             numbers = ("", "fits", "out of memory", "")
-        rows.add_row(case.name, _status_text(case.status), *numbers)
+        rows.add_row(case.name, _status_text(case.status, night.ruling_of(case)), *numbers)
     return rows
 
 
@@ -55,7 +54,7 @@ def metric_table(night: GateResult) -> Table:
                 continue
             name, *numbers = gate_words.row_texts(row)
             bands = (gate_words.value_text(row.name, row.warn), gate_words.value_text(row.name, row.fail))
-            rows.add_row(case.name, name, _status_text(row.status), *numbers, *bands)
+            rows.add_row(case.name, name, _status_text(row.status, ruling([row.status])), *numbers, *bands)
     return rows
 
 
@@ -71,12 +70,12 @@ def calibration_report(found: Sequence[Calibration]) -> RenderableType:
 
 
 def _heading(night: GateResult) -> Text:
-    style = "bold green" if night.exit_code is ExitCode.OK else "bold red"
+    style = "bold green" if night.ruling.passes else "bold red"
     return Text(gate_words.heading(night), style=style)
 
 
-def _status_text(status: Status) -> Text:
-    return Text(str(status), style=gate_words.STYLES.get(status, "red"))
+def _status_text(status: Status, come_to: Ruling) -> Text:
+    return Text(str(status), style=gate_words.STYLES[come_to.tone])
 
 
 def _remarks(night: GateResult) -> list[tuple[str, Text]]:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from oomscope.errors import ExitCode
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, Culprit, GateResult
-from oomscope.gate.status import GRAVITY, Status
+from oomscope.gate.status import GRAVITY, Status, Tone
 from oomscope.report.bisect_words import short_hash
 from oomscope.report.words import count
 from oomscope.units import format_size
 
-STYLES = {
-    Status.SAME: "green",
-    Status.BETTER: "green",
-    Status.WARN: "yellow",
-    Status.UNCONFIRMED: "yellow",
-    Status.UNTESTABLE: "yellow",
-}
-"""Colours of statuses; all others are red. The word beside it says the same."""
+STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "red"}
+"""Colours of a terminal."""
 _TERA = 10**12
 
 
@@ -71,8 +64,7 @@ def case_text(case: CaseResult) -> str:
 
 def heading(night: GateResult) -> str:
     """Return ``RED, 3 cases: 1 worse, 2 same``."""
-    words = {ExitCode.OK: "GREEN", ExitCode.REGRESSION: "RED"}
-    return f"{words.get(night.exit_code, 'NOT GREEN')}, {tally(night)}"
+    return f"{night.ruling.word}, {tally(night)}"
 
 
 def tally(night: GateResult) -> str:
