@@ -1,4 +1,7 @@
-"""A night: every case is probed and compared, and what is red is measured again before anybody is told."""
+"""A night: every case is probed and compared, and what is red is measured again before anybody is told.
+
+On a card the same holds for what is better: a lucky measurement makes no new baseline.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from oomscope.errors import ExitCode, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.cases import CasePlan, Probe, plan_of
-from oomscope.gate.compare import Comparison, compare_case
+from oomscope.gate.compare import Comparison, MetricRow, compare_case
 from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import GREEN, Status
@@ -74,7 +77,7 @@ class Night:
         return lambda stop: self.measure(case, stop)
 
     def measure(self, case: Case, stop: threading.Event) -> CaseResult:
-        """Measure and compare one case; where it is worse, once more: only what is worse twice is a regression.
+        """Measure and compare one case; where it is worse, or on a card better, once more: only twice counts.
 
         Raises:
             StoppedError: ``stop`` was set.
@@ -95,7 +98,7 @@ class Night:
             return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error))
         try:
             first = self._measured(case, plan, stop)
-            return first if first.status is not Status.WORSE else _confirmed(first, self._measured(case, plan, stop))
+            return _confirmed(first, self._measured(case, plan, stop)) if _calls_for_more(first) else first
         except OomscopeError as error:  # a variable of the environment, no room for temporary files
             status = Status.UNUSABLE if error.exit_code is ExitCode.USAGE else Status.UNFIT
             return CaseResult(name=case.name, status=status, reason=str(error))
@@ -132,40 +135,58 @@ def _traced(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}; please report it"
 
 
-def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
-    """Return the second measurement of a case that was worse at first, and say what it makes of the first.
+def _calls_for_more(first: CaseResult) -> bool:
+    """Whether a case has to be measured again: what the simulated device says for the better, it says every time."""
+    on_card = first.key is not None and first.key.backend == "cuda"
+    return first.status is Status.WORSE or (on_card and first.is_better)
 
-    A regression is a metric that is worse twice. What cannot be compared again is what it is, and not green: a
-    regression that nobody saw twice is none, and nobody saw it go.
+
+def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
+    """Return the second measurement of a case that was worse or better at first, and say what it makes of the first.
+
+    A regression is a metric that is worse twice, and an improvement one that is better twice. What cannot be compared
+    again is what it is, and not green: a regression that nobody saw twice is none, and nobody saw it go.
     """
     seen = replace(again, first_values=first.values)
-    if again.status is Status.WORSE:
-        if _ran_out(first) or _ran_out(again):
-            return seen
-        twice = _worse(first) & _worse(again)
-        rows = tuple(
-            replace(row, status=Status.UNCONFIRMED) if row.status is Status.WORSE and row.name not in twice else row
-            for row in again.rows
-        )
-        seen = replace(seen, rows=rows)
-        if twice:
-            return seen
-    elif again.status not in GREEN:
+    if again.status is Status.WORSE and _ran_out(first, again):
         return seen
-    then = f"{again.status} ({_said(again)})" if again.status is Status.WORSE else str(again.status)
-    reason = f"worse at first ({_said(first)}), and {then} when it was measured again"
+    seen = replace(seen, rows=tuple(_held_against(row, first) for row in again.rows))
+    if again.status not in GREEN | {Status.WORSE}:
+        return seen
+    sought = Status.WORSE if first.status is Status.WORSE else Status.BETTER
+    if again.status in {sought, Status.WARN} and _is_seen_twice(sought, first, again):
+        return seen
+    then = f"{again.status} ({_said(again)})" if again.status in _SURPRISES else str(again.status)
+    reason = f"{sought} at first ({_said(first, sought)}), and {then} when it was measured again"
     return replace(seen, status=Status.UNCONFIRMED, reason=reason)
 
 
-def _ran_out(case: CaseResult) -> bool:
-    """Whether the case went out of memory where it fitted: worse whatever its metrics are."""
-    return case.outcome == "oom" and case.expected_outcome == "fits"
+_SURPRISES = frozenset({Status.WORSE, Status.BETTER})
+"""Statuses that have to be seen twice."""
 
 
-def _worse(case: CaseResult) -> set[str]:
-    return {row.name for row in case.rows if row.status is Status.WORSE}
+def _held_against(row: MetricRow, first: CaseResult) -> MetricRow:
+    """Return a row of the second measurement; what the first did not say of the metric is unconfirmed."""
+    is_new = row.status in _SURPRISES and row.name not in _named(first, row.status)
+    return replace(row, status=Status.UNCONFIRMED) if is_new else row
 
 
-def _said(case: CaseResult) -> str:
-    """Return what makes the case worse: its metrics, else its reason."""
-    return ", ".join(row.name for row in case.rows if row.status is Status.WORSE) or case.reason
+def _is_seen_twice(sought: Status, first: CaseResult, again: CaseResult) -> bool:
+    """Whether both measurements say it of one metric, or both fit where the baseline does not."""
+    came_to_fit = all(case.outcome == "fits" and case.expected_outcome == "oom" for case in (first, again))
+    return bool(_named(first, sought) & _named(again, sought)) or (sought is Status.BETTER and came_to_fit)
+
+
+def _ran_out(*cases: CaseResult) -> bool:
+    """Whether one of them went out of memory where it fitted: worse whatever its metrics are."""
+    return any(case.outcome == "oom" and case.expected_outcome == "fits" for case in cases)
+
+
+def _named(case: CaseResult, status: Status) -> set[str]:
+    return {row.name for row in case.rows if row.status is status}
+
+
+def _said(case: CaseResult, status: Status | None = None) -> str:
+    """Return what makes the case what it is, or ``status``: its metrics, else its reason."""
+    sought = status or case.status
+    return ", ".join(row.name for row in case.rows if row.status is sought) or case.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,54 @@ def test_running_out_of_memory_confirms_whatever_was_worse_before() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_better(strict: bool) -> None:
     assert run(measured(GiB - 1), strict=strict).exit_code == (ExitCode.IMPROVED if strict else ExitCode.OK)
+
+
+ON_CARD = {"backend": "cuda", "gpu": "h100", "non_torch_bytes": GiB}
+CARD = {"baseline": baseline(case(), measured(GiB, **ON_CARD)), "strict": True}
+
+
+def test_better_is_measured_again_on_a_card() -> None:
+    night = run(measured(GiB - 1, **ON_CARD), measured(GiB - 2, **ON_CARD), **CARD)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.BETTER, ExitCode.IMPROVED)
+    assert found.first_values is not None
+    assert (found.first_values["peak_live"], found.values["peak_live"]) == (GiB - 1, GiB - 2)
+    assert run(measured(GiB - 1)).cases[0].first_values is None
+
+
+@pytest.mark.parametrize(
+    ("again", "then"),
+    [
+        (measured(GiB, **ON_CARD), "same"),
+        (measured(GiB, reserved=GiB - 1, **ON_CARD), "better (peak_reserved)"),
+        (measured(GiB + 1, **ON_CARD), "worse (peak_live)"),
+        (measured(GiB, reserved=GiB + 1, **ON_CARD), "warn"),
+    ],
+)
+def test_what_is_better_once_on_a_card_proposes_no_baseline(again, then) -> None:
+    night = run(measured(GiB - 1, reserved=GiB, **ON_CARD), again, **CARD)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
+    assert found.reason == f"better at first (peak_live), and {then} when it was measured again"
+    assert not found.is_better
+
+
+def test_better_beside_what_is_told_is_confirmed_as_well() -> None:
+    mixed = measured(GiB - 1, reserved=GiB + 1, **ON_CARD)
+    assert run(mixed, mixed, **CARD).cases[0].is_better
+    once = run(mixed, measured(GiB, reserved=GiB + 1, **ON_CARD), **CARD).cases[0]
+    assert (once.status, once.is_better) == (Status.UNCONFIRMED, False)
+
+
+def test_fitting_twice_where_it_did_not_is_better() -> None:
+    before = baseline(case(), replace(out_of_memory(GiB, demand=GiB), **ON_CARD))
+    night = run(measured(GiB, **ON_CARD), measured(GiB - 1, **ON_CARD), baseline=before)
+    assert night.cases[0].status is Status.BETTER
+
+
+def test_a_regression_that_turns_out_better_proposes_no_baseline() -> None:
+    (found,) = run(measured(GiB + 1), measured(GiB - 1)).cases
+    assert (found.status, found.is_better) == (Status.UNCONFIRMED, False)
 
 
 def test_better_counts_beside_what_is_merely_told() -> None:
