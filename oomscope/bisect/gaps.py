@@ -25,6 +25,8 @@ class Gaps:
     live: Integers
     """Change of live bytes from one end to the other."""
     overhead: Integers
+    """0 throughout where reserved bytes are not known."""
+    is_overhead_known: bool
     are_measured: Flags
     """Whether both ends were."""
 
@@ -41,6 +43,7 @@ class Gaps:
             after=ends[1:],
             live=np.diff(live),
             overhead=np.diff(reserved - live),
+            is_overhead_known=samples.is_reserved_known,
             are_measured=is_measured[:-1] & is_measured[1:],
         )
 
@@ -71,5 +74,5 @@ class Gaps:
     def step(self, place: int) -> Step:
         """Return one range as a step."""
         live, overhead = int(self.live[place]), int(self.overhead[place])
-        delta = Bytes(live_bytes=live, reserved_bytes=live + overhead)
+        delta = Bytes(live_bytes=live, reserved_bytes=live + overhead if self.is_overhead_known else None)
         return Step(after=int(self.before[place]), at=int(self.after[place]), delta=delta)

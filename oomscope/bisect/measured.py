@@ -34,27 +34,33 @@ class Bytes:
 
     live_bytes: int = 0
     """Largest amount of requested bytes alive at once."""
-    reserved_bytes: int = 0
-    """Largest amount that the caching allocator held."""
+    reserved_bytes: int | None = 0
+    """Largest amount that the caching allocator held; None where that is not known, in what is summed from it too."""
 
     @property
-    def overhead_bytes(self) -> int:
-        """What was reserved beyond the live bytes: rounding, fragments and cache."""
-        return self.reserved_bytes - self.live_bytes
+    def overhead_bytes(self) -> int | None:
+        """What was reserved beyond the live bytes: rounding, fragments and cache; None where that is not known."""
+        return None if self.reserved_bytes is None else self.reserved_bytes - self.live_bytes
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is a difference of no byte, as far as is known."""
+        return not self.live_bytes and not self.reserved_bytes
 
     def __sub__(self, other: Bytes) -> Bytes:
-        return Bytes(
-            live_bytes=self.live_bytes - other.live_bytes,
-            reserved_bytes=self.reserved_bytes - other.reserved_bytes,
+        return self + Bytes(
+            live_bytes=-other.live_bytes,
+            reserved_bytes=None if other.reserved_bytes is None else -other.reserved_bytes,
         )
 
     def __add__(self, other: Bytes) -> Bytes:
+        are_known = self.reserved_bytes is not None and other.reserved_bytes is not None
         return Bytes(
             live_bytes=self.live_bytes + other.live_bytes,
-            reserved_bytes=self.reserved_bytes + other.reserved_bytes,
+            reserved_bytes=(self.reserved_bytes or 0) + (other.reserved_bytes or 0) if are_known else None,
         )
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int | None]:
         """Return JSON values."""
         return asdict(self)
 

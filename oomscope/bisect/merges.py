@@ -252,12 +252,11 @@ def opened(
     unmeasured = max((part.commits for part in brought if part.commit == merge), default=1)
     rows: list[StepRow] = []
     for row in steps:
-        if row.commit != merge or not (brought or beside != _NOTHING):
+        if row.commit != merge or (not brought and beside.is_nothing):
             rows.append(row)
             continue
         rest = row.delta - sum((part.delta for part in parts), start=beside)
         rows += parts
-        rows += (
-            [replace(row, delta=rest, commits=max(row.commits, unmeasured), dominant=None)] if rest != Bytes() else []
-        )
+        if not rest.is_nothing:
+            rows.append(replace(row, delta=rest, commits=max(row.commits, unmeasured), dominant=None))
     return tuple(rows)

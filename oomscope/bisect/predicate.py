@@ -134,7 +134,8 @@ class Bad:
             early = "out of memory"
         elif result.demand_cut:
             early = "fits by emptying its cache"
-        return self._compare("reserved", reserved_bytes(result), early)
+        size = reserved_bytes(result)
+        return self._compare("reserved", size, early) if size is not None else _untestable("live bytes alone are known")
 
     def _compare(self, quantity: str, size: int, early: str | None) -> Judgement:
         """Judge ``size``, which may not be all that the run wants where ``early`` says how it came short of that."""

@@ -253,7 +253,7 @@ class BisectResult:
         """The step over commits that weighs most by reserved bytes if those went bad, else by live ones."""
 
         def weight(row: StepRow) -> int:
-            return row.delta.reserved_bytes if self.is_about_reserved else row.delta.live_bytes
+            return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.live_bytes
 
         rows = [row for row in self.steps if row.commit is not None]
         return heaviest(rows, weight, is_culprit_known=self.outcome in {"culprit", "suspects"})

@@ -26,7 +26,9 @@ class Samples:
     live: Integers
     """Sum of their live bytes."""
     reserved: Integers
-    """Sum of their reserved bytes."""
+    """Sum of their reserved bytes; those of one that does not know them count as its live ones."""
+    is_reserved_known: bool = True
+    """Whether all of them knew them."""
     live_squares: float = 0.0
     """Squared distances of live bytes from the means of their positions, summed over all."""
     overhead_squares: float = 0.0
@@ -41,16 +43,20 @@ class Samples:
 
     def with_one(self, position: int, measured: Bytes) -> Samples:
         """Return these and one more."""
-        count, before = int(self.counts[position]), self._sum(position)
-        share = count / (count + 1)
+        count, live_before, reserved_before = (
+            int(column[position]) for column in (self.counts, self.live, self.reserved)
+        )
+        share, overhead = count / (count + 1), measured.overhead_bytes or 0
+        live_beyond = _distance(measured.live_bytes, live_before, count)
+        overhead_beyond = _distance(overhead, reserved_before - live_before, count)
         return replace(
             self,
             counts=_raised(self.counts, position, 1),
             live=_raised(self.live, position, measured.live_bytes),
-            reserved=_raised(self.reserved, position, measured.reserved_bytes),
-            live_squares=self.live_squares + share * _distance(measured.live_bytes, before.live_bytes, count) ** 2,
-            overhead_squares=self.overhead_squares
-            + share * _distance(measured.overhead_bytes, before.overhead_bytes, count) ** 2,
+            reserved=_raised(self.reserved, position, measured.live_bytes + overhead),
+            is_reserved_known=self.is_reserved_known and measured.reserved_bytes is not None,
+            live_squares=self.live_squares + share * live_beyond**2,
+            overhead_squares=self.overhead_squares + share * overhead_beyond**2,
             freedom=self.freedom + (count > 0),
         )
 
@@ -68,9 +74,6 @@ class Samples:
             for squares in (self.live_squares, self.overhead_squares)
         )
         return Spread(live_bytes=live, overhead_bytes=overhead, freedom=self.freedom)
-
-    def _sum(self, position: int) -> Bytes:
-        return Bytes(live_bytes=int(self.live[position]), reserved_bytes=int(self.reserved[position]))
 
 
 def _raised(column: Integers, position: int, by: int) -> Integers:

@@ -32,6 +32,7 @@ class Spread:
 
     live_bytes: float
     overhead_bytes: float
+    """0 where reserved bytes are not known."""
     freedom: int
     """Degrees of freedom: probes less positions. With none nothing is known of the spread."""
 
@@ -41,7 +42,7 @@ class Spread:
         repeated = [values for values in samples if len(values) > 1]
         freedom = sum(len(values) - 1 for values in repeated)
         live = _pooled([[value.live_bytes for value in values] for values in repeated], freedom)
-        overhead = _pooled([[value.overhead_bytes for value in values] for values in repeated], freedom)
+        overhead = _pooled([[value.overhead_bytes or 0 for value in values] for values in repeated], freedom)
         return cls(live_bytes=live, overhead_bytes=overhead, freedom=freedom)
 
     def limit(self, probes: tuple[int, int], confidence: float) -> Threshold:
@@ -75,10 +76,10 @@ class Spread:
 
 def mean(values: Sequence[Bytes]) -> Bytes:
     """Return the mean of at least one measurement, in whole bytes."""
-    count = len(values)
+    count, total = len(values), sum(values, start=Bytes())
     return Bytes(
-        live_bytes=round(sum(value.live_bytes for value in values) / count),
-        reserved_bytes=round(sum(value.reserved_bytes for value in values) / count),
+        live_bytes=round(total.live_bytes / count),
+        reserved_bytes=None if total.reserved_bytes is None else round(total.reserved_bytes / count),
     )
 
 

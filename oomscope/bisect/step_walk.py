@@ -63,8 +63,10 @@ class StepWalk:
         spread = self._spread
         rows = self._with_merges(search, rows, looks)
         rest = end - start - sum((row.delta for row in rows), start=Bytes())
-        if rest != Bytes():
-            rows = (*rows, StepRow(commit=None, label=below(self._threshold, spread), delta=rest))
+        if not rest.is_nothing:
+            is_reserved_known = rest.reserved_bytes is not None
+            label = below(self._threshold, spread, is_reserved_known=is_reserved_known)
+            rows = (*rows, StepRow(commit=None, label=label, delta=rest))
         self._warn_of_bounds(search)
         found = Waterfall(
             threshold=self._threshold,
@@ -197,14 +199,18 @@ def _ahead(search: ProbedLine, state: StepSearch | RepeatedStepSearch) -> Iterat
     yield from map(measured_by, wanted)
 
 
-def below(threshold: Threshold, spread: Spread | None = None) -> str:
+def below(threshold: Threshold, spread: Spread | None = None, *, is_reserved_known: bool = True) -> str:
     """Return what the row of small differences is called, where ``spread`` is that of a probe."""
-    live, overhead = format_size(threshold.live_bytes), format_size(threshold.overhead_bytes)
-    smaller = f"smaller differences, of at most {live} live and {overhead} overhead each"
+
+    def both(live: float, overhead: float) -> str:
+        beside = f" and {format_size(round(overhead))} overhead" if is_reserved_known else ""
+        return f"{format_size(round(live))} live{beside}"
+
+    smaller = f"smaller differences, of at most {both(threshold.live_bytes, threshold.overhead_bytes)} each"
     if spread is None:
         return smaller
-    live, overhead = format_size(round(spread.live_bytes)), format_size(round(spread.overhead_bytes))
-    unclear = f"differences that do not stand clear of the spread of a probe, {live} live and {overhead} overhead"
+    spread_text = both(spread.live_bytes, spread.overhead_bytes)
+    unclear = f"differences that do not stand clear of the spread of a probe, {spread_text}"
     return unclear if threshold == Threshold.of(0) else f"{unclear}; {smaller}"
 
 

@@ -49,8 +49,8 @@ class Threshold:
         )
 
     def is_exceeded_by(self, delta: Bytes) -> bool:
-        """Whether live bytes or overhead differ by more than this."""
-        return abs(delta.live_bytes) > self.live_bytes or abs(delta.overhead_bytes) > self.overhead_bytes
+        """Whether live bytes or overhead, as far as it is known, differ by more than this."""
+        return abs(delta.live_bytes) > self.live_bytes or abs(delta.overhead_bytes or 0) > self.overhead_bytes
 
 
 def steps_between(measured: Mapping[int, Bytes]) -> tuple[Step, ...]:

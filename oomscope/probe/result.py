@@ -41,10 +41,10 @@ class Peak:
     """The largest amount of live requested bytes, and what stood beside it."""
 
     requested_bytes: int
-    allocated_bytes: int
-    """torch's allocated_bytes.all.peak."""
-    active_bytes: int
-    reserved_bytes: int
+    allocated_bytes: int | None
+    """torch's allocated_bytes.all.peak; None, as the next two, where a command printed its live bytes alone."""
+    active_bytes: int | None
+    reserved_bytes: int | None
     """torch's reserved_bytes.all.peak: the most of the whole run, which may be another moment than this peak's, see
     ``ProbeResult.reserved_peak``."""
     iteration: int
@@ -198,9 +198,8 @@ class ProbeResult:
     @property
     def margin_bytes(self) -> int | None:
         """Device bytes left at the peak of reserved memory (negative is impossible); None where it is not known."""
-        if self.peak is None or self.available_bytes is None:
-            return None
-        return self.available_bytes - self.peak.reserved_bytes
+        held = self.peak.reserved_bytes if self.peak else None
+        return None if held is None or self.available_bytes is None else self.available_bytes - held
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope probe --json``."""

@@ -20,9 +20,14 @@ def live_bytes(result: ProbeResult) -> int:
     return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
 
 
-def reserved_bytes(result: ProbeResult) -> int:
-    """Return what the allocator would hold at most if it had no limit, else what it held (0: nothing was measured)."""
-    return max((peak.reserved_bytes for peak in (result.peak, result.demand_peak) if peak), default=0)
+def reserved_bytes(result: ProbeResult) -> int | None:
+    """Return what the allocator would hold at most if it had no limit, else what it held.
+
+    0 where nothing was measured, None where live bytes alone were.
+    """
+    held = [peak.reserved_bytes for peak in (result.peak, result.demand_peak) if peak]
+    known = [size for size in held if size is not None]
+    return None if held and not known else max(known, default=0)
 
 
 def recorded_peak(result: ProbeResult) -> Peak | None:

@@ -63,6 +63,7 @@ def _page(result: BisectResult, title: str, share: float) -> str:
         charts=charts_of(result, max(FEWEST, int(share * STEPS_SHOWN))),
         versions=result.first_bad.result.versions if result.first_bad else {},
         is_commit=isinstance(result.culprit, CommitCulprit),
+        is_reserved_known=all(step.delta.reserved_bytes is not None for step in result.steps),
         rows=bisect_rows,
         remedy=remedy(result),
         rates=rates_text(result.posterior) if result.posterior else None,

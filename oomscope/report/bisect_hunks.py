@@ -55,7 +55,7 @@ def hunk_table(narrowed: Narrowed) -> Table:
 def _sizes(delta: Bytes | None) -> tuple[str, str]:
     if delta is None:
         return "not measured", ""
-    return format_size(delta.live_bytes, signed=True), format_size(delta.reserved_bytes, signed=True)
+    return format_size(delta.live_bytes, signed=True), words.known_size(delta.reserved_bytes, signed=True)
 
 
 def _sites(hunk: HunkChange) -> str:

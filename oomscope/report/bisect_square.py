@@ -11,6 +11,7 @@ from oomscope.bisect.result import BisectResult
 from oomscope.bisect.square import Corner, Square
 from oomscope.report import bisect_words
 from oomscope.report.layout import section, table
+from oomscope.report.words import known_size
 from oomscope.units import format_size
 
 
@@ -40,11 +41,11 @@ def corner_table(square: Square) -> Table:
     if square.interaction is not None:
         rows.add_section()
         sizes = (square.interaction.live_bytes, square.interaction.reserved_bytes)
-        rows.add_row("only together", "", "", *(format_size(size, signed=True) for size in sizes), "")
+        rows.add_row("only together", "", "", *(known_size(size, signed=True) for size in sizes), "")
     return rows
 
 
 def _sizes(corner: Corner) -> tuple[str, str]:
     if corner.bytes is None:
         return "", ""
-    return format_size(corner.bytes.live_bytes), format_size(corner.bytes.reserved_bytes)
+    return format_size(corner.bytes.live_bytes), known_size(corner.bytes.reserved_bytes)

@@ -14,7 +14,7 @@ from oomscope.bisect.result import BisectResult, StepRow
 from oomscope.bisect.waterfall import Stretch, Waterfall, levels
 from oomscope.report import bisect_words
 from oomscope.report.layout import section, table
-from oomscope.report.words import count
+from oomscope.report.words import count, known_size
 from oomscope.units import format_size
 
 STRETCHES_SHOWN = 8
@@ -39,17 +39,17 @@ def waterfall_table(steps: Sequence[StepRow], found: Waterfall) -> Table:
     """Return a row for the good end, one for each step, and one for the bad end with the sums."""
     rows = table(">Live", ">Overhead", ">Reserved", "?", "Came with", "Mostly")
     reached = [found.start, *levels(found.start, (step.delta for step in steps))]
-    held = [level.reserved_bytes for level in reached]
-    rows.add_row("", "", format_size(held[0]), "", "good end", "")
-    for step, (before, after) in zip(steps, pairwise(held), strict=True):
-        sizes = (format_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
-        piece = floating_bar(before, after, min(held), max(held))
+    drawn = [level.live_bytes if level.reserved_bytes is None else level.reserved_bytes for level in reached]
+    rows.add_row("", "", known_size(found.start.reserved_bytes), "", "good end", "")
+    for step, level, (before, after) in zip(steps, reached[1:], pairwise(drawn), strict=True):
+        sizes = (known_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
+        piece = floating_bar(before, after, min(drawn), max(drawn))
         name = bisect_words.shortened(bisect_words.step_text(step), _SHORTENED) if step.commit else step.label
-        rows.add_row(*sizes, format_size(after), piece, name, dominant_text(step.dominant))
+        rows.add_row(*sizes, known_size(level.reserved_bytes), piece, name, dominant_text(step.dominant))
     rows.add_section()
     change = found.end - found.start
-    sums = (format_size(size, signed=True) for size in (change.live_bytes, change.overhead_bytes))
-    rows.add_row(*sums, format_size(held[-1]), "", "bad end, and the sum", "")
+    sums = (known_size(size, signed=True) for size in (change.live_bytes, change.overhead_bytes))
+    rows.add_row(*sums, known_size(found.end.reserved_bytes), "", "bad end, and the sum", "")
     return rows
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.bisect.growth import SiteGrowth
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
 from oomscope.report import bisect_words, words
@@ -52,7 +53,7 @@ def probe_line(record: ProbeRecord) -> RenderableType:
     line.append(f"  {bisect_words.shortened(name, NAME_WIDTH):<{NAME_WIDTH}}")
     if record.bytes:
         bound = "≥" if record.is_lower_bound else " "
-        live, reserved = format_size(record.bytes.live_bytes), format_size(record.bytes.reserved_bytes)
+        live, reserved = format_size(record.bytes.live_bytes), words.known_size(record.bytes.reserved_bytes)
         line.append(f"  live {bound}{live:>10}  reserved {reserved:>10}")
     line.append(f"  {record.reason}")
     if record.repeat:
@@ -168,9 +169,9 @@ def _sizes(rows: Sequence[SiteGrowth], unchanged: int = 0) -> tuple[str, str, st
 def step_table(steps: Sequence[StepRow]) -> Table:
     """Return the steps from good to bad as a waterfall, and their sum."""
     waterfall = table(">Live change", ">Reserved change", "?", "Came with")
-    top = max((abs(step.delta.reserved_bytes) for step in steps), default=0)
-    for step in steps:
-        size = step.delta.reserved_bytes
+    weights = [_weight(step.delta) for step in steps]
+    top = max(map(abs, weights), default=0)
+    for step, size in zip(steps, weights, strict=True):
         sign = "-" if size < 0 else "+" if size else ""
         waterfall.add_row(*_deltas([step]), f"{sign}{bar(abs(size), top, 16)}", bisect_words.step_text(step))
     waterfall.add_section()
@@ -178,12 +179,14 @@ def step_table(steps: Sequence[StepRow]) -> Table:
     return waterfall
 
 
+def _weight(delta: Bytes) -> int:
+    """Return the reserved bytes; the live ones where those are not known."""
+    return delta.live_bytes if delta.reserved_bytes is None else delta.reserved_bytes
+
+
 def _deltas(steps: Sequence[StepRow]) -> tuple[str, str]:
-    live, reserved = (
-        sum(step.delta.live_bytes for step in steps),
-        sum(step.delta.reserved_bytes for step in steps),
-    )
-    return format_size(live, signed=True), format_size(reserved, signed=True)
+    total = sum((step.delta for step in steps), start=Bytes())
+    return format_size(total.live_bytes, signed=True), words.known_size(total.reserved_bytes, signed=True)
 
 
 def key_table(keys: Sequence[KeyChange]) -> Table:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from oomscope.bisect.growth import SiteGrowth
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow, Suspect
-from oomscope.probe.result import ProbeResult
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 
@@ -108,17 +107,12 @@ def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
     before, after = (bytes_of(probe) for probe in probes)
     if before is None or after is None:
         return []
-    reserved = _change(before.reserved_bytes, after.reserved_bytes)
-    if any(map(_is_printed, probes)):
+    if before.reserved_bytes is None or after.reserved_bytes is None:
         reserved = "not known: the command printed a number of live bytes alone"
-    elif any(probe.demand_peak for probe in probes):
-        reserved += ", on a card without a limit"
+    else:
+        reserved = _change(before.reserved_bytes, after.reserved_bytes)
+        reserved += ", on a card without a limit" if any(probe.demand_peak for probe in probes) else ""
     return [("Live", _change(before.live_bytes, after.live_bytes)), ("Reserved", reserved)]
-
-
-def _is_printed(probe: ProbeResult) -> bool:
-    """Whether the number is what a command printed, which says nothing of what the allocator reserved."""
-    return probe.backend == "command" and probe.peak is not None and probe.peak.event < 0
 
 
 def _change(before: int, after: int) -> str:
@@ -126,11 +120,13 @@ def _change(before: int, after: int) -> str:
 
 
 def delta_text(delta: Bytes | None) -> str:
-    """Return ``live +1.00 GiB, reserved +1.46 GiB``."""
+    """Return ``live +1.00 GiB, reserved +1.46 GiB``, or as much of it as is known."""
     if delta is None:
         return "not measured"
-    live, reserved = (format_size(size, signed=True) for size in (delta.live_bytes, delta.reserved_bytes))
-    return f"live {live}, reserved {reserved}"
+    live = f"live {format_size(delta.live_bytes, signed=True)}"
+    if delta.reserved_bytes is None:
+        return live
+    return f"{live}, reserved {format_size(delta.reserved_bytes, signed=True)}"
 
 
 def step_text(step: StepRow) -> str:
@@ -157,7 +153,9 @@ def heaviest_step(result: BisectResult) -> str | None:
     if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
         return "the commit that tipped it over" if result.waterfall else None
     by = "reserved" if result.is_about_reserved else "live"
-    sizes = [row.delta.reserved_bytes if result.is_about_reserved else row.delta.live_bytes for row in result.steps]
+    sizes = [
+        row.delta.reserved_bytes or 0 if result.is_about_reserved else row.delta.live_bytes for row in result.steps
+    ]
     back = "" if sum(sizes) else "; other steps take it back"
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
 

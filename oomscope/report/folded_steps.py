@@ -19,9 +19,10 @@ def folded(steps: Sequence[StepRow], culprit: str | None = None) -> tuple[StepRo
         steps: rows from good to bad.
         culprit: hash of a commit whose row stays, whatever it changed.
     """
-    idle = [step for step in steps if step.delta == Bytes() and (culprit is None or step.commit != culprit)]
+    idle = [step for step in steps if step.delta.is_nothing and (culprit is None or step.commit != culprit)]
     if len(idle) < FEWEST:
         return tuple(steps)
     commits = count(sum(step.commits for step in idle), "commit")
     label = f"no change: {count(len(idle), 'further row')}, over {commits}"
-    return (*(step for step in steps if step not in idle), StepRow(commit=None, label=label, delta=Bytes()))
+    nothing = Bytes(reserved_bytes=idle[0].delta.reserved_bytes)
+    return (*(step for step in steps if step not in idle), StepRow(commit=None, label=label, delta=nothing))

@@ -51,10 +51,10 @@ STEPS: Final = {
     "merge": "string",
     "keys": "string",
     "delta_live_bytes": "int64",
-    "delta_reserved_bytes": "int64",
-    "delta_overhead_bytes": "int64",
+    "delta_reserved_bytes": "Int64",
+    "delta_overhead_bytes": "Int64",
     "since_good_live_bytes": "int64",
-    "since_good_reserved_bytes": "int64",
+    "since_good_reserved_bytes": "Int64",
     "dominant_category": "string",
     "dominant_file": "string",
     "dominant_line": "Int64",
@@ -172,7 +172,8 @@ def fixes(result: ProbeResult) -> pd.DataFrame:
 def steps(result: BisectResult) -> pd.DataFrame:
     """Return the steps of a search.
 
-    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends; ``merge`` is the one that
+    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends, the latter missing where a
+    command printed its live bytes alone; ``merge`` is the one that
     brought a commit in, where that was looked into; ``keys`` are separated by commas. ``since_good_…`` is what this row
     and those before it sum to; ``dominant_…`` is the line whose live bytes changed most, missing where there is none.
     """

@@ -1,7 +1,7 @@
 """The steps of a search as a waterfall: each row leads from where the last one ended, live bytes beside overhead.
 
 The axes begin at the lowest level and end at the highest: a step of 100 MiB would not be seen on one that begins at
-zero and ends at a card's 80 GiB. Both ends of an axis are named.
+zero and ends at a card's 80 GiB. Both ends of an axis are named. Where reserved bytes are not known there is one axis.
 """
 
 from __future__ import annotations
@@ -57,21 +57,23 @@ def waterfall_chart(steps: Sequence[StepRow], start: Bytes, *, culprit: str | No
         heaviest: hash of the commit that weighs most.
     """
     reached = [start, *levels(start, (step.delta for step in steps))]
-    axes = (
-        Axis("Live", [each.live_bytes for each in reached]),
-        Axis("Overhead", [each.overhead_bytes for each in reached]),
-    )
-    chart = figure("waterfall", "Steps from good to bad")
+    axes = [Axis("Live", [each.live_bytes for each in reached])]
+    overheads = [each.overhead_bytes for each in reached if each.overhead_bytes is not None]
+    if len(overheads) == len(reached):
+        axes.append(Axis("Overhead", overheads))
+    chart = figure("waterfall" if len(axes) > 1 else "waterfall live-alone", "Steps from good to bad")
     head = box(chart, "row head", tag="div")
-    for text in ("Came with", *(axis.name for axis in axes), "Reserved"):
+    for text in ("Came with", *(axis.name for axis in axes)):
         box(head, "cell", text)
+    if len(axes) > 1:
+        box(head, "cell", "Reserved")
     _end(chart, axes, reached[0], 0, "good end")
     for index, step in enumerate(steps):
         row = box(chart, f"row{' culprit' if step.commit and step.commit == culprit else ''}", tag="div")
         _name(row, step, culprit=culprit, heaviest=heaviest)
         for axis in axes:
             _step(row, axis, index)
-        box(row, "cell reserved", format_size(reached[index + 1].reserved_bytes))
+        _reserved(row, reached[index + 1])
     _end(chart, axes, reached[-1], len(steps), "bad end")
     _scales(chart, axes)
     return markup(chart)
@@ -108,7 +110,12 @@ def _end(chart: ET.Element, axes: Sequence[Axis], reached: Bytes, index: int, na
         track = box(cell, "track")
         box(track, "level", left=share(axis.place(axis.levels[index]), 1))
         box(cell, "size", format_size(axis.levels[index]))
-    box(row, "cell reserved", format_size(reached.reserved_bytes))
+    _reserved(row, reached)
+
+
+def _reserved(row: ET.Element, reached: Bytes) -> None:
+    if reached.reserved_bytes is not None:
+        box(row, "cell reserved", format_size(reached.reserved_bytes))
 
 
 def _scales(chart: ET.Element, axes: Sequence[Axis]) -> None:
@@ -118,4 +125,5 @@ def _scales(chart: ET.Element, axes: Sequence[Axis]) -> None:
     for axis in axes:
         cell = box(row, f"cell {axis.name.lower()}")
         box(cell, "scale", f"{format_size(axis.low)} … {format_size(axis.low + axis.span)}")
-    box(row, "cell reserved", "")
+    if len(axes) > 1:
+        box(row, "cell reserved", "")

@@ -24,9 +24,9 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def known_size(size: int | None) -> str:
+def known_size(size: int | None, *, signed: bool = False) -> str:
     """Return ``size`` for a table; a dash where it is not known."""
-    return "-" if size is None else format_size(size)
+    return "-" if size is None else format_size(size, signed=signed)
 
 
 def site_text(site: Site | None) -> str:
@@ -143,7 +143,7 @@ def retries_text(result: ProbeResult) -> str | None:
     if not result.num_alloc_retries:
         return None
     text = f"the allocator emptied its cache {count(result.num_alloc_retries, 'time')}"
-    if result.outcome != "fits" or result.demand_peak is None:
+    if result.outcome != "fits" or result.demand_peak is None or result.demand_peak.reserved_bytes is None:
         return text
     return f"{text}; without a limit it would hold {format_size(result.demand_peak.reserved_bytes)}"
 

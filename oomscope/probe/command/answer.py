@@ -118,13 +118,13 @@ def _by_words(job: ProbeJob, refusal: Refusal) -> ProbeResult:
 
 
 def _by_number(job: ProbeJob, metric: Metric) -> ProbeResult:
-    """Return the bytes that were printed as the peak; what was reserved is not known and counts as no more."""
+    """Return the bytes that were printed as the peak of live ones; what the allocator held is not known."""
     size = metric.bytes
     peak = Peak(
         requested_bytes=size,
-        allocated_bytes=size,
-        active_bytes=size,
-        reserved_bytes=size,
+        allocated_bytes=None,
+        active_bytes=None,
+        reserved_bytes=None,
         iteration=-1,
         phase="",
         microbatch=-1,

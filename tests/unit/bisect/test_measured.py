@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, live_bytes, reserved_bytes
+from oomscope.bisect.predicate import Bad
+from oomscope.bisect.search import Answer
 from oomscope.bisect.steps import steps_between
 from tests.unit.bisect.results import error, fits, oom, peak
 
@@ -37,6 +41,26 @@ def test_a_request_of_somebody_else_does_not_count_as_live() -> None:
 
 def test_an_error_stands_for_nothing() -> None:
     assert bytes_of(error("crash")) is None
+
+
+def test_what_is_not_known_is_not_known_of_any_sum() -> None:
+    known, printed = Bytes(live_bytes=700, reserved_bytes=800), Bytes(live_bytes=500, reserved_bytes=None)
+    assert known - printed == Bytes(live_bytes=200, reserved_bytes=None)
+    assert sum((printed - known, known), start=Bytes()) == printed
+    assert printed.overhead_bytes is None
+    assert (printed - printed).is_nothing
+    assert not printed.is_nothing
+    assert not Bytes(reserved_bytes=1).is_nothing
+
+
+def test_a_number_that_was_printed_stands_for_live_bytes_alone() -> None:
+    result = fits(700)
+    assert result.peak is not None
+    printed = replace(result, backend="command", peak=replace(result.peak, reserved_bytes=None))
+    assert bytes_of(printed) == Bytes(live_bytes=700, reserved_bytes=None)
+    assert printed.margin_bytes is None
+    assert Bad(name="reserved", threshold=1).judge(printed).answer is Answer.UNTESTABLE
+    assert Bad(name="live", threshold=1).judge(printed).answer is Answer.BAD
 
 
 sizes = st.builds(lambda live, reserved: Bytes(live_bytes=live, reserved_bytes=reserved), st.integers(), st.integers())

@@ -73,6 +73,14 @@ def test_steps_of_several_deviations_are_found_and_nothing_else(size: int) -> No
     assert false <= 1
 
 
+def test_steps_of_live_bytes_alone_claim_no_reserved_ones() -> None:
+    def measure(position: int) -> Bytes:
+        return Bytes(live_bytes=level(position, {20: 500}), reserved_bytes=None)
+
+    search, _ = run(over(64), measure)
+    assert [(step.at, step.delta) for step in search.steps] == [(20, Bytes(live_bytes=500, reserved_bytes=None))]
+
+
 def test_noise_alone_makes_no_step_and_few_probes() -> None:
     probes = false = 0
     for case in range(20):

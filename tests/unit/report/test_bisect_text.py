@@ -257,7 +257,7 @@ def test_a_printed_number_says_nothing_of_reserved_bytes() -> None:
     assert searches.COMMITS.first_bad is not None
     result = searches.COMMITS.first_bad.result
     assert result.peak is not None
-    printed = replace(result, backend="command", outcome="fits", peak=replace(result.peak, event=-1))
+    printed = replace(result, backend="command", outcome="fits", peak=replace(result.peak, reserved_bytes=None))
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed))
     assert dict(bisect_words.before_and_after(search))["Reserved"].startswith("not known")
 

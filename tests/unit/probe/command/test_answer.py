@@ -82,6 +82,8 @@ def test_a_number_is_the_live_peak_and_sums(tmp_path: Path) -> None:
     assert peak is not None
     assert peak.requested_bytes == sum(peak.categories.values()) == sum(row.bytes for row in peak.sites) == 7 * MiB
     assert result.margin_bytes is None, "nobody told the card"
+    assert peak.reserved_bytes is peak.allocated_bytes is peak.active_bytes is None, "the command said nothing of them"
+    assert ProbeResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     with pytest.raises(TargetError, match="printed nothing"):
         answered(tmp_path, 0, metric_regex="peak (.*)")
 
