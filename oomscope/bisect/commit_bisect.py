@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
+from oomscope.bisect.absent_target import refuse_absent
 from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.good_end import GoodEndSearch
 from oomscope.bisect.growth import grown_sites
@@ -23,10 +24,9 @@ from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
 from oomscope.bisect.search import Found, Search
 from oomscope.bisect.step_walk import StepWalk
-from oomscope.bisect.subjects import ConfigInRepo, OwnCode, Subject, path_in_repo, subject_of
+from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.bisect.track import Track
 from oomscope.bisect.walked_lines import WalkedLine
-from oomscope.errors import UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.rooms import room
 
@@ -66,7 +66,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
         subject = request.preparation.of(subject, repository, request.builds(place))
         for end in (good, bad):
             subject.check(end)
-        _refuse_absent(request.subject, repository, (good, bad))
+        refuse_absent(request.subject, request.preparation, repository, (good, bad))
         with Prober.of(request, **means) as prober:
             return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
@@ -78,6 +78,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
         subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(bad)
+        refuse_absent(request.subject, request.preparation, repository, (bad,))
         prober = stack.enter_context(Prober.of(request, **means))
         sought = GoodEndSearch(repository, bad, subject, prober).run()
         if sought.good is not None:
@@ -240,20 +241,6 @@ class CommitBisect:
 
     def _evidence(self, commit: Commit, result: ProbeResult) -> Evidence:
         return Evidence(name=commit.hash, result=result, commands=self.subject.commands(commit))
-
-
-def _refuse_absent(choice: ConfigInRepo | OwnCode, repository: Repository, ends: tuple[Commit, Commit]) -> None:
-    """Refuse a configuration that neither end has: the path is a slip, and every probe would say the same.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if isinstance(choice, ConfigInRepo) and not any(repository.objects_at(ends, path_in_repo(choice.path))):
-        raise UsageError(
-            f"neither {' nor '.join(end.short for end in ends)} has this file",
-            where=f"--config {choice.path}",
-            remedy="give it from the root of the repository",
-        )
 
 
 def _sureness(search: LineSearch) -> str:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from oomscope.bisect.absent_target import refuse_absent
 from oomscope.bisect.commit_bisect import CommitBisect
 from oomscope.bisect.commits import Line, Repository
 from oomscope.bisect.deadline import OutOfTimeError
@@ -61,6 +62,7 @@ def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
+        refuse_absent(request.subject, request.preparation, repository, (good, bad))
         prober = stack.enter_context(Prober.of(request, **means))
         return SquareBisect(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()
 

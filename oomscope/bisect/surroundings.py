@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from oomscope.bisect.absent_target import refuse_absent
 from oomscope.bisect.axes import Axes, OneCommit
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.delta_bisect import DeltaBisect
@@ -40,6 +41,7 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
         subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(commit)
+        refuse_absent(request.subject, request.preparation, repository, (commit,))
         mixture = Axes(OneCommit(subject, commit), request.layers)
         with Prober.of(request, **means) as prober:
             return DeltaBisect(mixture, prober, axis="environment").run()

@@ -27,6 +27,7 @@ from tests.unit.bisect.worlds import SETTINGS, measure
 
 ENTRY = EntryTarget(entry="tiny.train:build", repo="")
 COMMAND = CommandTarget(command="python 'a b.py'", metric_regex=r"peak (\d+)", repo="")
+HOLDS_ENTRY = {"tiny/train.py": "def build(ctx): ..."}
 KINDS = ["harness", "entry", "command"]
 
 
@@ -59,7 +60,7 @@ def request(repo: Repo, tmp_path: Path, subject: OwnCode, good: str, **fields: b
 
 def test_hunks_of_the_culprit(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}', "other": "1"})
+    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}', "other": "1"})
     repo.commit("guilty", {"scale.txt": "200", "other": "2"})
     result = bisect_commits(request(repo, tmp_path, subject, good, hunks=True), probe=size_of, environment={})
     assert isinstance(result.culprit, CommitCulprit)
@@ -69,7 +70,7 @@ def test_hunks_of_the_culprit(tmp_path: Path, subject: OwnCode) -> None:
 
 def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
     repo.commit("both", {"scale.txt": "2", "conf.json": '{"width": 2000}'})
     result = bisect_square(request(repo, tmp_path, subject, good), "conf.json", probe=size_of, environment={})
     assert result.square is not None
@@ -78,7 +79,7 @@ def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
 
 def test_variables_of_the_environment(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
-    repo.commit("only", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    repo.commit("only", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
     layer = EnvironmentDeltas(low={"BATCH": "1"}, high={"BATCH": "200", "OTHER": "1"}, good="a", bad="b")
     asked = SurroundingsRequest(
         repo=repo.path, revision="HEAD", subject=subject, layers=(layer,), places=Places(tmp_path / "state")
@@ -90,7 +91,7 @@ def test_variables_of_the_environment(tmp_path: Path, subject: OwnCode) -> None:
 
 def test_commands_to_repeat_a_probe_name_the_target(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
-    good = repo.commit("good", {"scale.txt": "1", "conf.json": '{"width": 10}'})
+    good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
     repo.commit("guilty", {"scale.txt": "200"})
     result = bisect_commits(request(repo, tmp_path, subject, good), probe=size_of, environment={})
     assert result.last_good is not None
