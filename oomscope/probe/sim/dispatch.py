@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oomscope.probe.sim import node_streams, parity, standins
 from oomscope.probe.sim.autograd import ENGINE_CODE, BackwardGuard
 from oomscope.probe.sim.backend import DEVICE_TYPE
+from oomscope.probe.sim.fills import HostFills
 from oomscope.probe.sim.host import HostMemory
 from oomscope.probe.sim.inplace import IN_PLACE_TWINS, can_accumulate, only_owner
 from oomscope.probe.sim.memory import SimMemory
@@ -107,6 +108,7 @@ class SimMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
         self._host = host
+        self._fills = HostFills()
         self._position = position
         self._guard = guard
         self._card = card
@@ -147,7 +149,7 @@ class SimMode(TorchDispatchMode):
         if torch._C._get_dispatch_mode(FAKE_MODE) is not None:
             return func(*args, **kwargs)  # torch itself works out shapes, as DTensor does for its sharding
         if not concerned and not self._asks_for_device(func, kwargs):
-            return func(*args, **kwargs)
+            return self._fills.run(func, args, kwargs)
         frame = sys._getframe(1)
         if frame.f_code is not ENGINE_CODE:
             return self._run(func, args, kwargs, frame, from_engine=False)
@@ -372,6 +374,7 @@ class SimMode(TorchDispatchMode):
         """Push the mode, and have what a dispatch mode does not see reach the memory as well."""
         with (
             seen(self._memory, self._host, self._position, self._fake),
+            self._fills.installed(),
             node_streams.told(self._origins),
             self,
         ):
