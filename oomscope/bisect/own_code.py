@@ -66,3 +66,10 @@ class InCheckout(OwnCode):
     def target_at(self, repo: str) -> CheckoutTarget:
         """Return the same target in the checkout ``repo``."""
         return self.target.at(repo)
+
+
+def own_code_of(target: CheckoutTarget, settings: Config, overrides: tuple[str, ...]) -> OwnCode:
+    """Return ``target``, whichever checkout it names, as what is measured of each commit."""
+    if isinstance(target, HarnessTarget):
+        return HarnessFile(path=Path(target.harness), settings=settings, overrides=overrides)
+    return InCheckout(target=target, settings=settings, overrides=overrides)

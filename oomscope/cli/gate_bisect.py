@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.cli.gate_standing import folder_of, newest_before
@@ -11,8 +12,9 @@ from oomscope.errors import OomscopeError
 from oomscope.gate.status import Status
 
 if TYPE_CHECKING:
+    from oomscope.bisect.places import Places
     from oomscope.bisect.result import BisectResult
-    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+    from oomscope.bisect.subjects import ConfigInRepo, OwnCode
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.result import CaseResult, Culprit, GateResult, Standing
     from oomscope.gate.suite import Case, Suite
@@ -24,7 +26,27 @@ LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
 
-def with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling: str | None) -> GateResult:
+@dataclass(frozen=True, kw_only=True)
+class Searching:
+    """How commits are searched for."""
+
+    book: Ledger | None
+    """Knows the green nights; None for no ledger."""
+    telling: str | None = None
+    """What ``--quiet`` and ``--verbose`` came to."""
+    jobs: int = 1
+    """Probes side by side."""
+    state: Path | None = None
+    """Where results, clones and journals are kept; None for where ``oomscope bisect`` keeps them."""
+
+    def places(self) -> Places:
+        """Return the same as the search has it."""
+        from oomscope.bisect.places import Places
+
+        return Places.default() if self.state is None else Places(self.state.absolute())
+
+
+def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult:
     """Return ``night`` with whose commit each regression was; an interrupt ends the searches and not the night."""
     from oomscope.gate.result import Culprit
 
@@ -33,7 +55,7 @@ def with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling:
         culprit: Culprit | None = None
         try:
             if not is_interrupted:
-                culprit = culprit_of(case, measured, night, book, telling)
+                culprit = culprit_of(case, measured, night, how)
         except KeyboardInterrupt:
             is_interrupted = True
         if is_interrupted and case.status is Status.WORSE:
@@ -42,27 +64,24 @@ def with_culprits(night: GateResult, suite: Suite, book: Ledger | None, telling:
     return replace(night, cases=tuple(cases))
 
 
-def culprit_of(
-    case: CaseResult, measured: Case, night: GateResult, book: Ledger | None, telling: str | None = None
-) -> Culprit | None:
+def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit | None:
     """Return whose commit made ``case`` worse, or why that cannot be said; None for a case that is not worse.
 
     Args:
         case: what came of it.
         measured: the case as the suite has it.
         night: the night that it is of.
-        book: the ledger, which knows the last green night.
-        telling: what ``--quiet`` and ``--verbose`` came to.
+        how: how it is searched for.
     """
     from oomscope.gate.result import Culprit
 
     if case.status is not Status.WORSE:
         return None
     try:
-        why_not, good = _start(case, measured, night, book)
+        why_not, good = _start(case, measured, night, how.book)
         if why_not:
             return Culprit(outcome="not searched", message=why_not)
-        return _culprit(_search(case, measured, good, telling), good)
+        return _culprit(_search(case, measured, good, how), good)
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
     except Exception:  # noqa: BLE001 - a defect of the search hides no regression
@@ -104,7 +123,7 @@ def _threshold(case: CaseResult) -> str:
     return ""
 
 
-def _search(case: CaseResult, measured: Case, good: str, telling: str | None) -> BisectResult:
+def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> BisectResult:
     from oomscope.bisect.commit_bisect import bisect_commits
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.ranges import RevisionRange
@@ -118,26 +137,29 @@ def _search(case: CaseResult, measured: Case, good: str, telling: str | None) ->
         range=RevisionRange(good=good, bad=head),
         subject=_subject(measured),
         bad=Bad.parse(bad),
+        jobs=how.jobs,
+        places=how.places(),
     )
-    onlooker = onlooker_of(telling, answers_here=False)
+    onlooker = onlooker_of(how.telling, answers_here=False)
     try:
         return bisect_commits(request, reporter=onlooker)
     finally:
         onlooker.close()
 
 
-def _subject(case: Case) -> ConfigInRepo | HarnessFile:
+def _subject(case: Case) -> ConfigInRepo | OwnCode:
     from oomscope.bisect.commits import Repository
     from oomscope.bisect.git import Git
-    from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+    from oomscope.bisect.own_code import own_code_of
+    from oomscope.bisect.subjects import ConfigInRepo
+    from oomscope.gate.cases import own_target
     from oomscope.probe.harness_settings import harness_settings
 
-    if case.kind == "harness":
-        settings = harness_settings(case.overrides)
-        return HarnessFile(path=case.path, settings=settings, overrides=case.overrides)
+    if case.own_kind is not None:
+        return own_code_of(own_target(case, case.own_kind), harness_settings(case.overrides), case.overrides)
     folder = Repository.open(case.path.parent).path
     inside = Git(folder, (folder,)).text("rev-parse", "--show-prefix")
-    return ConfigInRepo(path=f"{inside}{case.path.name}", overrides=case.overrides)
+    return ConfigInRepo(path=f"{inside}{case.path.name}", dialect=case.extras.get("from"), overrides=case.overrides)
 
 
 def _culprit(found: BisectResult, good: str) -> Culprit:

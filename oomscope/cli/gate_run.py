@@ -11,7 +11,7 @@ import click
 
 from oomscope.cli.gate_outputs import keep_outputs, write_outputs
 from oomscope.cli.gate_standing import standings
-from oomscope.cli.options import json_option
+from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import (
     announced,
     baseline_option,
@@ -27,7 +27,7 @@ from oomscope.cli.options_gate_outputs import OutputOptions, output_options
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_progress import progress_options
 from oomscope.cli.output import refuse_one_place, remark
-from oomscope.errors import ExitCode
+from oomscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oomscope.gate.ledger import Ledger
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 @jobs_option
 @click.option("--strict", is_flag=True, help="Better than the baseline is no success (exit code 9).")
 @click.option("--bisect", is_flag=True, help="Search the commit behind each confirmed regression.")
+@click.option(
+    "--state", type=FILE, metavar="DIR", help="With --bisect: where results, clones and journals of searches are kept."
+)
 @ledger_option
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
 @output_options
@@ -54,6 +57,7 @@ def run_command(
     jobs: int,
     strict: bool,
     bisect: bool,
+    state: Path | None,
     ledger: Path | None,
     no_ledger: bool,
     force: bool,
@@ -74,6 +78,8 @@ def run_command(
     from oomscope.gate.run import Night
     from oomscope.gate.suite import load_suite
 
+    if state is not None and not bisect:
+        raise UsageError("--state without --bisect", remedy="add --bisect, or leave it out: nothing is searched")
     against = baseline_path(suite, baseline)
     outputs = OutputOptions.of(written)
     refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), *outputs.files)
@@ -96,10 +102,10 @@ def run_command(
                 announce=announce,
             ).run()
         if bisect and night.exit_code:
-            from oomscope.cli.gate_bisect import with_culprits
+            from oomscope.cli.gate_bisect import Searching, with_culprits
 
             keep_outputs(night, outputs, keep=_keeping(book, night))
-            night = with_culprits(night, chosen, book, telling)
+            night = with_culprits(night, chosen, Searching(book=book, telling=telling, jobs=jobs, state=state))
         return write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
     finally:
         if book is not None:

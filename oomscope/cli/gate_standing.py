@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def folder_of(case: Case) -> Path:
     """Return the folder whose history can change what ``case`` measures."""
-    if case.kind == "harness":
+    if case.own_kind is not None:
         return case.checkout
     return case.path.parent if case.kind == "config" else case.folder
 

@@ -65,17 +65,12 @@ class TargetOptions:
 
     def target_at(self, repo: str) -> CheckoutTarget | None:
         """Return the target in the checkout ``repo``; None where the options name none."""
-        from oomscope.probe.job import CommandTarget, EntryTarget, HarnessTarget
+        from oomscope.probe.targets import OWN_KINDS, named_target
 
-        if self.harness is not None:
-            return HarnessTarget(harness=str(self.harness.absolute()), repo=repo)
-        if self.entry is not None:
-            return EntryTarget(entry=self.entry, repo=repo)
-        if self.command is None:
-            return None
-        return CommandTarget(
-            command=self.command, metric_regex=self.metric_regex, snapshot_glob=self.snapshot_glob, repo=repo
-        )
+        readings = {"metric_regex": self.metric_regex, "snapshot_glob": self.snapshot_glob}
+        named = ((kind, getattr(self, kind)) for kind in OWN_KINDS)
+        found = (named_target(kind, str(source), repo, **readings) for kind, source in named if source is not None)
+        return next(found, None)
 
     def own_code(self, settings: Config, overrides: tuple[str, ...]) -> OwnCode:
         """Return the target as what is measured of each commit.
@@ -83,14 +78,12 @@ class TargetOptions:
         Raises:
             UsageError: the options name none.
         """
-        from oomscope.bisect.own_code import HarnessFile, InCheckout
+        from oomscope.bisect.own_code import own_code_of
 
-        if self.harness is not None:
-            return HarnessFile(path=self.harness, settings=settings, overrides=overrides)
         target = self.target_at("")
         if target is None:
             raise UsageError("nothing says what to measure of a commit", remedy=f"give {NAMES}")
-        return InCheckout(target=target, settings=settings, overrides=overrides)
+        return own_code_of(target, settings, overrides)
 
     def refuse_unanswerable(self, bad: Bad, *, steps: bool) -> None:
         """Refuse what a command that is read in this way cannot answer.

@@ -47,6 +47,7 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
     Raises:
         InputError: a name stands for no case of the night, or the suite asks for something else by now.
     """
+    named = suite.expanded(named)
     _check_names(night, named)
     asked = {case.name: case for case in suite.cases}
     entries, left, left_as = {}, {}, []

@@ -167,7 +167,7 @@ class EntryDocument(Section):
 
     config: Text
     """What the suite asks for, as a hash."""
-    backend: Literal["sim", "cuda"]
+    backend: Literal["sim", "cuda", "command"]
     """Where it was measured."""
     gpu: Text = ""
     """The card's model."""

@@ -10,12 +10,14 @@ from oomscope.errors import ConfigError, UsageError
 from oomscope.files import real_path
 from oomscope.gate.suite import Case
 from oomscope.probe.card import check_card
-from oomscope.probe.harness import check_harness
+from oomscope.probe.harness import HarnessError
 from oomscope.probe.harness_settings import harness_settings
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.jobs import bundled_job, checkout_job
 from oomscope.probe.ranks import chosen_ranks, probe_ranks
+from oomscope.probe.recipes import check_target
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets import OwnKind, named_target
 
 Probe = Callable[[ProbeJob, threading.Event], ProbeResult]
 """Measures a job, and raises ``launch.StoppedError`` soon after the event was set: the gate's only way to a device."""
@@ -27,6 +29,8 @@ class CasePlan:
 
     job: ProbeJob
     ranks: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    """What is to be said of where the configuration comes from."""
 
     def measure(self, probe: Probe, stop: threading.Event) -> ProbeResult:
         """Return the measurement: of several ranks, that of the worst."""
@@ -38,13 +42,21 @@ def plan_of(case: Case) -> CasePlan:
 
     Raises:
         ConfigError: the preset, the file or an override is wrong.
-        UsageError: the harness cannot be one, or the world has no such rank.
+        UsageError: the harness, entry or command cannot be one, or the world has no such rank.
     """
-    return _harness_plan(case) if case.kind == "harness" else _bundled_plan(case)
+    return _bundled_plan(case) if case.own_kind is None else _own_plan(case, case.own_kind)
+
+
+def own_target(case: Case, kind: OwnKind) -> CheckoutTarget:
+    """Return the user's own code that ``case`` reaches by ``kind``, in its checkout."""
+    readings = {name: case.extras.get(name) for name in ("metric_regex", "snapshot_glob")}
+    source = str(case.path) if kind == "harness" else case.source
+    return named_target(kind, source, str(real_path(case.checkout)), **readings)
 
 
 def _bundled_plan(case: Case) -> CasePlan:
-    from oomscope.config.load import load_config, load_preset
+    from oomscope.config.dialects.load import load_in
+    from oomscope.config.load import load_preset, read_file
 
     if case.kind == "preset":
         try:
@@ -52,18 +64,24 @@ def _bundled_plan(case: Case) -> CasePlan:
         except ConfigError as error:
             raise _placed(error, case) from None
     else:
-        loaded = load_config(case.path, case.overrides)
+        text, dialect = read_file(case.path), case.extras.get("from")
+        loaded = load_in(dialect, text, source=str(case.path), overrides=case.overrides)
     check_card(loaded)
     ranks = chosen_ranks(loaded.config.probe.rank, loaded.config)
-    return CasePlan(job=bundled_job(loaded.config), ranks=tuple(ranks))
+    return CasePlan(job=bundled_job(loaded.config), ranks=tuple(ranks), notes=loaded.remarks)
 
 
-def _harness_plan(case: Case) -> CasePlan:
-    check_harness(case.path)
+def _own_plan(case: Case, kind: OwnKind) -> CasePlan:
+    target = own_target(case, kind)
+    try:
+        check_target(target)
+    except HarnessError as error:
+        option = error.where or ""
+        where = f"{case.where}: {option[2:].replace('-', '_')}" if option.startswith("--") else error.where
+        raise HarnessError(error.message, where=where, remedy=error.remedy) from None
     if not case.checkout.is_dir():
         raise UsageError(f"no such checkout: {case.checkout}", where=case.where, remedy="give repo: a folder")
     settings = harness_settings(case.overrides)
-    target = HarnessTarget(harness=str(case.path.absolute()), repo=str(real_path(case.checkout)))
     ranks = chosen_ranks(settings.probe.rank, settings)
     return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks))
 

@@ -83,7 +83,7 @@ class Night:
             StoppedError: ``stop`` was set.
         """
         try:
-            checkout = str(real_path(case.checkout)) if case.kind == "harness" else None
+            checkout = None if case.own_kind is None else str(real_path(case.checkout))
             standing = self.stands_at(case)
             return replace(self._answer(case, stop), standing=standing, line=case.line, checkout=checkout)
         except StoppedError:
@@ -107,7 +107,8 @@ class Night:
         result = plan.measure(self.probe, stop)
         comparison = compare_case(case, result, self.baseline)
         entry = None if result.outcome == "error" else self.baseline.find(case.name, Key.of(case.digest, result))
-        return _case_result(case, result, comparison, entry)
+        told = _case_result(case, result, comparison, entry)
+        return replace(told, notes=(*plan.notes, *told.notes))
 
 
 def _case_result(case: Case, result: ProbeResult, comparison: Comparison, entry: Entry | None) -> CaseResult:
@@ -136,9 +137,9 @@ def _traced(error: Exception) -> str:
 
 
 def _calls_for_more(first: CaseResult) -> bool:
-    """Whether a case has to be measured again: what the simulated device says for the better, it says every time."""
-    on_card = first.key is not None and first.key.backend == "cuda"
-    return first.status is Status.WORSE or (on_card and first.is_better)
+    """Whether a case has to be measured again: the simulated device says what is better every time."""
+    may_vary = first.key is not None and first.key.backend != "sim"
+    return first.status is Status.WORSE or (may_vary and first.is_better)
 
 
 def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:

@@ -17,10 +17,13 @@ from oomscope.errors import InputError, NothingMeasuredError
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.document import line_of, read_document
 from oomscope.gate.metrics import METRICS
+from oomscope.probe.targets import OWN_KINDS, OwnKind
 from oomscope.units import parse_size
 
-SOURCES = ("preset", "config", "harness")
+Source = Literal["preset", "config", "harness", "entry", "command"]
+SOURCES: tuple[Source, ...] = ("preset", "config", *OWN_KINDS)
 """Keys of a case of which one says what is measured."""
+RANKS = ("first", "last", "worst")
 _DIGEST_LENGTH = 16
 
 
@@ -58,6 +61,19 @@ def _size(value: object) -> object:
     return str(value)
 
 
+def _rank(value: object) -> object:
+    """Refuse what is no rank, in one sentence; a list of ranks becomes a tuple."""
+    each = value if isinstance(value, list) else [value]
+    for one in each:
+        if one is not None and one not in RANKS and (not isinstance(one, int) or isinstance(one, bool)):
+            raise ValueError(f"{one!r} is no rank; give a number, {', '.join(RANKS)}, or a list of ranks")
+    if not isinstance(value, list):
+        return value
+    if not each or None in each or "worst" in each or len(set(each)) < len(each):
+        raise ValueError("a list of ranks holds each once; give numbers, first or last")
+    return tuple(each)
+
+
 class MetricBands(Section):
     """How far one metric may be worse than its baseline."""
 
@@ -70,7 +86,7 @@ class MetricBands(Section):
 Metrics = Annotated[dict[str, MetricBands | None] | None, BeforeValidator(_named)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Limit = Annotated[str | None, BeforeValidator(_size)]
-Rank = int | Literal["first", "last", "worst"] | None
+Rank = Annotated[int | str | tuple[int | str, ...] | None, BeforeValidator(_rank)]
 
 
 class _Shared(Section):
@@ -79,7 +95,7 @@ class _Shared(Section):
     overrides: tuple[str, ...] = Field(default=(), strict=False)
     """``section.key=value`` each; those of the defaults come first."""
     rank: Rank = None
-    """The rank that is played: a number, ``first``, ``last`` or ``worst``."""
+    """The rank that is played: a number, ``first``, ``last`` or ``worst``; of a list each is a case of its own."""
     limit: Limit = None
     """A card with so many bytes in all, such as ``80GiB``."""
     metrics: Metrics = None
@@ -107,10 +123,20 @@ class CaseDocument(_Shared):
     """The bundled transformer under a preset."""
     config: str | None = None
     """The bundled transformer under a configuration file; the path is from the suite's folder."""
+    dialect: Literal["megatron", "bridge", "nemo"] | None = Field(default=None, alias="from")
+    """With ``config``: whose names the file has, where not oomscope's own."""
     harness: str | None = None
     """Your own code through a harness file; the path is from the suite's folder."""
+    entry: str | None = None
+    """Your own code through a function of the checkout, ``pkg.module:function``."""
+    command: str | None = None
+    """Your own code through a command that is run in the checkout."""
+    metric_regex: str | None = None
+    """With ``command``: finds the bytes in what it prints, by its one group."""
+    snapshot_glob: str | None = None
+    """With ``command``: the memory snapshots that it writes, from the root of the checkout."""
     repo: str | None = None
-    """With ``harness``: the checkout under test (default: the suite's folder)."""
+    """With ``harness``, ``entry`` or ``command``: the checkout under test (default: the suite's folder)."""
 
     @model_validator(mode="after")
     def _check_source(self) -> CaseDocument:
@@ -118,8 +144,19 @@ class CaseDocument(_Shared):
         if len(given) != 1:
             said = " and ".join(given) or "nothing"
             raise ValueError(f"{said} to measure; give one of {', '.join(SOURCES)}")
-        if self.repo is not None and self.harness is None:
-            raise ValueError("repo without harness; name a harness file, or leave repo out")
+        (source,) = given
+        own = " or ".join(OWN_KINDS)
+        for key, owner, is_given, is_owned in (
+            ("repo", own, self.repo, source in OWN_KINDS),
+            ("from", "config", self.dialect, source == "config"),
+            ("metric_regex", "command", self.metric_regex, source == "command"),
+            ("snapshot_glob", "command", self.snapshot_glob, source == "command"),
+        ):
+            if is_given is not None and not is_owned:
+                raise ValueError(f"{key} without {owner}; name one, or leave {key} out")
+        if source == "command" and (self.metric_regex is None) == (self.snapshot_glob is None):
+            said = "neither" if self.metric_regex is None else "both"
+            raise ValueError(f"command with {said} of metric_regex and snapshot_glob; give one: it tells the bytes")
         return self
 
 
@@ -137,10 +174,14 @@ class Case:
     """One case with the suite's defaults in it."""
 
     name: str
-    kind: Literal["preset", "config", "harness"]
+    group: str
+    """What the suite calls it; the name too, unless it is one of several ranks."""
+    kind: Source
     source: str
-    """The preset's name, or the path as the suite has it."""
+    """The preset's name, the entry or the command, or the path as the suite has it."""
     repo: str | None
+    extras: Mapping[str, str]
+    """What else is said of the source: ``from``, ``metric_regex``, ``snapshot_glob``."""
     overrides: tuple[str, ...]
     """Rank and limit included, so that a probe with them is the case."""
     asked: tuple[str, ...]
@@ -156,6 +197,11 @@ class Case:
     def path(self) -> Path:
         """The configuration or harness file."""
         return self.folder / self.source
+
+    @property
+    def own_kind(self) -> OwnKind | None:
+        """How the user's own code is reached; None for the bundled transformer."""
+        return next((kind for kind in OWN_KINDS if kind == self.kind), None)
 
     @property
     def checkout(self) -> Path:
@@ -175,7 +221,7 @@ class Case:
         """
         counting = {text.partition("=")[0].strip(): text for text in self.overrides}
         overrides = sorted(counting.values())
-        asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": overrides}
+        asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": overrides, **self.extras}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
     def bands_of(self, metric: str, measured: Bands | None = None) -> Bands:
@@ -204,18 +250,28 @@ class Suite:
         return tuple(case.name for case in self.cases)
 
     def only(self, names: tuple[str, ...]) -> Suite:
-        """Return the suite with the cases called ``names`` alone; all of them where none are given.
+        """Return the suite with the cases called ``names`` alone, or all ranks of one; the whole where none are given.
 
         Raises:
             InputError: there is no such case.
         """
         known = {case.name: case for case in self.cases}
-        for name in names:
+        chosen = self.expanded(names)
+        for name in chosen:
             if name not in known:
                 raise InputError(
                     f"no case is called {name!r}", where=str(self.path), remedy=f"cases are {', '.join(known)}"
                 )
-        return self if not names else Suite(path=self.path, cases=tuple(known[name] for name in dict.fromkeys(names)))
+        return self if not names else Suite(path=self.path, cases=tuple(known[name] for name in chosen))
+
+    def expanded(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return ``names``, each once, with the cases of all ranks for one that has several."""
+        groups: dict[str, list[str]] = {}
+        for case in self.cases:
+            groups.setdefault(case.group, []).append(case.name)
+        known = set(self.names)
+        each = (one for name in names for one in ([name] if name in known else groups.get(name, [name])))
+        return tuple(dict.fromkeys(each))
 
 
 def load_suite(path: Path) -> Suite:
@@ -230,33 +286,48 @@ def load_suite(path: Path) -> Suite:
         where = f"{path}:{line_of(tree, ('cases',))}"
         raise NothingMeasuredError("the suite has no cases", where=where, remedy="give at least one, with a name")
     lines = [line_of(tree, ("cases", number)) for number in range(len(document.cases))]
-    problems, first = [], dict[str, int]()
-    for case, line in zip(document.cases, lines, strict=True):
-        if first.setdefault(case.name, line) != line:
-            message = f"two cases are called {case.name!r} (the first in line {first[case.name]})"
-            problems.append(Problem(message, f"{path}:{line}", "give each a name of its own"))
+    rows = zip(document.cases, lines, strict=True)
+    cases = [case for row, line in rows for case in _cases(row, document.defaults, path, line)]
+    problems, first = [], dict[str, Case]()
+    for case in cases:
+        if (before := first.setdefault(case.name, case)) is not case:
+            message = f"two cases are called {case.name!r} (the first in line {before.line})"
+            problems.append(Problem(message, case.where, "give each a name of its own"))
     if problems:
         raise InvalidConfigError(problems)
-    cases = (_case(case, document.defaults, path, line) for case, line in zip(document.cases, lines, strict=True))
     return Suite(path=path, cases=tuple(cases))
 
 
-def _case(document: CaseDocument, defaults: DefaultsDocument, path: Path, line: int) -> Case:
-    kind: Literal["preset", "config", "harness"] = (
-        "preset" if document.preset is not None else "config" if document.config is not None else "harness"
-    )
+def _cases(document: CaseDocument, defaults: DefaultsDocument, path: Path, line: int) -> list[Case]:
+    """Return the case, or of several ranks each as a case of its own."""
     rank = defaults.rank if document.rank is None else document.rank
+    if not isinstance(rank, tuple):
+        return [_case(document, defaults, path, line, name=document.name, rank=rank)]
+    return [_case(document, defaults, path, line, name=f"{document.name} rank {one}", rank=one) for one in rank]
+
+
+def _case(
+    document: CaseDocument, defaults: DefaultsDocument, path: Path, line: int, *, name: str, rank: int | str | None
+) -> Case:
+    kind = next(key for key in SOURCES if getattr(document, key) is not None)
     limit = defaults.limit if document.limit is None else document.limit
     options = ("" if rank is None else f"probe.rank={rank}", "" if limit is None else f"device.limit={limit}")
     metrics = {**(defaults.metrics or {}), **(document.metrics or {})}
+    extras = {
+        "from": document.dialect,
+        "metric_regex": document.metric_regex,
+        "snapshot_glob": document.snapshot_glob,
+    }
     return Case(
-        name=document.name,
+        name=name,
+        group=document.name,
         kind=kind,
         source=str(getattr(document, kind)),
         repo=document.repo,
+        extras={key: value for key, value in extras.items() if value is not None},
         overrides=(*defaults.overrides, *document.overrides, *filter(None, options)),
-        asked=tuple(name for name in METRICS if name in metrics),
-        bands={name: bands for name, bands in metrics.items() if bands is not None},
+        asked=tuple(metric for metric in METRICS if metric in metrics),
+        bands={metric: bands for metric, bands in metrics.items() if bands is not None},
         folder=path.parent,
         where=f"{path}:{line}",
     )

@@ -127,6 +127,29 @@ class CommandTarget(CheckoutTarget):
 
 
 AnyTarget = BundledTarget | CheckoutTarget
+OwnKind = Literal["harness", "entry", "command"]
+OWN_KINDS: tuple[OwnKind, ...] = ("harness", "entry", "command")
+"""What can be named of a checkout."""
+
+
+def named_target(
+    kind: OwnKind, source: str, repo: str, *, metric_regex: str | None = None, snapshot_glob: str | None = None
+) -> CheckoutTarget:
+    """Return what a user names by ``kind`` of the checkout ``repo``.
+
+    Args:
+        kind: whether ``source`` is a harness's file, an entry or a command.
+        source: its name.
+        repo: the checkout.
+        metric_regex: of a command, see :class:`CommandTarget`.
+        snapshot_glob: the same.
+    """
+    if kind == "harness":
+        return HarnessTarget(harness=str(Path(source).absolute()), repo=repo)
+    if kind == "entry":
+        return EntryTarget(entry=source, repo=repo)
+    return CommandTarget(command=source, metric_regex=metric_regex, snapshot_glob=snapshot_glob, repo=repo)
+
 
 _KINDS: dict[str, type[AnyTarget]] = {
     "bundled": BundledTarget,

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect import commit_bisect
+from oomscope.bisect.places import Places
 from oomscope.bisect.result import BisectResult
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
 from oomscope.gate.ledger import Ledger
 from oomscope.gate.status import Status
 from oomscope.probe import variants
+from oomscope.probe.targets import CommandTarget, EntryTarget
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, git, new_repo
 from tests.unit.gate.nights import measured, out_of_memory
@@ -91,6 +93,7 @@ def test_the_search_is_from_the_last_green_commit(repo: Path, asked: list, capsy
     assert (request.range.good, request.range.bad, str(request.bad)) == (good, head, bad)
     assert (request.subject.path, request.subject.overrides) == ("configs/train.yaml", ("probe.backend=sim",))
     assert request.repo.resolve() == (repo / "configs").resolve()
+    assert (request.jobs, request.places) == (1, Places.default())
     assert (case["culprit"]["outcome"], case["culprit"]["message"]) == ("no_culprit", "both ends are good")
 
 
@@ -124,6 +127,45 @@ def test_the_good_end_is_of_this_history_whatever_branches_and_clocks_say(
     _, case = night(capsys, repo, "--bisect")
     assert len(asked) == 1
     assert case["culprit"]["message"].startswith("no green night of this case is at an earlier commit")
+
+
+def test_the_search_has_the_jobs_and_the_place_of_the_night(
+    repo: Path, asked: list, capsys, monkeypatch, tmp_path
+) -> None:
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    night(capsys, repo, "--bisect", "--jobs", "2", "--state", str(tmp_path / "state"))
+    assert (asked[0].jobs, asked[0].places) == (2, Places(tmp_path / "state"))
+    assert run(["gate", "run", str(repo / "ci/memory.yaml"), "--state", str(tmp_path)]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith("oomscope: --state without --bisect; ")
+
+
+OWN = """\
+cases:
+  - {name: file, from: megatron, config: ../train.yaml}
+  - {name: entry, entry: "tiny.train:build", repo: ..}
+  - {name: number, command: "python train.py", metric_regex: 'peak: (\\d+)', repo: ..}
+  - {name: file of ours, harness: harness.py, repo: ..}
+"""
+
+
+def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: list, capsys, monkeypatch) -> None:
+    arguments = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\nmicro_batch_size: 1\n"
+    files = {"train.yaml": arguments, "ci/memory.yaml": OWN, "ci/harness.py": "def setup(ctx): ...\n"}
+    commit(repo, "Measure more", files)
+    assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
+    commit(repo, "Accept more", {})
+    night(capsys, repo)
+    commit(repo, "Longer", {"train.yaml": f"{arguments}# longer\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    assert night(capsys, repo, "--bisect")[0] == ExitCode.REGRESSION
+    file, entry, number, harness = (request.subject for request in asked)
+    assert (file.path, file.dialect) == ("train.yaml", "megatron")
+    assert entry.target_at("there") == EntryTarget(entry="tiny.train:build", repo="there")
+    command = CommandTarget(command="python train.py", metric_regex="peak: (\\d+)", repo="there")
+    assert number.target_at("there") == command
+    assert harness.path == (repo / "ci" / "harness.py").absolute()
 
 
 def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:

@@ -25,6 +25,7 @@ def case(name: str = "tiny", **fields: Any) -> Case:
     """A case of the smallest preset."""
     bands = {metric: MetricBands.model_validate(said) for metric, said in fields.pop("bands", {}).items()}
     given = {"kind": "preset", "source": "gpt-tiny", "repo": None, "overrides": (), "asked": ()} | fields
+    given = {"group": name, "extras": {}} | given
     return Case(name=name, bands=bands, folder=Path(), where="memory.yaml:2", **given)
 
 

@@ -13,7 +13,7 @@ from oomscope.gate.baseline import Baseline
 from oomscope.gate.run import Night
 from oomscope.gate.status import Status
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
+from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 
 BEFORE = baseline(case(), measured(GiB))
 
@@ -29,6 +29,14 @@ def test_what_is_new_or_better_is_accepted() -> None:
     assert made.accepted == ("tiny",)
     better = accepted(measured(GiB - MiB))
     assert better.baseline.entries["tiny"][0].values["peak_live"] == GiB - MiB
+
+
+def test_all_ranks_of_a_case_are_accepted_by_its_name() -> None:
+    ranks = suite(case("big rank 0", group="big"), case("big rank 1", group="big"))
+    assert accepted(measured(GiB), before=Baseline(), asked=ranks).accepted == ("big rank 0", "big rank 1")
+    before = Baseline(entries={name: (entry(ranks.cases[0], measured(GiB)),) for name in ranks.names})
+    assert accepted(measured(2 * GiB), before=before, asked=ranks, named=("big rank 1",)).accepted == ("big rank 1",)
+    assert accepted(measured(2 * GiB), before=before, asked=ranks, named=("big",)).accepted == ranks.names
 
 
 def test_what_is_the_same_changes_nothing() -> None:

@@ -16,7 +16,7 @@ from oomscope.gate.run import Night
 from oomscope.gate.status import Status
 from oomscope.probe.launch import StoppedError
 from oomscope.units import GiB
-from tests.unit.gate.nights import baseline, case, failed, measured, out_of_memory, played, suite
+from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 
 EXPECTED = measured(GiB)
 
@@ -162,6 +162,45 @@ def test_a_missing_file_or_checkout_is_said() -> None:
     night = run(EXPECTED, cases=cases)
     assert {found.status for found in night.cases} == {Status.UNUSABLE}
     assert all(found.reason for found in night.cases)
+
+
+def test_a_command_that_cannot_be_run_names_the_line_of_the_suite() -> None:
+    wrong = case("wrong", kind="command", source="no-such-program", extras={"metric_regex": "(x)"})
+    many = case("many", kind="command", source="python x", extras={"metric_regex": "(x)(y)"})
+    none = case("none", kind="entry", source="train")
+    first, second, third = run(EXPECTED, cases=[wrong, many, none]).cases
+    assert {first.status, second.status, third.status} == {Status.UNUSABLE}
+    assert first.reason.startswith("memory.yaml:2: command: no program no-such-program")
+    assert second.reason.startswith("memory.yaml:2: metric_regex: ")
+    assert third.reason.startswith("memory.yaml:2: entry: 'train' is no entry")
+
+
+def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "args.yaml"
+    path.write_text("num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 64\nmicro_batch_size: 1\n")
+    foreign = case(kind="config", source=str(path), extras={"from": "megatron"})
+    (found,) = run(EXPECTED, cases=[foreign], baseline=baseline(foreign, EXPECTED)).cases
+    assert found.status is Status.SAME
+    assert any(note.startswith("assumed: the vocabulary") for note in found.notes)
+    own = case(kind="config", source=str(path))
+    assert run(EXPECTED, cases=[own]).cases[0].status is Status.UNUSABLE
+
+
+def test_a_rank_that_grows_is_seen_beside_a_higher_one() -> None:
+    cases = [
+        case(f"big rank {rank}", group="big", source="llama3-70b", overrides=(f"probe.rank={rank}",)) for rank in (0, 8)
+    ]
+    sizes = {0: GiB, 8: 2 * GiB}
+
+    def probe(job, _stop):
+        return measured(sizes[job.rank])
+
+    accepted = Baseline(
+        entries={one.name: (entry(one, measured(sizes[rank])),) for one, rank in zip(cases, (0, 8), strict=True)}
+    )
+    assert run(cases=cases, probe=probe, baseline=accepted).exit_code is ExitCode.OK
+    sizes[0] += 1
+    assert [one.status for one in run(cases=cases, probe=probe, baseline=accepted).cases] == [Status.WORSE, Status.SAME]
 
 
 def test_an_unfit_machine_is_no_fault_of_the_code() -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ExitCode, InputError, NothingMeasuredError, OomscopeError
 from oomscope.gate.bands import Band, Bands
+from oomscope.gate.cases import own_target
 from oomscope.gate.suite import Suite, load_suite
+from oomscope.probe.targets import CommandTarget, EntryTarget
 from oomscope.units import MiB
 from tests.unit.gate.nights import case
 
@@ -75,6 +77,43 @@ def test_what_only_warns_does_not_fail_inside_of_its_warning() -> None:
     assert told.bands_of("peak_live", Bands(fail=Band(absolute=9))).fail.absolute == 9
 
 
+OWN = """\
+defaults: {limit: 7GiB, rank: [0, last]}
+cases:
+  - {name: staged, preset: llama3-70b, rank: [0, 3]}
+  - {name: worst, preset: llama3-70b, rank: worst}
+  - {name: both, config: c.yaml, from: megatron}
+  - {name: function, entry: "tiny.train:build", repo: .., rank: 0}
+  - {name: program, command: ./train, snapshot_glob: "*.pickle", rank: 0}
+"""
+
+
+def test_each_rank_of_a_list_is_a_case_of_its_own(tmp_path: Path) -> None:
+    suite = load(tmp_path, OWN)
+    names = ["staged rank 0", "staged rank 3", "worst", "both rank 0", "both rank last", "function", "program"]
+    assert list(suite.names) == names
+    assert suite.cases[1].overrides == ("probe.rank=3", "device.limit=7GiB")
+    assert len({one.digest for one in suite.cases}) == len(names)
+    assert [one.name for one in suite.only(("staged", "both rank 0")).cases] == [*names[:2], names[3]]
+    assert suite.expanded(("both", "nobody")) == ("both rank 0", "both rank last", "nobody")
+
+
+def test_own_code_is_reached_as_by_a_probe(tmp_path: Path) -> None:
+    known = {one.name: one for one in load(tmp_path, OWN).cases}
+    assert known["both rank 0"].extras == {"from": "megatron"}
+    assert known["both rank 0"].own_kind is None
+    repo = str(tmp_path.parent)
+    assert own_target(known["function"], "entry") == EntryTarget(entry="tiny.train:build", repo=repo)
+    program = CommandTarget(command="./train", snapshot_glob="*.pickle", repo=str(tmp_path))
+    assert own_target(known["program"], "command") == program
+    other = {one.name: one for one in load(tmp_path, OWN.replace("*.pickle", "out/*")).cases}
+    assert [name for name in known if known[name].digest != other[name].digest] == ["program"]
+
+
+def test_a_digest_stays_what_it_was() -> None:
+    assert case().digest == "5b909f5d436d5906"
+
+
 def test_the_digest_is_of_what_is_asked(tmp_path: Path) -> None:
     cases = {one.name: one.digest for one in load(tmp_path, WHOLE).cases}
     other = {one.name: one.digest for one in load(tmp_path, WHOLE.replace("7GiB", "8GiB")).cases}
@@ -99,12 +138,23 @@ def test_the_digest_knows_which_of_two_overrides_counts() -> None:
         ("cases:\n  - name: a", 2, "nothing to measure"),
         ("cases:\n  - preset: p", 2, "cases[0].name is missing"),
         ("cases:\n  - {name: a, preset: p}\n  - {name: a, preset: q}", 3, "two cases are called 'a'"),
-        ("cases:\n  - {name: a, preset: p, repo: .}", 2, "repo without harness"),
+        ("cases:\n  - {name: a, preset: p, repo: .}", 2, "repo without harness or entry or command"),
+        ("cases:\n  - {name: a, preset: p, from: nemo}", 2, "from without config"),
+        ("cases:\n  - {name: a, config: p, from: nanny}", 2, "from"),
+        ("cases:\n  - {name: a, entry: 'a:b', metric_regex: x}", 2, "metric_regex without command"),
+        ("cases:\n  - {name: a, entry: 'a:b', command: c}", 2, "entry and command to measure"),
+        ("cases:\n  - {name: a, command: c}", 2, "command with neither of metric_regex and snapshot_glob"),
+        ("cases:\n  - {name: a, command: c, metric_regex: r, snapshot_glob: g}", 2, "command with both of"),
+        ("cases:\n  - {name: a, preset: p, rank: [0, worst]}", 2, "a list of ranks holds each once"),
+        ("cases:\n  - {name: a, preset: p, rank: [1, 1]}", 2, "a list of ranks holds each once"),
+        ("cases:\n  - {name: a, preset: p, rank: []}", 2, "a list of ranks holds each once"),
+        ("cases:\n  - {name: a, preset: p, rank: 1.5}", 2, "1.5 is no rank; give a number"),
+        ("cases:\n  - {name: a rank 0, preset: p}\n  - {name: a, preset: p, rank: [0]}", 3, "two cases are called"),
         ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 2, "metrics are peak_live"),
         ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_live: {fail: lots}", 5, "is no size"),
         ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
         ("cases:\n  - {name: a, preset: p, limit: huge}", 2, "is no size"),
-        ("cases:\n  - {name: a, preset: p, rank: best}", 2, "rank"),
+        ("cases:\n  - {name: a, preset: p, rank: best}", 2, "'best' is no rank"),
         ("cases: {a: b}", 1, "cases"),
         ("- a", 1, "holds no mapping"),
         ("cases: [", 1, "not YAML"),
