@@ -11,13 +11,10 @@ from typing import Any
 from oomscope.bisect.identity import digest_of
 from oomscope.files import write_whole
 from oomscope.probe.result import ErrorKind, ProbeResult
-from oomscope.snapshot.verdict_types import VerdictKind
+from oomscope.probe.whose_memory import is_of_the_machine
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
-_MEMORY_OF_THE_MACHINE: frozenset[VerdictKind] = frozenset({"host", "outside"})
-"""Who refused memory where it was not the caching allocator: how much they had left depends on what else runs."""
-_OTHERS_ON_THE_CARD = "foreign"
 
 
 def is_repeatable(result: ProbeResult) -> bool:
@@ -30,11 +27,7 @@ def is_repeatable(result: ProbeResult) -> bool:
         return False
     if result.failure is not None:
         return result.failure.kind in _REPEATABLE_FAILURES
-    verdict = result.verdict
-    if verdict is None:
-        return True
-    with_others = _OTHERS_ON_THE_CARD in verdict.tags and result.backend == "cuda"
-    return verdict.kind not in _MEMORY_OF_THE_MACHINE and not with_others
+    return not is_of_the_machine(result)
 
 
 def _ignore(problem: str) -> None:

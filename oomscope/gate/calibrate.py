@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oomscope.errors import TargetError
+from oomscope.errors import MachineUnfitError, TargetError
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Entry, Key
 from oomscope.gate.cases import Probe, plan_of
 from oomscope.gate.metrics import METRICS, values_of
 from oomscope.gate.suite import Case
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.whose_memory import is_of_the_machine
 
 SCHEMA_VERSION = 1
 FAIL_SPREADS = 2
+_ALONE = "keep the machine to itself while it is calibrated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ def calibrate(
 
     Raises:
         OomscopeError: it cannot be measured as it is asked for.
+        MachineUnfitError: a repeat ran out of what the rest of the machine had left.
         TargetError: a repeat failed, or ended otherwise than the first; a spread over both would mean nothing.
     """
     plan = plan_of(case)
@@ -109,11 +112,17 @@ def _refuse(case: Case, results: Sequence[ProbeResult]) -> None:
     if last.outcome == "error":
         said = last.failure.message if last.failure else "it did not say why"
         raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="mend it first")
+    if last.verdict is not None and is_of_the_machine(last):
+        raise MachineUnfitError(
+            f"{case.name!r} ran out of memory on repeat {len(results)}: {last.verdict.headline}",
+            where=case.where,
+            remedy=_ALONE,
+        )
     if last.outcome != first.outcome or Key.of(case.digest, last) != Key.of(case.digest, first):
         raise TargetError(
             f"{case.name!r} ended otherwise on repeat {len(results)} than on the first",
             where=case.where,
-            remedy="keep the machine to itself while it is calibrated",
+            remedy=_ALONE,
         )
 
 

@@ -12,6 +12,7 @@ from oomscope.gate.metrics import LIVE, METRICS, values_of
 from oomscope.gate.status import Status, worst
 from oomscope.gate.suite import Case
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.whose_memory import is_of_the_machine
 
 _FAULTS: dict[ErrorKind, Status] = {"unfit": Status.UNFIT, "usage": Status.UNUSABLE}
 """Failures that are not of the code under measurement."""
@@ -78,10 +79,13 @@ def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Compari
     """Compare the measurement of ``case`` with what ``baseline`` expects of it.
 
     A run that went out of memory where the baseline fits is worse whatever its numbers, and one that fits where the
-    baseline did not is better unless a number is worse.
+    baseline did not is better unless a number is worse. One that ran out of what the rest of the machine had left says
+    nothing of the code.
     """
     if result.outcome == "error":
         return _not_measured(result.failure)
+    if result.verdict is not None and is_of_the_machine(result):
+        return Comparison(status=Status.UNFIT, reason=result.verdict.headline)
     values = values_of(result)
     if result.outcome == "fits" and not values.get(LIVE):
         return Comparison(status=Status.UNMEASURED, reason="it ran, and allocated nothing on the device")

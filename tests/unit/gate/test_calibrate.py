@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.errors import TargetError
+from oomscope.errors import MachineUnfitError, TargetError
 from oomscope.gate.calibrate import Spread, calibrate
 from oomscope.gate.compare import compare_case
 from oomscope.gate.metrics import METRICS
@@ -69,3 +70,11 @@ def test_no_repeat_is_told_of_by_its_own_bands(noise) -> None:
 def test_repeats_that_end_otherwise_give_no_bands(other) -> None:
     with pytest.raises(TargetError):
         found(measured(), other)
+
+
+def test_what_the_rest_of_the_machine_had_left_makes_no_band() -> None:
+    ran_out = out_of_memory(GiB)
+    assert ran_out.verdict is not None
+    others = replace(ran_out, verdict=replace(ran_out.verdict, kind="host"))
+    with pytest.raises(MachineUnfitError, match="ran out of memory on repeat 1: Too much"):
+        found(others, others)

@@ -165,6 +165,32 @@ def test_running_out_of_memory_is_worse_though_nothing_else_can_be_compared() ->
     assert compared.reason == "out of memory (capacity), where it fitted"
 
 
+@pytest.mark.parametrize(("kind", "tags"), [("capacity", ("foreign",)), ("host", ()), ("outside", ())])
+def test_what_the_rest_of_the_machine_had_left_is_no_regression(kind, tags) -> None:
+    ran_out = replace(out_of_memory(GiB // 2), backend="cuda")
+    assert ran_out.verdict is not None
+    others = replace(ran_out, verdict=replace(ran_out.verdict, kind=kind, tags=tags, headline="Others hold 70 GiB."))
+    accepted = baseline(case(), measured(GiB, backend="cuda"))
+    found = compare_case(case(), others, accepted)
+    assert (found.status, found.reason) == (Status.UNFIT, "Others hold 70 GiB.")
+    assert compare_case(case(), ran_out, accepted).status is Status.WORSE
+
+
+def test_what_others_hold_on_the_simulated_device_is_a_setting_and_counts() -> None:
+    ran_out = out_of_memory(GiB // 2)
+    assert ran_out.verdict is not None
+    others = replace(ran_out, verdict=replace(ran_out.verdict, tags=("foreign",)))
+    assert compare_case(case(), others, baseline(case(), measured(GiB))).status is Status.WORSE
+
+
+@pytest.mark.parametrize(
+    ("less", "status"), [(1, Status.SAME), (2, Status.SAME), (3, Status.BETTER), (9, Status.BETTER)]
+)
+def test_better_begins_beyond_the_band_that_warns(less, status) -> None:
+    bands = Bands(warn=Band(absolute=2), fail=Band(absolute=5))
+    assert compare_metric("peak_live", GiB, GiB - less, bands).status is status
+
+
 def test_a_case_that_is_to_go_out_of_memory_is_compared_by_its_demand() -> None:
     expected = baseline(case(asked=("peak_live",)), out_of_memory(GiB, demand=2 * GiB))
     asked = case(asked=("peak_live",))
