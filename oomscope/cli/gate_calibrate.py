@@ -74,19 +74,20 @@ def calibrate_command(
             found.append(calibrate(case, probe, repeats, _repetitions(ticker, repeats), threading.Event()))
     before = read_baseline(path)  # others may have written since
     lacking = [one.name for one in found if before.find(one.name, one.key) is None]
+    outside = {one.name: _outside(one, before) for one in found}
     if write:
         _write(path, before, found)
     if as_json:
-        document = {"cases": [one.to_json() for one in found], "without_baseline": lacking}
+        cases = [{**one.to_json(), "outside": outside[one.name]} for one in found]
+        document = {"cases": cases, "without_baseline": lacking, "baseline": str(path)}
         print_json({"schema_version": SCHEMA_VERSION, **document})
     else:
         from oomscope.report.gate_text import calibration_report
 
         print_report(calibration_report(found))
-    for one in found:
-        entry = before.find(one.name, one.key)
-        for metric in one.outside(entry) if entry is not None else []:
-            remark(f"{one.name}: {metric} was accepted as no repeat measured it; see oomscope gate run")
+    for name, metrics in outside.items():
+        for metric in metrics:
+            remark(f"{name}: {metric} was accepted as no repeat measured it; see oomscope gate run")
     for name in lacking:
         remark(f"{name}: nothing was accepted for this case here; accept it with oomscope gate update first")
     return ExitCode.NO_BASELINE if write and lacking else ExitCode.OK
@@ -96,6 +97,11 @@ def _repetitions(ticker: Ticker, repeats: int) -> Callable[[int], None]:
     """Return what tells of each repetition as it is done."""
     ticker.stage("repetition", 0, repeats)
     return lambda done: ticker.stage("repetition", done, repeats)
+
+
+def _outside(one: Calibration, before: Baseline) -> list[str]:
+    entry = before.find(one.name, one.key)
+    return [] if entry is None else one.outside(entry)
 
 
 def _write(path: Path, before: Baseline, found: list[Calibration]) -> None:
