@@ -96,15 +96,15 @@ class Night:
             plan = plan_of(case)
         except OomscopeError as error:
             return CaseResult(name=case.name, status=Status.UNUSABLE, reason=str(error))
+        first = self._measured(case, plan, stop)
+        return _confirmed(first, self._measured(case, plan, stop)) if _calls_for_more(first) else first
+
+    def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
         try:
-            first = self._measured(case, plan, stop)
-            return _confirmed(first, self._measured(case, plan, stop)) if _calls_for_more(first) else first
+            result = plan.measure(self.probe, stop)
         except OomscopeError as error:  # a variable of the environment, no room for temporary files
             status = Status.UNUSABLE if error.exit_code is ExitCode.USAGE else Status.UNFIT
             return CaseResult(name=case.name, status=status, reason=str(error))
-
-    def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
-        result = plan.measure(self.probe, stop)
         comparison = compare_case(case, result, self.baseline)
         entry = None if result.outcome == "error" else self.baseline.find(case.name, Key.of(case.digest, result))
         told = _case_result(case, result, comparison, entry)
@@ -145,21 +145,22 @@ def _calls_for_more(first: CaseResult) -> bool:
 def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
     """Return the second measurement of a case that was worse or better at first, and say what it makes of the first.
 
-    A regression is a metric that is worse twice, and an improvement one that is better twice. What cannot be compared
-    again is what it is, and not green: a regression that nobody saw twice is none, and nobody saw it go.
+    A regression is a metric that is worse twice, running out of memory twice, or running out of it once a metric was
+    worse before; an improvement is a metric that is better twice. What cannot be compared again is what it is, and not
+    green: a regression that nobody saw twice is none, and nobody saw it go. What it was at first is said with it.
     """
     seen = replace(again, first_values=first.values)
-    if again.status is Status.WORSE and _ran_out(first, again):
-        return seen
-    seen = replace(seen, rows=tuple(_held_against(row, first) for row in again.rows))
-    if again.status not in GREEN | {Status.WORSE}:
+    if first.status is again.status is Status.WORSE and _ran_out(again):
         return seen
     sought = Status.WORSE if first.status is Status.WORSE else Status.BETTER
+    then = f"{sought} at first ({_said(first, sought)})"
+    seen = replace(seen, rows=tuple(_held_against(row, first) for row in again.rows))
+    if again.status not in GREEN | {Status.WORSE}:
+        return replace(seen, reason="; ".join(filter(None, (again.reason, then))))
     if again.status in {sought, Status.WARN} and _is_seen_twice(sought, first, again):
         return seen
-    then = f"{again.status} ({_said(again)})" if again.status in _SURPRISES else str(again.status)
-    reason = f"{sought} at first ({_said(first, sought)}), and {then} when it was measured again"
-    return replace(seen, status=Status.UNCONFIRMED, reason=reason)
+    now = f"{again.status} ({_said(again)})" if again.status in _SURPRISES else str(again.status)
+    return replace(seen, status=Status.UNCONFIRMED, reason=f"{then}, and {now} when it was measured again")
 
 
 _SURPRISES = frozenset({Status.WORSE, Status.BETTER})
@@ -178,9 +179,9 @@ def _is_seen_twice(sought: Status, first: CaseResult, again: CaseResult) -> bool
     return bool(_named(first, sought) & _named(again, sought)) or (sought is Status.BETTER and came_to_fit)
 
 
-def _ran_out(*cases: CaseResult) -> bool:
-    """Whether one of them went out of memory where it fitted: worse whatever its metrics are."""
-    return any(case.outcome == "oom" and case.expected_outcome == "fits" for case in cases)
+def _ran_out(case: CaseResult) -> bool:
+    """Whether it went out of memory where it fitted: worse whatever its metrics are."""
+    return case.outcome == "oom" and case.expected_outcome == "fits"
 
 
 def _named(case: CaseResult, status: Status) -> set[str]:

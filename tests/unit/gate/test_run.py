@@ -15,7 +15,7 @@ from oomscope.gate.result import GateResult, Standing
 from oomscope.gate.run import Night
 from oomscope.gate.status import Status
 from oomscope.probe.launch import StoppedError
-from oomscope.units import GiB
+from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 
 EXPECTED = measured(GiB)
@@ -49,8 +49,24 @@ def test_what_is_red_once_is_no_regression() -> None:
 
 
 def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
-    night = run(measured(GiB + 1), failed("timeout"))
-    assert (night.cases[0].status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
+    night = run(measured(GiB + 1), failed("timeout", "took longer than 600 s"))
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
+    assert found.reason == "timeout: took longer than 600 s; worse at first (peak_live)"
+
+
+def test_a_machine_that_fails_the_second_time_hides_no_first_one() -> None:
+    answers = [measured(GiB + 1), MachineUnfitError("no place for temporary files")]
+
+    def probe(_job, _stop):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    (found,) = run(probe=probe).cases
+    assert found.status is Status.UNFIT
+    assert found.reason == "no place for temporary files; worse at first (peak_live)"
 
 
 def test_what_cannot_be_compared_again_is_not_green() -> None:
@@ -77,6 +93,33 @@ def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
 def test_running_out_of_memory_confirms_whatever_was_worse_before() -> None:
     (found,) = run(measured(GiB + 1), out_of_memory(GiB // 2)).cases
     assert found.status is Status.WORSE
+
+
+def test_running_out_of_memory_is_confirmed_by_itself() -> None:
+    night = run(out_of_memory(GiB // 2), out_of_memory(GiB // 2))
+    assert (night.cases[0].status, night.exit_code) == (Status.WORSE, ExitCode.REGRESSION)
+
+
+@pytest.mark.parametrize(
+    ("again", "then"), [(EXPECTED, "same"), (measured(GiB, reserved=GiB + 21 * MiB), "worse (peak_reserved)")]
+)
+def test_running_out_of_memory_once_is_no_regression_whatever_else_is_worse_then(again, then) -> None:
+    night = run(out_of_memory(GiB // 2), again)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
+    assert found.reason.endswith(f"where it fitted), and {then} when it was measured again")
+    assert all(row.status is not Status.WORSE for row in found.rows)
+
+
+def test_a_metric_that_was_worse_beside_running_out_of_memory_is_confirmed_by_itself() -> None:
+    (found,) = run(out_of_memory(GiB, demand=2 * GiB), measured(2 * GiB)).cases
+    assert found.status is Status.WORSE
+
+
+def test_running_out_of_memory_after_something_better_is_seen_once() -> None:
+    ran_out = replace(out_of_memory(GiB // 2), **ON_CARD)
+    night = run(measured(GiB - 1, **ON_CARD), ran_out, **CARD)
+    assert (night.cases[0].status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
 
 
 @pytest.mark.parametrize("strict", [False, True])
