@@ -1,13 +1,8 @@
-"""One rank of a gloo world: trains every case that it is given and writes what came out, parameters put together.
-
-python parity_worker.py RANK WORLD_SIZE STORE CASES.json OUT_DIR
-"""
+"""One rank of a world: trains every case that it is given and writes what came out, parameters put together."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -125,20 +120,11 @@ def split_blocks(name: str, config: Config) -> list[int]:
     return []
 
 
-def main() -> None:
-    rank, world_size = int(sys.argv[1]), int(sys.argv[2])
-    store, cases, out = sys.argv[3], json.loads(Path(sys.argv[4]).read_text()), Path(sys.argv[5])
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
-    for name, document in cases.items():
-        config = Config.model_validate(document)
-        state = build_parallel_state(config, rank=rank, world_size=world_size)
+def train_cases(rank: int, cases: Mapping[str, Config], out: Path) -> None:
+    """Train each configuration in turn; the first rank of each stage writes ``out/NAME.stageN.pt``."""
+    for name, config in cases.items():
+        state = build_parallel_state(config, rank=rank, world_size=dist.get_world_size())
         result = train(config, state)
         if state.tp_rank == state.dp_rank == state.cp_rank == 0:
             torch.save(result, out / f"{name}.stage{state.pp_rank}.pt")
         dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

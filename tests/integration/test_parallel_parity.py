@@ -7,13 +7,7 @@ rounding error into a whole step.
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -30,11 +24,15 @@ from oomscope.config.schema import (
     RecomputeConfig,
 )
 from oomscope.model.mesh import ParallelState
+from tests.integration.parity_worker import train, train_cases
+from tests.ranks import run_ranks
 
-WORKER = Path(__file__).with_name("parity_worker.py")
 TOLERANCE = 1e-5
 CLIP = 0.1
 SAMPLES = 4
+WITHIN_LAYERS = {"layers": 2, "samples": 2}
+"""The size for splits of the layers' insides: one layer follows another, and gradients add up. Pipelines, replicas and
+shards of parameters have more to share out."""
 
 SMALL = {"num_layers": 4, "hidden_size": 32, "vocab_size": 64, "make_vocab_size_divisible_by": 1, "hidden_dropout": 0.0}
 MODELS: dict[str, dict[str, Any]] = {
@@ -176,6 +174,12 @@ def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
+def size_of(split: dict[str, Any]) -> dict[str, int]:
+    """Return how much a case trains on, as arguments of :func:`make_config`."""
+    shares_out = {"pp", "dp"} & split.keys() or "use_torch_fsdp2" in split.get("parallel", {})
+    return {} if shares_out else WITHIN_LAYERS
+
+
 CASES = [pytest.param(world, name, id=name) for world in WORLDS for name in splits(world)]
 
 
@@ -191,9 +195,11 @@ def make_config(
     overlap: bool = False,
     parallel: dict[str, Any] | None = None,
     recompute: dict[str, Any] | None = None,
+    layers: int | None = None,
+    samples: int = SAMPLES,
 ) -> Config:
     return Config(
-        model=ModelConfig(**MODELS[model]),
+        model=ModelConfig(**MODELS[model] | ({"num_layers": layers} if layers else {})),
         parallel=ParallelConfig(
             tensor_model_parallel_size=tp,
             pipeline_model_parallel_size=pp,
@@ -212,25 +218,24 @@ def make_config(
             overlap_param_gather=overlap and distopt,
         ),
         precision=PrecisionConfig(bf16=False),
-        data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=SAMPLES // dp),
+        data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=samples // dp),
         probe=ProbeConfig(seed=7),
     )
 
 
 @pytest.fixture(scope="module")
-def worker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("parity_worker", WORKER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def alone(worker: ModuleType) -> dict[str, dict[str, Any]]:
-    """What a single process gets, by model."""
-    return {model: worker.train(make_config(model), ParallelState()) for model in MODELS}
+def alone() -> dict[str, dict[str, Any]]:
+    """What a single process gets, by case; cases of one model and size share it."""
+    trained: dict[str, dict[str, Any]] = {}
+    by_case = {}
+    for world in WORLDS:
+        for name, (model, split) in splits(world).items():
+            config = make_config(model, **size_of(split))
+            key = config.model_dump_json()
+            if key not in trained:
+                trained[key] = train(config, ParallelState())
+            by_case[name] = trained[key]
+    return by_case
 
 
 @pytest.fixture(scope="module")
@@ -241,25 +246,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 def run_world(world: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp(f"world{world}")
-    configs = {name: make_config(model, **split) for name, (model, split) in splits(world).items()}
-    cases = folder / "cases.json"
-    cases.write_text(json.dumps({name: config.model_dump(mode="json") for name, config in configs.items()}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(world), str(folder / "store"), str(cases), str(folder)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        errors = [rank.communicate(timeout=300)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(errors)
+    configs = {name: make_config(model, **split, **size_of(split)) for name, (model, split) in splits(world).items()}
+    run_ranks(train_cases, configs, folder, world=world, folder=folder)
     return {name: join_stages(name, folder, config) for name, config in configs.items()}
 
 
@@ -281,7 +269,7 @@ def join_stages(name: str, folder: Path, config: Config) -> dict[str, Any]:
 def test_trains_as_one_process_does(
     world: int, name: str, results: dict[str, dict[str, Any]], alone: dict[str, dict[str, Any]]
 ) -> None:
-    result, reference = results[name], alone[name.split("-")[0]]
+    result, reference = results[name], alone[name]
     assert result["losses"] == pytest.approx(reference["losses"], rel=1e-6)
     for kind in ("grads", "parameters"):
         assert result[kind].keys() == reference[kind].keys()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -24,6 +23,7 @@ from oomscope.model.moe import MoE
 from oomscope.model.parameters import stage_parameters
 from oomscope.model.row_plan import ExpertParallel, nominal_plan
 from oomscope.model.transformer import GPTStage
+from tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 EXPERTS = {"num_moe_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 24}
@@ -265,9 +265,7 @@ def state_of(rank: int, *, tp: int, dp: int, cp: int, etp: int, ep: int) -> Para
     )
 
 
-def check_ranks(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def check_ranks(rank: int) -> None:
     for mlp, way in [*itertools.product(MLPS[1:], WAYS), *itertools.product(MLPS[:1], WAYS[:1])]:
         model = {**mlp, **way, **SHARED}
         expected = loss_and_gradients(moe_config(model=model), ParallelState())
@@ -284,7 +282,6 @@ def check_ranks(rank: int, folder: str) -> None:
             torch.testing.assert_close(got["loss"], expected["loss"], rtol=1e-5, atol=1e-6)
             check_gradients(got, expected, rank, state)
     check_losses(rank)
-    dist.destroy_process_group()
 
 
 def check_losses(rank: int) -> None:
@@ -339,7 +336,7 @@ def whole_expert(name: str, expected: dict[str, torch.Tensor], rank: int, state:
 
 
 def test_experts_on_two_ranks(tmp_path: Path):
-    mp.spawn(check_ranks, args=(str(tmp_path),), nprocs=2)
+    run_ranks(check_ranks, world=2, folder=tmp_path)
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 200), st.floats(1, 3), st.data())

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from oomscope.config.schema import Config
 from oomscope.model.loss import LossForm, vocab_parallel_cross_entropy
@@ -16,6 +15,7 @@ from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.residual import dropout
 from oomscope.model.tensor_parallel import TensorParallel
 from oomscope.model.transformer import GPTStage
+from tests.ranks import run_ranks
 
 CPU = torch.device("cpu")
 TOKENS = torch.arange(32).view(2, 16)
@@ -101,8 +101,8 @@ def shard(name: str, whole: torch.Tensor, mine: torch.Tensor, rank: int) -> torc
     return torch.cat([block.chunk(2)[rank] for block in blocks])
 
 
-def check_cases(rank: int, group: dist.ProcessGroup) -> None:
-    state = ParallelState(rank=rank, world_size=2, tp_rank=rank, tp_size=2, tp_group=group)
+def check_cases(rank: int) -> None:
+    state = ParallelState(rank=rank, world_size=2, tp_rank=rank, tp_size=2, tp_group=dist.group.WORLD)
     for case in (*CASES, DISTRIBUTED):
         loss, gradients = run(case, state)
         expected_loss, expected = run((case[0], False, {}), ParallelState())
@@ -120,7 +120,7 @@ LOSSES = (
 )
 
 
-def check_loss(rank: int, group: dist.ProcessGroup) -> None:
+def check_loss(rank: int) -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(5, 3, 8, generator=generator, dtype=torch.float32)
     labels = torch.randint(0, 8, (5, 3), generator=generator)
@@ -128,7 +128,7 @@ def check_loss(rank: int, group: dist.ProcessGroup) -> None:
         whole = logits.to(dtype, copy=True).requires_grad_()
         expected = torch.nn.functional.cross_entropy(whole.float().flatten(0, 1), labels.flatten(), reduction="none")
         (expected * torch.arange(15)).sum().backward()
-        tp = TensorParallel(group=group, rank=rank, size=2)
+        tp = TensorParallel(group=dist.group.WORLD, rank=rank, size=2)
         for form in LOSSES:
             mine = logits.to(dtype).chunk(2, -1)[rank].clone().requires_grad_()
             loss = vocab_parallel_cross_entropy(mine * 1, labels, tp, form)
@@ -139,7 +139,7 @@ def check_loss(rank: int, group: dist.ProcessGroup) -> None:
             torch.testing.assert_close(mine.grad, gradient, rtol=rounded_twice, atol=1e-6, msg=f"{form} {dtype}")
 
 
-def check_dropout(rank: int, group: dist.ProcessGroup) -> None:
+def check_dropout(rank: int) -> None:
     """Masks agree outside the parallel region, differ inside, and the outer stream is not disturbed."""
     torch.manual_seed(9)
     random = ModelParallelRandom(CPU, seed=9, tp_rank=rank, tp_size=2)
@@ -151,7 +151,7 @@ def check_dropout(rank: int, group: dist.ProcessGroup) -> None:
     with random.fork():
         masks.append(dropout(ones, 0.5))
     gathered = [torch.empty(4, 256) for _ in range(2)]
-    dist.all_gather(gathered, torch.stack(masks), group=group)
+    dist.all_gather(gathered, torch.stack(masks))
     same = [torch.equal(one, two) for one, two in zip(*gathered, strict=True)]
     assert same == [True, False, True, False]
     assert not torch.equal(masks[1], masks[3])
@@ -159,9 +159,9 @@ def check_dropout(rank: int, group: dist.ProcessGroup) -> None:
     assert torch.equal(torch.stack([dropout(ones, 0.5) for _ in range(2)]), torch.stack(masks[::2]))
 
 
-def check_main_gradients(rank: int, group: dist.ProcessGroup) -> None:
+def check_main_gradients(rank: int) -> None:
     """Fused weight gradients land in ``main_grad``, summed over microbatches, and leave no ``grad``."""
-    state = ParallelState(rank=rank, world_size=2, tp_rank=rank, tp_size=2, tp_group=group)
+    state = ParallelState(rank=rank, world_size=2, tp_rank=rank, tp_size=2, tp_group=dist.group.WORLD)
     config = Config.model_validate(
         {
             "model": BASE,
@@ -185,13 +185,6 @@ def check_main_gradients(rank: int, group: dist.ProcessGroup) -> None:
             torch.testing.assert_close(fused.main_grad, plain.grad)
 
 
-def world(rank: int, folder: str, check) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    check(rank, dist.new_group([0, 1]))
-    dist.destroy_process_group()
-
-
 @pytest.mark.parametrize("check", [check_cases, check_loss, check_dropout, check_main_gradients])
 def test_two_ranks(tmp_path: Path, check):
-    mp.spawn(world, args=(str(tmp_path), check), nprocs=2)
+    run_ranks(check, world=2, folder=tmp_path)
