@@ -1,13 +1,15 @@
 """Writes a file so that its name always stands for a whole one: what it held before, or all that is new.
 
 The content goes to a temporary name beside it, is flushed to the disk, and takes the name at the end. A writer that is
-killed leaves at most a hidden ``.part`` file.
+killed leaves at most a hidden ``.part`` file. Who changes a file that others change too holds it from reading to
+writing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -69,6 +71,21 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):  # it has its name, or what went wrong is already on its way up
             unfinished.unlink()
     sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep everybody else who asks from holding ``path`` while the block runs; wait for those who hold it.
+
+    The lock is on the folder, which stays what it is when the file is replaced, and leaves nothing behind; it ends with
+    the process. On a file system without locks nobody waits.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path.absolute().parent, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -17,11 +17,13 @@ from oomscope.cli.options_gate import (
     gate_probe,
     read_baseline,
     suite_argument,
+    write_baseline,
 )
 from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report, remark, write_file
+from oomscope.cli.output import print_json, print_report, remark
 from oomscope.cli.progress import Ticker, shown_progress
 from oomscope.errors import ExitCode
+from oomscope.files import held
 
 if TYPE_CHECKING:
     from oomscope.gate.baseline import Baseline
@@ -60,23 +62,31 @@ def calibrate_command(
     """Measure each case of SUITE.yaml N times and show the bands that follow; --write puts them into the baseline.
 
     The warn band is the spread, the fail band twice that, or the metric's default where that is wider. Bands in the
-    suite come before them. On the simulated device the spread is zero.
+    suite come before them. On the simulated device the spread is zero. The bands of a case are written as soon as it is
+    measured, so a later one that fails takes nothing with it.
     """
-    from oomscope.gate.calibrate import SCHEMA_VERSION, calibrate
+    from oomscope.gate.calibrate import SCHEMA_VERSION, Calibration, calibrate
+    from oomscope.gate.cases import plan_of
     from oomscope.gate.suite import load_suite
 
     path = baseline_path(suite, baseline)
     chosen = load_suite(suite).only(names)
-    read_baseline(path)  # a wrong one is refused before the first measurement
-    probe, found = gate_probe(), []
+    read_baseline(path)  # what is wrong with it, or with a case, is said before the first measurement
     for case in chosen.cases:
-        with shown_progress(case.name, telling_of(telling)) as ticker:
-            found.append(calibrate(case, probe, repeats, _repetitions(ticker, repeats), threading.Event()))
+        plan_of(case)
+    probe, found, written = gate_probe(), list[Calibration](), list[str]()
+    try:
+        for case in chosen.cases:
+            with shown_progress(case.name, telling_of(telling)) as ticker:
+                found.append(calibrate(case, probe, repeats, _repetitions(ticker, repeats), threading.Event()))
+            if write and _write(path, found[-1]):
+                written.append(case.name)
+    finally:
+        if written:
+            remark(f"Wrote {path}: bands of {', '.join(written)}")
     before = read_baseline(path)  # others may have written since
     lacking = [one.name for one in found if before.find(one.name, one.key) is None]
     outside = {one.name: _outside(one, before) for one in found}
-    if write:
-        _write(path, before, found)
     if as_json:
         cases = [{**one.to_json(), "outside": outside[one.name]} for one in found]
         document = {"cases": cases, "without_baseline": lacking, "baseline": str(path)}
@@ -104,8 +114,11 @@ def _outside(one: Calibration, before: Baseline) -> list[str]:
     return [] if entry is None else one.outside(entry)
 
 
-def _write(path: Path, before: Baseline, found: list[Calibration]) -> None:
-    entries = ((one.name, one, before.find(one.name, one.key)) for one in found)
-    accepted = [(name, one.entry(entry)) for name, one, entry in entries if entry is not None]
-    if accepted:
-        write_file(path, before.accepting(accepted).to_text())
+def _write(path: Path, one: Calibration) -> bool:
+    """Write the bands of a case, and return whether there is an entry that they belong to."""
+    with held(path):
+        before = read_baseline(path)  # others may have written since
+        entry = before.find(one.name, one.key)
+        if entry is not None:
+            write_baseline(path, before.accepting([(one.name, one.entry(entry))]), is_told=False)
+    return entry is not None

@@ -18,11 +18,13 @@ from oomscope.cli.options_gate import (
     read_baseline,
     read_night,
     suite_argument,
+    write_baseline,
 )
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_progress import progress_options
-from oomscope.cli.output import print_json, refuse_one_place, say, write_file
+from oomscope.cli.output import print_json, refuse_one_place, say
 from oomscope.errors import ExitCode
+from oomscope.files import held
 
 if TYPE_CHECKING:
     from oomscope.gate.accept import Acceptance
@@ -71,11 +73,12 @@ def update_command(
     chosen = whole.only(names)
     before = read_baseline(path)
     night = _measured(chosen, before, path, jobs, telling) if result is None else _chosen(read_night(result), names)
-    now = read_baseline(path)  # others may have written in the hours since
-    made = accept_night(night, now, chosen, accept)
-    gone = () if names else now.beyond(whole.names)
-    if made.accepted or gone:
-        write_file(path, made.baseline.without(gone).to_text())
+    with held(path):
+        now = read_baseline(path)  # others may have written in the hours since
+        made = accept_night(night, now, chosen, accept)
+        gone = () if names else now.beyond(whole.names)
+        if made.accepted or gone:
+            write_baseline(path, made.baseline.without(gone))
     if as_json:
         document = {"accepted": list(made.accepted), "left": dict(made.left), "removed": list(gone)}
         print_json({"schema_version": SCHEMA_VERSION, **document, "baseline": str(path)})
@@ -109,7 +112,7 @@ def _say(made: Acceptance, gone: tuple[str, ...]) -> None:
 
 
 def _exit_code(made: Acceptance) -> ExitCode:
-    """Return what the cases that were left are: a baseline is whole only where nothing was."""
+    """Return what the cases that were left come to: 0 where each of them passes as it is."""
     from oomscope.gate.status import exit_code
 
     return exit_code(made.left_as) if made.left else ExitCode.OK

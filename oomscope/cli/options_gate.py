@@ -12,8 +12,9 @@ import click
 
 from oomscope.cli.options import FILE
 from oomscope.cli.options_progress import telling_of
+from oomscope.cli.output import write_file
 from oomscope.cli.progress import shown_progress
-from oomscope.errors import InputError, UsageError
+from oomscope.errors import ConfigError, InputError, UsageError
 
 if TYPE_CHECKING:
     from oomscope.gate.baseline import Baseline
@@ -57,6 +58,26 @@ def read_baseline(path: Path) -> Baseline:
     from oomscope.gate.baseline import Baseline, load_baseline
 
     return load_baseline(path) if path.exists() else Baseline()
+
+
+def write_baseline(path: Path, baseline: Baseline, *, is_told: bool = True) -> None:
+    """Write ``baseline`` to ``path``, if what is written can be read again.
+
+    Raises:
+        InputError: it could not, or the place cannot be written to; the file stays as it was.
+    """
+    from oomscope.gate.baseline import parse_baseline
+
+    text = baseline.to_text()
+    try:
+        parse_baseline(text.encode(), path)
+    except ConfigError as error:
+        raise InputError(
+            f"not written, since nothing could read it again: {error.message}",
+            where=str(path),
+            remedy="split the suite, or leave out the case that it names",
+        ) from None
+    write_file(path, text, is_told=is_told)
 
 
 def ledger_path(given: Path | None) -> Path:

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
 from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.bands import Bands
-from oomscope.gate.document import read_document
-from oomscope.gate.metrics import METRICS
+from oomscope.gate.document import BOUNDS, parse_document
+from oomscope.gate.metrics import METRICS, MOST
 from oomscope.gate.suite import MetricBands, known_metrics
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
@@ -28,8 +29,6 @@ SCHEMA_VERSION = 1
 _HEADER = """\
 # What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.
 """
-_MOST = 2**63 - 1
-"""Of any metric; a byte more than any machine addresses."""
 _NUMBER = re.compile(r"^ +(?P<name>[a-z_]+): (?P<value>\d+)$", re.MULTILINE)
 
 MeasuredOutcome = Literal["fits", "oom"]
@@ -181,7 +180,7 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
-    metrics: Annotated[dict[str, Annotated[int, Field(ge=0, le=_MOST)]], AfterValidator(known_metrics)]
+    metrics: Annotated[dict[str, Annotated[int, Field(ge=0, le=MOST)]], AfterValidator(known_metrics)]
     """What is expected."""
     bands: Annotated[dict[str, MetricBands], AfterValidator(known_metrics)] = Field(default={})
     """What calibration found."""
@@ -203,7 +202,12 @@ def load_baseline(path: Path) -> Baseline:
         InvalidConfigError: it cannot be read or is none; also where it has a case twice under one key, as after a
             merge that kept both sides.
     """
-    document, _ = read_document(path, BaselineDocument)
+    return parse_baseline(read_file(path, BOUNDS), path)
+
+
+def parse_baseline(data: bytes, path: Path) -> Baseline:
+    """Return the same of what ``path`` holds, or is to hold."""
+    document, _ = parse_document(data, str(path), BaselineDocument)
     entries = {name: tuple(_entry(row) for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):

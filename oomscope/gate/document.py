@@ -27,8 +27,12 @@ def read_document(path: Path, model: type[Model]) -> tuple[Model, Tree]:
     Raises:
         InvalidConfigError: it cannot be read, is not YAML, or is not such a document; all problems are listed.
     """
-    source = str(path)
-    tree, problems = read_yaml(read_file(path, BOUNDS), source, BOUNDS)
+    return parse_document(read_file(path, BOUNDS), str(path), model)
+
+
+def parse_document(data: bytes, source: str, model: type[Model]) -> tuple[Model, Tree]:
+    """Return the same of what the file ``source`` holds, or is to hold."""
+    tree, problems = read_yaml(data, source, BOUNDS)
     if not isinstance(tree, Mapping):
         problems.append(Problem("holds no mapping of keys", f"{source}:{tree.line}", f"give {_keys(model)}"))
     if problems:

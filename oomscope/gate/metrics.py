@@ -12,6 +12,8 @@ from oomscope.probe.result import ProbeResult, ReservedPeak
 from oomscope.probe.wanted import is_lower_bound, live_bytes, reserved_bytes
 from oomscope.units import MiB
 
+MOST: Final = 2**100
+"""Of any number: bytes stay below 2**63, and operations of an iteration may pass it."""
 SEGMENT: Final = Bands(warn=Band(), fail=Band(absolute=20 * MiB))
 """Reserved bytes come in segments: one large one (20 MiB, ``kLargeBuffer`` of CUDACachingAllocator) more or less turns
 on the order of allocations, so any commit may move it once."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from oomscope.files import open_whole, write_whole
+from oomscope.files import held, open_whole, write_whole
 
 
 @pytest.fixture
@@ -127,3 +129,28 @@ def test_a_writer_that_fails_midway_leaves_the_old_file_and_nothing_else(file: P
         out.writelines([b"half", None])
     assert file.read_bytes() == b"old"
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_who_holds_a_file_is_alone_with_it(file: Path) -> None:
+    inside, most = [], []
+
+    def add_one(_number: int) -> None:
+        with held(file):
+            inside.append(1)
+            most.append(len(inside))
+            before = int(file.read_bytes()) if file.exists() else 0
+            write_whole(file, str(before + 1).encode(), force=True)
+            inside.pop()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add_one, range(40)))
+    assert (file.read_bytes(), max(most)) == (b"40", 1)
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_where_nothing_can_be_locked_nobody_waits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", fails(errno.ENOLCK))
+    with held(file), held(file):
+        pass
+    with held(file.parent / "none" / "a.json"):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -318,4 +319,67 @@ def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, devi
     assert "other" in kept.read_text()
     code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet")
     assert (code, out) == (ExitCode.OK, "removed: other (the suite has no such case)\n")
+@pytest.mark.parametrize("words", [("update",), ("calibrate", "--repeats", "5", "--write")])
+def test_the_baseline_is_held_from_reading_to_writing(suite: Path, device: Device, capsys, monkeypatch, words) -> None:
+    from oomscope import files
+    from oomscope.cli import gate_calibrate, gate_update, options_gate
+
+    told, module = [], gate_update if words == ("update",) else gate_calibrate
+
+    @contextmanager
+    def held(path):
+        told.append("hold")
+        with files.held(path):
+            yield
+        told.append("let go")
+
+    def telling(name, call):
+        return lambda *given, **named: (told.append(name), call(*given, **named))[1]
+
+    monkeypatch.setattr(module, "held", held)
+    monkeypatch.setattr(module, "read_baseline", telling("read", options_gate.read_baseline))
+    monkeypatch.setattr(options_gate, "write_file", telling("write", options_gate.write_file))
+    device.result = measured(GiB - MiB)
+    gate(capsys, words[0], "memory.yaml", *words[1:], "--quiet", "--case", "tiny")
+    assert told[: 1 + told.index("let go")] == ["read", "hold", "read", "write", "let go"]
+
+
+def test_what_nothing_could_read_again_is_not_written(suite: Path, device: Device, capsys) -> None:
+    kept = suite.with_name("memory.baseline.yaml")
+    before = kept.read_bytes()
+    device.result = measured(GiB - MiB, flops={"model": 2**63})
+    assert gate(capsys, "update", "memory.yaml", "--quiet")[0] == ExitCode.OK
+    assert gate(capsys, "run", "memory.yaml", "--quiet")[0] == ExitCode.OK
+    kept.write_bytes(before)
+    device.result = measured(GiB - MiB, flops={"model": 2**101})
+    code, out, err = gate(capsys, "update", "memory.yaml", "--quiet")
+    assert (code, out, err.count("\n"), kept.read_bytes()) == (ExitCode.USAGE, "", 1, before)
+    assert "not written, since nothing could read it again: " in err
+
+
+def test_a_case_that_cannot_be_calibrated_costs_no_other_its_bands(
+    suite: Path, device: Device, capsys, monkeypatch
+) -> None:
+    kept, words = suite.with_name("memory.baseline.yaml"), ("calibrate", "memory.yaml", "--repeats", "5", "--write")
+    before, whole = kept.read_text(), suite.read_text()
+    suite.write_text(f"{whole}  - {{name: gone, config: none.yaml}}\n")
+    device.probes = 0
+    code, _, err = gate(capsys, *words, "--quiet")
+    assert (code, device.probes, kept.read_text()) == (ExitCode.USAGE, 0, before)
+    assert "none.yaml" in err
+    suite.write_text(whole)
+    answers = [measured(GiB)] * 5 + [failed("import", "no module")]
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: answers.pop(0))
+    code, _, err = gate(capsys, *words, "--quiet")
+    assert code == ExitCode.TARGET_FAILED
+    assert "Wrote memory.baseline.yaml: bands of tiny\n" in err
+    assert kept.read_text().count("bands:") == 1
+
+
+def test_what_only_warns_is_left_out_and_passes(suite: Path, device: Device, capsys) -> None:
+    device.result = measured(GiB, reserved=GiB + MiB)
+    code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet", "--case", "tiny")
+    assert (code, out) == (ExitCode.OK, "not accepted: tiny (warn: accept it with --accept tiny)\n")
+
+
     assert "other" not in kept.read_text()
