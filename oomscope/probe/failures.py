@@ -55,7 +55,7 @@ _UNTESTABLE_ON_SIM = (
         "uses torch.compile, whose generated kernels the simulated device cannot follow; probe with --backend cuda",
     ),
     (
-        re.compile(r"^triton\.|No module named '(?:triton|cupy|flash_attn|transformer_engine|apex)"),
+        re.compile(r"^triton\."),
         "uses custom GPU kernels, which the simulated device cannot run; probe with --backend cuda",
     ),
     (
@@ -68,6 +68,17 @@ _UNTESTABLE_ON_SIM = (
 )
 """What to find in ``module.Class: message`` of an exception, and what it says of the target. The classes of the
 last row are those of torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py."""
+
+_KERNELS = {
+    "apex": "pip install git+https://github.com/NVIDIA/apex",
+    "cupy": "pip install cupy-cuda12x, or cupy-cuda13x, as your CUDA is",
+    "flash_attn": "pip install flash-attn",
+    "transformer_engine": "pip install transformer_engine[pytorch]",
+    "triton": "pip install triton",
+}
+"""Modules of GPU kernels, which a host without a GPU lacks for a reason, and what installs them, as their own pages
+say. The apex of PyPI is another program."""
+_MISSING = re.compile(rf"No module named '(?P<module>(?P<kind>{'|'.join(_KERNELS)})(?P<more>\w*)[\w.]*)'")
 
 # The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
 _TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
@@ -177,10 +188,24 @@ def untestable_reason(error: BaseException, backend: Literal["sim", "cuda"]) -> 
         if backend == "cuda" or isinstance(link, SyntaxError):
             continue
         text = f"{type(link).__module__}.{type(link).__qualname__}: {said_by(link)}"
+        if missing := _missing_kernels(text):
+            return missing
         for pattern, reason in _UNTESTABLE_ON_SIM:
             if pattern.search(text):
                 return f"the target {reason} ({_one_line(link)})"
     return None
+
+
+def _missing_kernels(text: str) -> str | None:
+    """Return what to say of a module of GPU kernels that is not installed; None where another module is missing."""
+    match = _MISSING.search(text)
+    if match is None:
+        return None
+    remedy = f"install {match['kind']}{match['more']}" if match["more"] else _KERNELS[match["kind"]]
+    return (
+        f"the target imports {match['module']}, which is not installed here: {remedy}"
+        "; what it runs as GPU kernels needs --backend cuda as well"
+    )
 
 
 def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:

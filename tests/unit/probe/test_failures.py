@@ -103,8 +103,16 @@ def test_a_refusal_without_a_text_names_its_class_and_says_where_it_was_raised()
     [
         (AssertionError("Torch not compiled with CUDA enabled"), "ctx.device"),
         (RuntimeError("Found no NVIDIA driver on your system."), "ctx.device"),
-        (ModuleNotFoundError("No module named 'flash_attn'"), "custom GPU kernels"),
-        (ModuleNotFoundError("No module named 'transformer_engine.pytorch'"), "custom GPU kernels"),
+        (
+            ModuleNotFoundError("No module named 'flash_attn'"),
+            "imports flash_attn, which is not installed here: pip install flash-attn;",
+        ),
+        (
+            ModuleNotFoundError("No module named 'transformer_engine.pytorch'"),
+            "imports transformer_engine.pytorch, which is not installed here",
+        ),
+        (ModuleNotFoundError("No module named 'flash_attn_interface'"), "install flash_attn_interface;"),
+        (ImportError("No module named 'apex.normalization'"), "pip install git+https://github.com/NVIDIA/apex;"),
         (torch._subclasses.fake_tensor.DataDependentOutputException("aten.item"), "does not compute"),
         (UntestableError("the kernel has no shape rule"), "no shape rule"),
     ],
@@ -114,7 +122,13 @@ def test_what_the_simulated_device_cannot_do_is_untestable(error: Exception, sai
 
 
 @pytest.mark.parametrize(
-    "error", [ModuleNotFoundError("No module named 'mymodel'"), TypeError("x"), SyntaxError("invalid syntax")]
+    "error",
+    [
+        ModuleNotFoundError("No module named 'mymodel'"),
+        ModuleNotFoundError("No module named 'tri'"),
+        TypeError("x"),
+        SyntaxError("invalid syntax"),
+    ],
 )
 def test_the_targets_own_faults_are_its_own(error: Exception) -> None:
     assert untestable_reason(error, "sim") is None

@@ -222,7 +222,7 @@ def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path,
         ("def setup(ctx)", "usage", "SyntaxError"),
         ("target = None", "usage", "defines no function setup"),
         ("import sys; sys.exit('gone')", "import", "sys.exit('gone')"),
-        ("import flash_attn", "untestable", "custom GPU kernels"),
+        ("import flash_attn", "untestable", "flash_attn, which is not installed here: pip install flash-attn"),
         ("import os; os._exit(3)", "crash", "during import with status 3"),
     ],
 )
