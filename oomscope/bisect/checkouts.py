@@ -112,8 +112,9 @@ def lay_out_submodules(git: Git, commit: str, modules: Path) -> list[str]:
         modules: where the user's repository keeps its submodules' objects (``.git/modules``).
     """
     missing = []
-    names = _names_by_path(git, commit)
-    for path, wanted in _gitlinks(git, commit):
+    links = _gitlinks(git, commit)
+    names = _names_by_path(git, commit) if links else {}
+    for path, wanted in links:
         source, target = modules / names.get(path, path), git.directory / path
         try:
             if not (source.is_dir() and _is_inside(source, modules) and _is_inside(target, git.directory)):

@@ -14,7 +14,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import git
 
 _DAY_S = 86_400
+_KEPT = 16
+"""Answers of each kind that are remembered: the lines of the same few commits are compared again and again."""
 _ABSOLUTE = ("rev-parse", "--path-format=absolute")
 
 
@@ -205,11 +207,8 @@ class Repository:
 
     def objects_at(self, commits: Sequence[Commit], path: str) -> list[str]:
         """Return the hash of what lies at ``path`` in each of ``commits``; empty where nothing does."""
-        wanted = "".join(f"{commit.hash}:{path}\n" for commit in commits)
-        git = Git(self.common, (self.common, *_spellings(self.path)))
-        answer = git.output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(wanted))
-        lines = answer.decode(errors="replace").splitlines()
-        return ["" if line.endswith(" missing") else line for line in lines]
+        wanted = tuple(f"{commit.hash}:{path}" for commit in commits)
+        return list(_objects(self.common, (self.common, *_spellings(self.path)), wanted))
 
     def read_file(self, commit: Commit, path: str) -> bytes | None:
         """Return the content of the file ``path`` at ``commit``; None where there is no such file.
@@ -217,21 +216,7 @@ class Repository:
         Raises:
             GitError: it is a symbolic link, or an object is missing.
         """
-        with reading(self.common) as repo:
-            try:
-                found = _commit(repo, commit.hash).tree.join(path)
-            except KeyError:
-                return None
-            if found.type != "blob":
-                return None
-            content = bytes(found.data_stream.read())
-            if found.mode == found.link_mode:
-                raise GitError(
-                    f"is a symbolic link to {os.fsdecode(content)}",
-                    where=f"{commit.short}:{path}",
-                    remedy="give the file that it points to",
-                )
-            return content
+        return _content(self.common, commit, path)
 
     def _touching(self, after: Commit, until: Commit, paths: Sequence[str]) -> frozenset[str] | None:
         """Return the hashes of the commits of a line that touch ``paths``; None where there are no paths."""
@@ -281,6 +266,35 @@ def _commit(repo: git.Repo, name: str) -> git.Commit:
     from git import Commit as Named
 
     return Named(repo, bytes.fromhex(name))
+
+
+@lru_cache(maxsize=_KEPT)
+def _content(directory: Path, commit: Commit, path: str) -> bytes | None:
+    """Return what :meth:`Repository.read_file` does; what a commit holds never changes."""
+    with reading(directory) as repo:
+        try:
+            found = _commit(repo, commit.hash).tree.join(path)
+        except KeyError:
+            return None
+        if found.type != "blob":
+            return None
+        content = bytes(found.data_stream.read())
+        if found.mode == found.link_mode:
+            raise GitError(
+                f"is a symbolic link to {os.fsdecode(content)}",
+                where=f"{commit.short}:{path}",
+                remedy="give the file that it points to",
+            )
+        return content
+
+
+@lru_cache(maxsize=_KEPT)
+def _objects(directory: Path, trusted: tuple[Path, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the hash of each of ``wanted``, as ``commit:path``; empty where there is nothing."""
+    lines = "".join(f"{name}\n" for name in wanted)
+    answer = Git(directory, trusted).output("cat-file", "--batch-check=%(objectname)", stdin=os.fsencode(lines))
+    rows = answer.decode(errors="replace").splitlines()
+    return tuple("" if row.endswith(" missing") else row for row in rows)
 
 
 def _spellings(path: Path) -> tuple[Path, ...]:
