@@ -27,6 +27,8 @@ from oomscope.probe.preload import preload, sets_too_late, top_level_names
 from oomscope.probe.processes import MARK, kill_group, kill_marked, reap
 
 MESSAGE_BYTES = 64 * 1024
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Which an interpreter reads when it starts."""
 NEEDS_FRESH = 75
 """The exit status of a worker that found itself to have been warm in vain; EX_TEMPFAIL of sysexits.h."""
 
@@ -180,6 +182,7 @@ def _become(order: dict[str, Any], output: int, progress: int, mark_address: int
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    sys.dont_write_bytecode = bool(os.environ.get(NO_BYTECODE))
     mark = order["environment"][MARK].encode()
     ctypes.memmove(mark_address, mark, len(mark))
     np.random.seed()  # as after a start: Python reseeds its own generator after a fork, numpy does not

@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from oomscope.probe.environment import ALLOCATOR_VARIABLES, CUBLAS_VARIABLE
-from oomscope.probe.forkserver import MESSAGE_BYTES, NEEDS_FRESH
+from oomscope.probe.forkserver import MESSAGE_BYTES, NEEDS_FRESH, NO_BYTECODE
 from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kill_group, kill_marked
 from oomscope.probe.worker import SERVE
 from oomscope.probe.workers import WORKER, Order
 
-OF_THE_JOB = (MARK, *ALLOCATOR_VARIABLES, CUBLAS_VARIABLE)
-"""Variables that may differ between workers of one parent: only a GPU's libraries read them, and it touches none."""
+OF_THE_JOB = (MARK, *ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, "CUDA_VISIBLE_DEVICES", NO_BYTECODE)
+"""Variables that may differ between workers of one parent: but for the last, which a worker heeds when it is forked,
+only a GPU's libraries read them, and it touches none."""
 
 _START_S = 120.0
 
@@ -47,7 +48,7 @@ class Parent:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={**environment, MARK: secrets.token_hex(MARK_BYTES)},
+                env={**environment, NO_BYTECODE: "1", MARK: secrets.token_hex(MARK_BYTES)},
                 pass_fds=(far.fileno(),),
                 start_new_session=True,
             )
