@@ -87,9 +87,11 @@ class Ledger:
         self.path = path
         with self._one_line():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+            # an absolute path is always a file; SQLite keeps ":memory:" and "" nowhere
+            self._connection = sqlite3.connect(path.absolute(), timeout=BUSY_S, isolation_level=None)
         try:
             with self._one_line():
+                self._refuse_others()
                 self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._prepare()
@@ -178,8 +180,15 @@ class Ledger:
                 said[standing.commit] = then.status in GREEN and _would_pass(then, case)
         return frozenset(commit for commit, is_green in said.items() if is_green and commit != here)
 
+    def _refuse_others(self) -> None:
+        """Refuse a database of something else before anything is changed in it, its journal's mode included."""
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != APPLICATION_ID and (application or tables):
+            raise InputError("is a database of something else", where=str(self.path), remedy="give --ledger another")
+
     def _prepare(self) -> None:
-        """Make the tables in an empty file, bring an older ledger up to date, and refuse one that is no ledger."""
+        """Make the tables in an empty file, bring an older ledger up to date, and refuse a version that is neither."""
         with self._transaction() as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -187,12 +196,10 @@ class Ledger:
             if application == 0 and tables == 0:
                 _execute(connection, _TABLES)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                application, version = APPLICATION_ID, _made(connection)
-            elif (application, version) == (APPLICATION_ID, 1):
+                version = _made(connection)
+            elif version == 1:
                 _execute(connection, _PLACES)
                 version = _made(connection)
-        if application != APPLICATION_ID:
-            raise InputError("is a database of something else", where=str(self.path), remedy="give --ledger another")
         if version != SCHEMA_VERSION:
             raise InputError(
                 f"is a ledger of version {version}, not {SCHEMA_VERSION}", where=str(self.path), remedy=_REBUILD

@@ -221,8 +221,11 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
     other.execute("CREATE TABLE theirs (a)")
     other.commit()
     other.close()
+    before = path.read_bytes()
     with pytest.raises(InputError, match="something else"):
         Ledger(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
     path = tmp_path / "gate.sqlite"
     Ledger(path).close()
     newer = sqlite3.connect(path)
@@ -231,6 +234,21 @@ def test_other_databases_and_versions_are_refused(tmp_path: Path) -> None:
     newer.close()
     with pytest.raises(InputError, match="version 9"):
         Ledger(path)
+
+
+def test_a_night_is_on_the_disk_before_it_is_told(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        settings = [ledger._connection.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "synchronous")]
+    assert settings == [("wal",), (2,)]  # 2 is FULL: each transaction is synchronised
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:x?mode=memory"])
+def test_a_ledger_of_any_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for is_new in (True, False):
+        with Ledger(Path(name)) as ledger:
+            assert ledger.add(night(1)) == is_new
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_place_that_cannot_be_had_is_said(tmp_path: Path) -> None:
