@@ -13,6 +13,7 @@ wrong, where, and what to do about it::
     ├── MachineUnfitError     5  no such GPU, foreign memory, too little host memory
     ├── TargetError           6  the code under measurement failed (import, exception, crash, time-out)
     │   └── UntestableError   6  it cannot be measured here, which is no fault of its memory
+    │       └── NothingOnDeviceError   it ran, and put nothing on the device
     ├── InconclusiveError     7  a search that ended without an answer
     └── NothingMeasuredError  8  a gate that would pass because nothing ran
 """
@@ -145,6 +146,10 @@ class TargetError(OomscopeError):
 
 class UntestableError(TargetError):
     """The code under measurement needs what this backend cannot give; bisect skips it."""
+
+
+class NothingOnDeviceError(UntestableError):
+    """The code under measurement ran, and put nothing on the device."""
 
 
 class InconclusiveError(OomscopeError):

@@ -13,7 +13,7 @@ from oomscope.files import write_whole
 from oomscope.probe.result import ErrorKind, ProbeResult
 from oomscope.probe.whose_memory import is_of_the_machine
 
-_REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "exit"})
+_REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "nothing", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""
 
 

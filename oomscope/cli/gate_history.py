@@ -45,6 +45,7 @@ def history_command(
     from oomscope.gate.history import SCHEMA_VERSION, trends
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.metrics import METRICS
+    from oomscope.gate.suite import suite_id
 
     if metric not in METRICS:
         raise UsageError(f"unknown metric {metric!r}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}")
@@ -58,7 +59,7 @@ def history_command(
         require_matplotlib()
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
-    of_suite = None if suite is None else str(suite.absolute())
+    of_suite = None if suite is None else suite_id(suite)
     with Ledger(place) as book:
         points = [
             point
@@ -66,7 +67,7 @@ def history_command(
             for point in book.points(name, suite=of_suite, last=last)
         ]
     found = trends(points, metric)
-    _refuse_unknown(names, {trend.name for trend in found}, place)
+    _refuse_unknown(names, {trend.name for trend in found}, place, suite)
     if html is not None:
         from oomscope.report.gate_html import history_page
 
@@ -84,11 +85,18 @@ def history_command(
     return ExitCode.OK
 
 
-def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path) -> None:
+def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path, suite: Path | None) -> None:
+    of_suite = f" of {suite}" if suite else ""
     for name in names:
         if name not in known:
             raise InputError(
-                f"no night of a case {name!r}", where=str(place), remedy="see oomscope gate history for all cases"
+                f"no night of a case {name!r}{of_suite}",
+                where=str(place),
+                remedy="see oomscope gate history for all cases",
             )
+    if not known and suite:
+        raise InputError(
+            f"no night{of_suite}", where=str(place), remedy="see oomscope gate history, without --suite, for all"
+        )
     if not known:
         raise InputError("the ledger has no night yet", where=str(place), remedy="run oomscope gate run first")

@@ -14,7 +14,11 @@ from oomscope.gate.suite import Case
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.whose_memory import is_of_the_machine
 
-_FAULTS: dict[ErrorKind, Status] = {"unfit": Status.UNFIT, "usage": Status.UNUSABLE}
+_FAULTS: dict[ErrorKind, Status] = {
+    "unfit": Status.UNFIT,
+    "usage": Status.UNUSABLE,
+    "nothing": Status.UNMEASURED,
+}
 """Failures that are not of the code under measurement."""
 
 
@@ -122,7 +126,8 @@ def _not_measured(failure: Failure | None) -> Comparison:
     if failure is None:
         return Comparison(status=Status.UNTESTABLE, reason="it failed, and did not say why")
     status = _FAULTS.get(failure.kind, Status.UNTESTABLE)
-    return Comparison(status=status, reason=f"{failure.kind}: {failure.message}")
+    is_said = failure.kind in {"untestable", "nothing"}  # by the status
+    return Comparison(status=status, reason=failure.message if is_said else f"{failure.kind}: {failure.message}")
 
 
 def _judged(rows: list[MetricRow], entry: Entry, outcome: str) -> Comparison:
@@ -162,24 +167,27 @@ def _row(case: Case, name: str, entry: Entry, outcome: str, values: Mapping[str,
 
 
 def _counts(case: Case, entry: Entry, name: str, outcome: str, *, is_measured: bool) -> bool:
-    """Whether ``case`` asks for a metric; if it asks for none, whether it was accepted, or is to be by default.
+    """Whether ``case`` names a metric; if it does not choose, also whether it was accepted, or is to be by default.
 
     Without live bytes of either side nothing would be compared that says how much memory a case takes. A run that fits
     tells more than one that did not, and lacks nothing for that.
     """
-    if case.asked:
-        return name in case.asked
+    if name in case.required or case.chooses:
+        return name in case.required
     is_new = METRICS[name].by_default and is_measured and outcome == entry.outcome
-    return name in entry.values or is_new or name == LIVE
+    return name in entry.values or is_new
 
 
 def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, int]) -> Comparison:
     nearest = baseline.nearest(case.name, key)
     status = Status.NO_BASELINE if nearest is None else Status.INCOMPATIBLE
-    counted = case.asked or tuple(name for name in METRICS if METRICS[name].by_default)
     rows = tuple(
-        MetricRow(name=name, status=status, expected=None, measured=values[name]) for name in counted if name in values
+        MetricRow(name=name, status=status, expected=None, measured=values[name])
+        for name in case.counted
+        if name in values
     )
+    if case.asked and not rows:
+        return Comparison(status=Status.UNMEASURED, reason=f"{', '.join(case.asked)} not measured here")
     if nearest is None:
         return Comparison(status=status, reason="nothing was accepted for this case yet", rows=rows)
     words = "; ".join(_worded(text) for text in key.differences(nearest.key))

@@ -22,7 +22,7 @@ from oomscope.gate.compare import Comparison, MetricRow, compare_case
 from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import GREEN, Status
-from oomscope.gate.suite import Case, Suite
+from oomscope.gate.suite import Case, Suite, suite_id
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.variants import side_by_side
@@ -66,7 +66,7 @@ class Night:
         return GateResult(
             night=secrets.token_hex(8),
             started=started,
-            suite=str(self.suite.path.absolute()),
+            suite=suite_id(self.suite.path),
             baseline=str(self.baseline_path),
             strict=self.strict,
             oomscope=oomscope.__version__,

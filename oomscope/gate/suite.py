@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
 from oomscope.errors import InputError, NothingMeasuredError
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.document import line_of, read_document
-from oomscope.gate.metrics import METRICS
+from oomscope.gate.metrics import LIVE, METRICS
 from oomscope.probe.targets import OWN_KINDS, OwnKind
 from oomscope.units import parse_size
 
@@ -82,6 +82,10 @@ class MetricBands(Section):
     fail: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
     """Beyond this the gate fails."""
 
+    def over(self, other: MetricBands) -> MetricBands:
+        """Return what this says, and what ``other`` says where this says nothing."""
+        return MetricBands(warn=self.warn or other.warn, fail=self.fail or other.fail)
+
 
 Metrics = Annotated[dict[str, MetricBands | None] | None, BeforeValidator(_named)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -99,7 +103,21 @@ class _Shared(Section):
     limit: Limit = None
     """A card with so many bytes in all, such as ``80GiB``."""
     metrics: Metrics = None
-    """The metrics that count: a list, or a mapping to bands; those of a case are added to the defaults'."""
+    """The metrics that count, as a list, or a mapping to bands, whose metrics count beside the default ones; those of a
+    case are added to the defaults'."""
+    _chooses: bool = PrivateAttr(default=False)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the metrics are a list: then no others count."""
+        return self._chooses
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_kind(cls, value: Any, handler: ModelWrapValidatorHandler[_Shared]) -> _Shared:
+        made = handler(value)
+        made._chooses = isinstance(value, dict) and isinstance(value.get("metrics"), list)
+        return made
 
     @model_validator(mode="after")
     def _check(self) -> _Shared:
@@ -185,7 +203,9 @@ class Case:
     overrides: tuple[str, ...]
     """Rank and limit included, so that a probe with them is the case."""
     asked: tuple[str, ...]
-    """The metrics that the suite names; empty for the default ones."""
+    """The metrics that the suite names, which have to be measured."""
+    chooses: bool = False
+    """Whether these alone count, and no default ones beside them."""
     bands: Mapping[str, MetricBands]
     """What the suite says of bands, by metric."""
     folder: Path
@@ -224,6 +244,16 @@ class Case:
         asked = {"kind": self.kind, "source": self.source, "repo": self.repo, "overrides": overrides, **self.extras}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]
 
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The metrics that count where they are measured."""
+        return tuple(name for name in METRICS if name in self.asked or (METRICS[name].by_default and not self.chooses))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The metrics that have to be measured."""
+        return self.asked if self.chooses else tuple(dict.fromkeys((LIVE, *self.asked)))
+
     def bands_of(self, metric: str, measured: Bands | None = None) -> Bands:
         """Return the bands of ``metric``: the suite's, else those that calibration ``measured``, else its own.
 
@@ -235,6 +265,11 @@ class Case:
             return base
         warn = said.warn or base.warn
         return Bands(warn=warn, fail=said.fail or base.fail.at_least(warn))
+
+
+def suite_id(path: Path) -> str:
+    """Return what the ledger and results call the suite at ``path``, however it is reached."""
+    return str(path.resolve())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +347,7 @@ def _case(
     kind = next(key for key in SOURCES if getattr(document, key) is not None)
     limit = defaults.limit if document.limit is None else document.limit
     options = ("" if rank is None else f"probe.rank={rank}", "" if limit is None else f"device.limit={limit}")
-    metrics = {**(defaults.metrics or {}), **(document.metrics or {})}
+    metrics = _merged(defaults.metrics or {}, document.metrics or {})
     extras = {
         "from": document.dialect,
         "metric_regex": document.metric_regex,
@@ -327,7 +362,19 @@ def _case(
         extras={key: value for key, value in extras.items() if value is not None},
         overrides=(*defaults.overrides, *document.overrides, *filter(None, options)),
         asked=tuple(metric for metric in METRICS if metric in metrics),
+        chooses=defaults.chooses or document.chooses,
         bands={metric: bands for metric, bands in metrics.items() if bands is not None},
         folder=path.parent,
         where=f"{path}:{line}",
     )
+
+
+def _merged(
+    defaults: Mapping[str, MetricBands | None], own: Mapping[str, MetricBands | None]
+) -> dict[str, MetricBands | None]:
+    """Return the metrics of both; a band of the defaults stays where the case says none."""
+    merged = dict(defaults)
+    for metric, bands in own.items():
+        before = merged.get(metric)
+        merged[metric] = before if bands is None else bands if before is None else bands.over(before)
+    return merged

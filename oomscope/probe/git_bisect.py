@@ -15,7 +15,7 @@ UNTESTABLE = 125
 STOP = 128
 
 _UNTESTABLE_FAILURES: frozenset[ErrorKind | None] = frozenset(
-    {"import", "setup", "step", "untestable", "crash", "timeout", "exit"}
+    {"import", "setup", "step", "untestable", "nothing", "crash", "timeout", "exit"}
 )
 
 

@@ -14,7 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from oomscope.errors import InputError, MachineUnfitError, OomscopeError, SnapshotError, UsageError
+from oomscope.errors import (
+    InputError,
+    MachineUnfitError,
+    NothingOnDeviceError,
+    OomscopeError,
+    SnapshotError,
+    UsageError,
+)
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
@@ -202,7 +209,8 @@ def _refused_elsewhere(refusal: Refusal, moment: Moment) -> RefusedElsewhere:
 def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Failure:
     reason = untestable_reason(error, backend)
     if reason is not None:
-        return Failure(kind="untestable", message=reason, detail=details(error))
+        kind: ErrorKind = "nothing" if isinstance(error, NothingOnDeviceError) else "untestable"
+        return Failure(kind=kind, message=reason, detail=details(error))
     if isinstance(error, OomscopeError):
         return Failure(kind=_kind_of_theirs(error, stage), message=str(error))
     target = job.target

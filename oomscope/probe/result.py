@@ -30,9 +30,10 @@ Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["sim", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 ErrorKind = Literal[
-    "import", "setup", "step", "untestable", "crash", "timeout", "killed", "lost", "exit", "unfit", "usage"
+    "import", "setup", "step", "untestable", "nothing", "crash", "timeout", "killed", "lost", "exit", "unfit", "usage"
 ]
-"""``lost``: a cluster ended every job that was to measure it. ``exit``: a command ended with a status from 1 to 124.
+"""``nothing``: it ran, and put nothing on the device. ``lost``: a cluster ended every job that was to measure it.
+``exit``: a command ended with a status from 1 to 124.
 ``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test."""
 
 

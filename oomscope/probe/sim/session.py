@@ -12,7 +12,7 @@ import torch
 
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import MAX_DEVICE_BYTES
-from oomscope.errors import UntestableError
+from oomscope.errors import NothingOnDeviceError
 from oomscope.model.observer import Phase, Role
 from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.local_part import local_part
@@ -124,7 +124,7 @@ class SimSession:
             yield
         self._watch.label()
         if not self.memory.served:
-            raise UntestableError(
+            raise NothingOnDeviceError(
                 "the target put nothing on the simulated device", remedy="build model and data on ctx.device"
             )
 

@@ -114,6 +114,11 @@ def test_what_differs_is_said() -> None:
     assert asked.reason.endswith("the suite asked for something else")
 
 
+def test_a_metric_that_the_device_does_not_have_is_never_measured_whatever_was_accepted() -> None:
+    compared = compare_case(case(asked=("non_torch",)), measured(GiB), Baseline())
+    assert (compared.status, compared.reason) == (Status.UNMEASURED, "non_torch not measured here")
+
+
 def test_nothing_accepted_is_no_baseline() -> None:
     compared = compare_case(case(), measured(GiB), Baseline())
     assert compared.status is Status.NO_BASELINE

@@ -234,6 +234,7 @@ def test_the_harness_is_told_what_it_needs(bench: Bench) -> None:
         ("def setup(ctx): return oomscope.Target(5)", "setup", "harness.py: the step of the Target"),
         ("def setup(): return None", "usage", "setup cannot be called with ctx alone"),
         ("def setup(ctx, device): return None", "usage", "setup cannot be called with ctx alone"),
+        (RAISING.format(step="raise oomscope.errors.NothingOnDeviceError('all is on the host')"), "nothing", "host"),
         ("def setup(ctx): raise oomscope.errors.ConfigError('its own file is wrong')", "untestable", "its own file"),
         ("def setup(ctx): raise oomscope.errors.TargetError('no data')", "setup", "no data"),
         (RAISING.format(step="raise ValueError('in step')"), "step", "harness.py:5 in step"),

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 
+from oomscope.errors import NothingOnDeviceError
 from oomscope.probe.gpus import find_gpu
 from oomscope.probe.sim.temporaries import Card, cublas_workspace_bytes
 from oomscope.snapshot.trace import Action
@@ -165,3 +166,10 @@ def test_layer_norms_backward_sums_tall_inputs_in_two_steps(simulate, story):
     tall, low = 131072, 65536
     assert total(op_temporaries=True, rows=tall) - total(op_temporaries=False, rows=tall) == 2 * 4096 * 64 * 4
     assert total(op_temporaries=True, rows=low) == total(op_temporaries=False, rows=low)
+
+
+def test_a_program_that_puts_nothing_on_the_device_is_told_so(simulate):
+    session = simulate()
+    with session, pytest.raises(NothingOnDeviceError, match="put nothing on the simulated device"):
+        with session.iteration(0):
+            torch.ones(4).sum()
