@@ -170,6 +170,6 @@ def test_layer_norms_backward_sums_tall_inputs_in_two_steps(simulate, story):
 
 def test_a_program_that_puts_nothing_on_the_device_is_told_so(simulate):
     session = simulate()
-    with session, pytest.raises(NothingOnDeviceError, match="put nothing on the simulated device"):
-        with session.iteration(0):
-            torch.ones(4).sum()
+    said = pytest.raises(NothingOnDeviceError, match="put nothing on the simulated device")
+    with session, said, session.iteration(0):
+        torch.ones(4).sum()
