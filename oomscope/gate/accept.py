@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
-from oomscope.gate.compare import compare_values
-from oomscope.gate.metrics import LIVE, METRICS
+from oomscope.gate.compare import compare_values, other_conditions
+from oomscope.gate.metrics import LIVE
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Status
 from oomscope.gate.suite import Case, Suite
@@ -54,7 +54,8 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
     for measured in night.cases:
         known = asked.get(measured.name)
         case = _judged_anew(measured, known, baseline)
-        why = _why_not(case, known.asked if known else (), named)
+        before = _worse_than_before(case, known, baseline)
+        why = _why_not(case, known.required if known else (LIVE,), named, before)
         if why is None:
             entries[case.name] = _entry(case, known, night, baseline)
         else:
@@ -84,10 +85,10 @@ def _check_names(night: GateResult, named: tuple[str, ...]) -> None:
             raise InputError(f"no case is called {name!r}", where="--accept", remedy=f"cases are {', '.join(known)}")
 
 
-def _why_not(case: CaseResult, asked: tuple[str, ...], named: tuple[str, ...]) -> str | None:
+def _why_not(case: CaseResult, required: tuple[str, ...], named: tuple[str, ...], before: str) -> str | None:
     if case.status not in FREELY | IF_NAMED or case.key is None:
         return f"{case.status}: {case.reason}"
-    missing = [name for name in asked or (LIVE,) if name not in case.values]
+    missing = [name for name in required if name not in case.values]
     if missing:
         return f"{', '.join(missing)} not measured: there would be nothing to compare with"
     remedy = f"accept it with --accept {shlex.quote(case.name)}"
@@ -96,7 +97,22 @@ def _why_not(case: CaseResult, asked: tuple[str, ...], named: tuple[str, ...]) -
     if case.outcome == "oom" and case.expected_outcome != "oom":
         return f"out of memory: {remedy}"
     lowering = [status for status in (case.status, *(row.status for row in case.rows)) if status in IF_NAMED]
-    return f"{lowering[0]}: {remedy}" if lowering else None
+    if lowering:
+        return f"{lowering[0]}: {remedy}"
+    return f"{before}: {remedy}" if before else None
+
+
+def _worse_than_before(case: CaseResult, known: Case | None, baseline: Baseline) -> str:
+    """Return what of a case without an entry is worse than the entry under other conditions on the same card."""
+    if case.key is None or known is None or case.outcome is None or baseline.find(case.name, case.key) is not None:
+        return ""
+    before = baseline.forerunner(case.name, case.key)
+    if before is None:
+        return ""
+    rows = compare_values(known, before, case.outcome, case.values).rows
+    lowering = ", ".join(row.name for row in rows if row.status in IF_NAMED)
+    conditions = other_conditions(case.key, before.key)
+    return f"{lowering} worse than what was accepted under other conditions ({conditions})" if lowering else ""
 
 
 def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Baseline) -> Entry:
@@ -106,11 +122,10 @@ def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Ba
             f"{case.name!r} was measured under another suite", where=night.suite, remedy="run the gate again"
         )
     before = baseline.find(case.name, case.key)
-    asked = known.asked or tuple(name for name, metric in METRICS.items() if metric.by_default)
     return Entry(
         key=case.key,
         outcome="oom" if case.outcome == "oom" else "fits",
-        values={name: case.values[name] for name in asked if name in case.values},
+        values={name: case.values[name] for name in known.counted if name in case.values},
         bands=before.bands if before else {},
         oomscope=night.oomscope,
     )

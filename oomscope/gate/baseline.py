@@ -66,6 +66,11 @@ class Key:
             allocator=result.allocator_conf or "",
         )
 
+    @property
+    def card(self) -> tuple[str, str]:
+        """What a measurement is of, whatever drives it."""
+        return self.backend, self.gpu
+
     def differences(self, other: Key) -> list[str]:
         """Return in words what ``other`` has otherwise."""
         mine, its = asdict(self), asdict(other)
@@ -100,6 +105,11 @@ class Baseline:
         """Return the entry of the case ``name`` whose key differs least from ``key``; None where it has none."""
         known = self.entries.get(name, ())
         return min(known, key=lambda entry: len(key.differences(entry.key)), default=None)
+
+    def forerunner(self, name: str, key: Key) -> Entry | None:
+        """Return the nearest entry of the case ``name`` on the same backend and card; numbers of others mean little."""
+        known = [entry for entry in self.entries.get(name, ()) if entry.key.card == key.card]
+        return Baseline(entries={name: tuple(known)}).nearest(name, key)
 
     def accepting(self, accepted: Iterable[tuple[str, Entry]]) -> Baseline:
         """Return the baseline with these entries in place of those under the same names and keys.

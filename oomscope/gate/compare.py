@@ -190,10 +190,12 @@ def _without_entry(case: Case, key: Key, baseline: Baseline, values: dict[str, i
         return Comparison(status=Status.UNMEASURED, reason=f"{', '.join(case.asked)} not measured here")
     if nearest is None:
         return Comparison(status=status, reason="nothing was accepted for this case yet", rows=rows)
-    words = "; ".join(_worded(text) for text in key.differences(nearest.key))
+    words = other_conditions(key, nearest.key)
     return Comparison(status=status, reason=f"accepted under other conditions: {words}", rows=rows)
 
 
-def _worded(difference: str) -> str:
-    """Say of a hash that differs what it stands for: its digits tell nobody anything."""
-    return "the suite asked for something else" if difference.startswith("config ") else difference
+def other_conditions(key: Key, before: Key) -> str:
+    """Return in words how ``before`` differs; of a hash what it stands for: its digits tell nobody anything."""
+    differences = key.differences(before)
+    asked = "the suite asked for something else"
+    return "; ".join(asked if text.startswith("config ") else text for text in differences)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.metrics import METRICS, values_of
+from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import Status
 from oomscope.gate.suite import Case, MetricBands, Suite
@@ -25,7 +25,7 @@ def case(name: str = "tiny", **fields: Any) -> Case:
     """A case of the smallest preset."""
     bands = {metric: MetricBands.model_validate(said) for metric, said in fields.pop("bands", {}).items()}
     given = {"kind": "preset", "source": "gpt-tiny", "repo": None, "overrides": (), "asked": ()} | fields
-    given = {"group": name, "extras": {}} | given
+    given = {"group": name, "extras": {}, "chooses": bool(given["asked"])} | given
     return Case(name=name, bands=bands, folder=Path(), where="memory.yaml:2", **given)
 
 
@@ -80,8 +80,7 @@ def failed(kind: ErrorKind = "import", message: str = "no module") -> ProbeResul
 def entry(of: Case, result: ProbeResult, **fields: Any) -> Entry:
     """What is expected where ``result`` was accepted for the case ``of``."""
     outcome = "oom" if result.outcome == "oom" else "fits"
-    counted = of.asked or [name for name, metric in METRICS.items() if metric.by_default]
-    values = {name: value for name, value in values_of(result).items() if name in counted}
+    values = {name: value for name, value in values_of(result).items() if name in of.counted}
     return Entry(**{"key": Key.of(of.digest, result), "outcome": outcome, "values": values, **fields})
 
 

@@ -164,6 +164,22 @@ def test_metrics_that_are_not_asked_for_do_not_count() -> None:
     assert compared.status is Status.SAME
 
 
+def test_bands_for_one_metric_take_none_of_the_others_out() -> None:
+    wide = case(bands={"peak_reserved": {"fail": "64MiB"}}, asked=("peak_reserved",), chooses=False)
+    accepted = baseline(wide, measured(GiB))
+    compared = compare_case(wide, measured(GiB + 60 * MiB, pinned_bytes=50 * GiB), accepted)
+    assert compared.status is Status.WORSE
+    assert {row.name for row in compared.rows if row.status is Status.WORSE} == {"peak_live", "pinned"}
+
+
+def test_bands_for_a_metric_that_does_not_count_by_default_make_it_count() -> None:
+    named = case(bands={"overhead": {"fail": "1MiB"}}, asked=("overhead",), chooses=False)
+    compared = compare_case(named, measured(GiB), baseline(case(), measured(GiB)))
+    assert (compared.status, compared.reason) == (Status.NO_BASELINE, "the baseline has no overhead")
+    accepted = baseline(named, measured(GiB))
+    assert compare_case(named, measured(GiB, reserved=GiB + 2 * MiB), accepted).status is Status.WORSE
+
+
 def test_running_out_of_memory_is_worse_though_nothing_else_can_be_compared() -> None:
     compared = compare_case(case(), out_of_memory(GiB // 2), baseline(case(), measured(GiB)))
     assert compared.status is Status.WORSE

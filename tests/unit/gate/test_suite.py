@@ -61,6 +61,35 @@ def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
     assert train.path == tmp_path / "configs" / "train.yaml"
 
 
+BANDS = """\
+defaults:
+  metrics: {peak_live: {fail: 1GiB}, peak_reserved: {warn: 0, fail: 64MiB}}
+cases:
+  - {name: chosen, preset: p, metrics: [peak_live, overhead]}
+  - {name: banded, preset: p, metrics: {peak_reserved: {warn: 1%}, overhead: {fail: 2MiB}}}
+  - {name: plain, preset: p}
+"""
+
+
+def test_a_case_takes_nothing_from_the_bands_of_the_defaults(tmp_path: Path) -> None:
+    chosen, banded, plain = load(tmp_path, BANDS).cases
+    gib, wide = Band(absolute=1024 * MiB), Band(absolute=64 * MiB)
+    assert chosen.bands_of("peak_live").fail == gib
+    assert banded.bands_of("peak_reserved") == Bands(warn=Band(relative=Fraction(1, 100)), fail=wide)
+    assert plain.bands_of("peak_reserved") == Bands(warn=Band(), fail=wide)
+
+
+def test_a_list_chooses_and_a_mapping_adds(tmp_path: Path) -> None:
+    chosen, banded, plain = load(tmp_path, BANDS).cases
+    assert (chosen.chooses, banded.chooses, plain.chooses) == (True, False, False)
+    assert chosen.counted == chosen.required == ("peak_live", "peak_reserved", "overhead")
+    assert banded.counted == ("peak_live", "peak_reserved", "overhead", "pinned", "non_torch", "flops")
+    assert banded.required == ("peak_live", "peak_reserved", "overhead")
+    assert plain.required == ("peak_live", "peak_reserved")
+    (first, *_) = load(tmp_path, WHOLE).cases
+    assert first.chooses
+
+
 def test_bands_come_from_the_suite_then_from_calibration_then_from_the_metric(tmp_path: Path) -> None:
     (case,) = load(tmp_path, "cases: [{name: a, preset: p, metrics: {peak_live: {fail: 1MiB}}}]").cases
     found = Bands(warn=Band(absolute=5), fail=Band(absolute=10))
