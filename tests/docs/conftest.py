@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe import launch, warm
+from oomscope.probe import parent, warm
 from tests.docs.place import make
+from tests.forked import probes
 
 
 @pytest.fixture(scope="session")
@@ -28,17 +29,10 @@ def place(prepared: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]), ignore_errors=True)
     monkeypatch.setenv("HOME", str(prepared.parent))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(launch, "run", _forked(launch.run))
+    varying = (*parent.OF_THE_JOB, "SCALE")  # which no library reads: one warm parent serves all environments
+    for module in (parent, warm):
+        monkeypatch.setattr(module, "OF_THE_JOB", varying)
     monkeypatch.chdir(copy)
-    yield copy
+    with probes():
+        yield copy
     shutil.rmtree(copy)
-
-
-def _forked(fresh):
-    """Return :func:`launch.run` for this test: forked from a warm process where it would start a fresh one."""
-
-    def run(job, progress=None, **options):
-        forks = "start" not in options and warm.suits(job)
-        return (warm.run if forks else fresh)(job, progress, **options)
-
-    return run

@@ -23,7 +23,7 @@ from oomscope.probe.result import Oom, Peak, ProbeResult
 from oomscope.probe.shorthand import recompute_overrides
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, format_size
-from tests.integration.program import oomscope
+from tests.forked import oomscope
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SIZE = re.compile(r"-?\d+(?:\.\d+)? (?:[KMG]i)?B\b")

@@ -1,4 +1,4 @@
-"""The installed program, from the command line to the simulated device and back."""
+"""From the command line to the simulated device and back: once by the installed program, else in this process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
+from tests import forked
 from tests.integration.program import oomscope
 
 
@@ -35,7 +36,7 @@ def test_a_preset_fits_and_names_its_peak(tmp_path: Path) -> None:
 
 def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
     large = ("model.ffn_hidden_size=65536", "device.non_torch_bytes=0")
-    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "64MiB", *large, "--quiet")
+    done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "64MiB", *large, "--quiet")
     assert done.returncode == 3, done.stdout + done.stderr
     assert "OUT OF MEMORY asking for" in done.stdout
     assert "Verdict: capacity" in done.stdout
@@ -53,7 +54,7 @@ def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
 def test_a_harness_that_fails_is_an_outcome(tmp_path: Path, code: str, kind: str) -> None:
     harness = tmp_path / "harness.py"
     harness.write_text(code)
-    done = oomscope("probe", "--harness", harness, "--repo", tmp_path, "--json")
+    done = forked.oomscope("probe", "--harness", harness, "--repo", tmp_path, "--json")
     assert done.returncode == 6, done.stderr
     document = json.loads(done.stdout)
     assert document["failure"]["kind"] == kind
@@ -63,6 +64,6 @@ def test_a_harness_that_fails_is_an_outcome(tmp_path: Path, code: str, kind: str
 def test_a_hanging_harness_is_ended(tmp_path: Path) -> None:
     harness = tmp_path / "harness.py"
     harness.write_text("import time\ndef setup(ctx):\n    time.sleep(600)")
-    done = oomscope("probe", "--harness", harness, "--repo", tmp_path, "--timeout", "8", "--json")
+    done = forked.oomscope("probe", "--harness", harness, "--repo", tmp_path, "--timeout", "3", "--json")
     assert done.returncode == 6
     assert json.loads(done.stdout)["failure"]["kind"] == "timeout"

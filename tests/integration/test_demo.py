@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.program import git, oomscope
+from tests.forked import oomscope
+from tests.integration.program import git
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "fixtures" / "demo"
@@ -31,7 +32,7 @@ def tinytrain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bisect(repo: Path, commits: str, limit: str, *options: str) -> str:
     arguments = ["--repo", repo, "--harness", DEMO / "harness.py", "--limit", limit, "--iterations", "4"]
-    done = oomscope("bisect", commits, *arguments, "--backend", "sim", *options, timeout=560)
+    done = oomscope("bisect", commits, *arguments, "--backend", "sim", *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

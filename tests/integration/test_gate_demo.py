@@ -11,7 +11,8 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.units import MiB
-from tests.integration.program import commit, git, oomscope
+from tests.forked import oomscope
+from tests.integration.program import commit, git
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "fixtures" / "demo"

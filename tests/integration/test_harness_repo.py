@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.integration.program import commit, git, new_repo, oomscope
+from tests.forked import oomscope
+from tests.integration.program import commit, git, new_repo
 
 HARNESS = """\
 import torch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.integration.program import commit, new_repo, oomscope
+from tests.forked import oomscope
+from tests.integration.program import commit, new_repo
 
 HARNESS = """\
 import torch

@@ -9,8 +9,8 @@ import pytest
 from oomscope.config.load import load_preset
 from oomscope.model.parameters import stage_parameters
 from oomscope.probe.jobs import bundled_job
-from oomscope.probe.launch import run
 from oomscope.units import MiB
+from tests.forked import probe
 from tests.ledgers.stage import logits_bytes, stage_bytes
 
 CUBLAS_WORKSPACES = 3 * 32 * MiB
@@ -34,7 +34,7 @@ def ledger_sum(config) -> int:
 @pytest.mark.parametrize("preset", ["llama3-8b", "llama3-70b"])
 def test_the_peak_is_the_ledgers_sum_within_one_per_cent(preset):
     config = load_preset(preset).config
-    result = run(replace(bundled_job(config), backend="sim"))
+    result = probe(replace(bundled_job(config), backend="sim"))
     assert result.outcome == "fits", result.failure
     assert result.peak is not None
     assert result.peak.requested_bytes == pytest.approx(ledger_sum(config), rel=0.01)

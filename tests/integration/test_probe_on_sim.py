@@ -1,4 +1,7 @@
-"""Whole probes on the simulated device: a process of its own, a harness, a checkout, and a result."""
+"""Whole probes on the simulated device: a process of its own, a harness, a checkout, and a result.
+
+The first is run in a fresh process; those after it are forked, and say the same.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.probe import launch
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.launch import run
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB, MiB
+from tests import forked
 
 MODEL = """
 import torch
@@ -39,7 +43,7 @@ def setup(ctx):
 PARAMETER_BYTES = 4 * (2 * 2048 * 8192 + 8192 + 2048)
 
 
-def probe(directory: Path, harness: str = HARNESS, **fields) -> ProbeResult:
+def probe(directory: Path, harness: str = HARNESS, *, run=forked.probe, **fields) -> ProbeResult:
     repo = directory / "repo"
     repo.mkdir(exist_ok=True)
     (repo / "model.py").write_text(MODEL)
@@ -50,7 +54,7 @@ def probe(directory: Path, harness: str = HARNESS, **fields) -> ProbeResult:
 
 @pytest.fixture(scope="module")
 def fitting(tmp_path_factory) -> ProbeResult:
-    return probe(tmp_path_factory.mktemp("fits"), limit_bytes=4 * GiB)
+    return probe(tmp_path_factory.mktemp("fits"), run=launch.run, limit_bytes=4 * GiB)
 
 
 def test_a_result_accounts_for_every_byte(fitting: ProbeResult) -> None:

@@ -1,0 +1,44 @@
+"""Probes that are forked from the warm process of a test run, for tests in which starting one is not at stake."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oomscope.cli.main import run as run_command_line
+from oomscope.probe import launch, warm
+from oomscope.probe.job import ProbeJob
+from oomscope.probe.result import ProbeResult
+
+_fresh = launch.run
+
+
+def probe(job: ProbeJob, progress: launch.OnProgress | None = None, **options) -> ProbeResult:
+    """Do what :func:`oomscope.probe.launch.run` does, forked where that would start a fresh process."""
+    forks = "start" not in options and warm.suits(job)
+    return (warm.run if forks else _fresh)(job, progress, **options)
+
+
+@contextlib.contextmanager
+def probes() -> Iterator[None]:
+    """Have every probe of this process forked inside the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "run", probe)
+        yield
+
+
+def oomscope(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process, with its probes forked; what it prints is told as of a program."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
+    words = [str(word) for word in arguments]
+    with probes(), contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        code = run_command_line(words)
+    for stream in streams:
+        stream.flush()
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
+    return subprocess.CompletedProcess(words, code, out, err)
