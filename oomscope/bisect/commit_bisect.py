@@ -80,7 +80,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
         subject.check(bad)
         refuse_absent(request.subject, request.preparation, repository, (bad,))
         prober = stack.enter_context(Prober.of(request, **means))
-        sought = GoodEndSearch(repository, bad, subject, prober).run()
+        sought = GoodEndSearch(repository, bad, subject, prober, request.noise).run()
         if sought.good is not None:
             line = repository.line(sought.good, bad, request.paths)
             return CommitBisect(request, repository, subject, prober, sought.good, bad, line, sought.known).run()
@@ -235,7 +235,7 @@ class CommitBisect:
                 records=(search.records[found.last_good], search.records[found.first_bad]),
                 results=(before, after),
             )
-            culprit = narrow(culprit, turn, self.repository, self.subject, self.prober)
+            culprit = narrow(culprit, turn, self.repository, self.subject, self.prober, noise=self.request.noise)
         message = f"{commit.short} is the first bad commit{_sureness(search)}: {search.records[found.first_bad].reason}"
         return replace(base, outcome="culprit", culprit=culprit, message=message)
 

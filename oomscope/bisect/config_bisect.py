@@ -37,7 +37,7 @@ def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResu
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
     mixture = Axes(keys, request.layers) if request.layers else keys
     with Prober.of(request, **means) as prober:
-        return DeltaBisect(mixture, prober).run()
+        return DeltaBisect(mixture, prober, noise=request.noise).run()
 
 
 def _end(file: Path | FileAt, request: ConfigRequest) -> ConfigEnd:

@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.delta_search import NONE, DeltaSearch, MinimalSet
+from oomscope.bisect.delta_search import NONE, DeltaSearch, MinimalSet, probes_for
 from oomscope.bisect.deltas import Changes
 from oomscope.bisect.growth import grown_sites
 from oomscope.bisect.mixture import Mixture, everything, listed, names, title
+from oomscope.bisect.noise import Noise
 from oomscope.bisect.prober import Prober
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import Axis, BisectResult, Evidence, KeysCulprit, StepRow, Suspect
@@ -30,11 +31,13 @@ class DeltaBisect:
         mixture: the changes.
         prober: who answers.
         axis: what kind of changes they are.
+        noise: how to meet answers that may be wrong; None leaves it to the backend.
     """
 
     mixture: Mixture
     prober: Prober
     axis: Axis = "config"
+    noise: Noise | None = None
 
     def run(self) -> BisectResult:
         """Check both ends, search, measure each change found by itself, and return the answer."""
@@ -51,11 +54,12 @@ class DeltaBisect:
             on_line=count,
             considered=len(units),
         )
-        search = DeltaSearch(self.mixture, self.prober)
+        search = DeltaSearch(self.mixture, self.prober, self.noise)
         try:
             answered = self._searched(base, search, units)
         except OutOfTimeError:
             answered = self._with_suspects(base, search)
+        search.weighing.remark()
         return replace(
             answered,
             probes=tuple(self.prober.records),
@@ -65,7 +69,12 @@ class DeltaBisect:
 
     def _announce(self, units: int) -> None:
         mixture = self.mixture
-        halvings = Search.over(units).probes_left if units else 0
+        more_if = []
+        if units > 1:
+            each = Search.over(units).probes_left + 3
+            more_if.append(f"several keys are at fault together (about {each} for each further one)")
+        if self.noise is not None and self.noise.is_heeded:
+            more_if.append("one answer is not sure enough (states are probed again)")
         self.prober.reporter.planned(
             Plan(
                 title=f"{mixture.good}..{mixture.bad}, bad is {self.prober.bad}",
@@ -74,10 +83,8 @@ class DeltaBisect:
                 candidates=len(mixture.keys),
                 considered=units,
                 # Both ends, the bisection, and whether what it found is enough by itself.
-                probes_at_most=2 + halvings + (units > 1) if units else 1,
-                more_if=(f"several keys are at fault together (about {halvings + 3} for each further one)",)
-                if units > 1
-                else (),
+                probes_at_most=2 + probes_for(units) if units else 1,
+                more_if=tuple(more_if),
             )
         )
 

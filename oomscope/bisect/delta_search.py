@@ -15,9 +15,11 @@ from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.measured import Bytes, bytes_of
 from oomscope.bisect.mixture import Mixture, everything, names, title
-from oomscope.bisect.prober import Prober, Question
+from oomscope.bisect.noise import Noise
+from oomscope.bisect.prober import Ahead, Prober, Question, nothing_ahead
 from oomscope.bisect.result import ProbeRecord, Role
-from oomscope.bisect.search import Answer
+from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.weighing import Weighing
 from oomscope.probe.result import ProbeResult
 
 NONE: Changes = frozenset()
@@ -52,6 +54,7 @@ class DeltaSearch:
     Args:
         mixture: the states.
         prober: who answers.
+        noise: how to meet answers that may be wrong; None leaves it to the backend.
         role: as what the search's questions are recorded.
         role_alone: and those about one change by itself.
         called: what people are shown of a choice of changes; the names of the changes unless given.
@@ -59,13 +62,19 @@ class DeltaSearch:
 
     mixture: Mixture
     prober: Prober
+    noise: Noise | None = None
     role: Role = "search"
     role_alone: Role = "key alone"
     called: Callable[[Changes], str] | None = None
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
+    weighing: Weighing = field(init=False)
     _experiments: dict[Changes, Experiment | Untestable] = field(default_factory=dict)
     _valid: dict[Changes, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        decisions = 2 + probes_for(len(self.mixture.keys))
+        self.weighing = Weighing(self.prober, self.noise, decisions)
 
     def ends(self) -> EndsAnswer | None:
         """Check both ends, and return the answer that they give by themselves.
@@ -73,10 +82,8 @@ class DeltaSearch:
         Raises:
             OutOfTimeError: the deadline passed.
         """
-        self.prober.foresee(self._ends_ahead)
-        good = self.ask(NONE, "good end")
-        self.prober.foresee(self._ends_ahead)
-        bad = self.ask(everything(self.mixture), "bad end") if self.mixture.keys else good
+        good = self.ask(NONE, "good end", self._ends_ahead)
+        bad = self.ask(everything(self.mixture), "bad end", self._ends_ahead) if self.mixture.keys else good
         return judge_ends(good, bad)
 
     def minimal(self, units: Sequence[Changes]) -> MinimalSet:
@@ -90,9 +97,8 @@ class DeltaSearch:
         try:
             changes = next(questions)
             while True:
-                self.prober.foresee(partial(self._ahead, units, answers))
                 known = self.records.get(changes)  # the same set may be wanted for another reason
-                answer = (known or self.ask(changes, self.role)).answer
+                answer = (known or self.ask(changes, self.role, partial(self._ahead, units, answers))).answer
                 answers = (*answers, answer)
                 changes = questions.send(answer)
         except StopIteration as stop:
@@ -146,8 +152,8 @@ class DeltaSearch:
         """Return the bytes of a state that was answered good or bad, and hence measured."""
         return bytes_of(self.results[changes]) or Bytes()
 
-    def ask(self, changes: Changes, role: Role) -> ProbeRecord:
-        """Return the answer for the state with ``changes`` made, and remember it.
+    def ask(self, changes: Changes, role: Role, ahead: Ahead = nothing_ahead) -> ProbeRecord:
+        """Return the answer for the state with ``changes`` made, and remember it; ``ahead`` is likely to follow.
 
         Raises:
             OutOfTimeError: the deadline passed.
@@ -155,7 +161,7 @@ class DeltaSearch:
         name = self.mixture.bad if role == "bad end" else self._title(changes)
         called = self.called(changes) if self.called else ""
         question = Question(role=role, name=name, subject=called, keys=names(self.mixture, changes))
-        record, result = self.prober.ask(question, self.experiment(changes))
+        record, result = self.weighing.ask(question, self.experiment(changes), ahead)
         self.records[changes] = record
         if result is not None:
             self.results[changes] = result
@@ -177,3 +183,8 @@ class DeltaSearch:
             known = [sizes for sizes in measured if sizes is not None]
             alone.append(known[1] - known[0] if len(known) == 2 else None)
         return alone
+
+
+def probes_for(changes: int) -> int:
+    """Return how many answers find one of so many changes and show that it is enough by itself."""
+    return Search.over(changes).probes_left + (changes > 1) if changes else 0

@@ -10,12 +10,14 @@ from oomscope.bisect.commits import Repository
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.headers import Commit
+from oomscope.bisect.noise import Noise
 from oomscope.bisect.probed_line import Known
 from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.result import Role
 from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import Subject
+from oomscope.bisect.weighing import Weighing
 
 DAYS = (1, 3, 7, 14, 30, 60)
 """How many days before the bad end, one after the other."""
@@ -45,15 +47,21 @@ class GoodEndSearch:
         bad: the bad end.
         subject: what of each commit is measured.
         prober: who answers.
+        noise: how to meet answers that may be wrong; None leaves it to the backend.
     """
 
     repository: Repository
     bad: Commit
     subject: Subject
     prober: Prober
+    noise: Noise | None = None
+    _weighing: Weighing = field(init=False)
     _known: Known = field(default_factory=dict)
     _before: dict[int, Commit] = field(default_factory=dict)
     """The commits so many days before the bad end, as far as they were looked up."""
+
+    def __post_init__(self) -> None:
+        self._weighing = Weighing(self.prober, self.noise, 1 + len(DAYS))
 
     def run(self) -> GoodEnd:
         """Probe the bad end, then a commit from each of ``DAYS`` before it, by committer dates, until one is good.
@@ -61,6 +69,11 @@ class GoodEndSearch:
         Where history is younger, its oldest commit is the last one tried.
         """
         self._announce()
+        found = self._searched()
+        self._weighing.remark()
+        return found
+
+    def _searched(self) -> GoodEnd:
         oldest = self.bad
         try:
             if (answer := self._ask(self.bad, "bad end")) is not Answer.BAD:
@@ -107,8 +120,7 @@ class GoodEndSearch:
     def _ask(self, commit: Commit, role: Role) -> Answer:
         name = f"{commit.short} {commit.subject}"
         question = Question(role=role, name=name, commit=commit.hash, subject=commit.subject)
-        self.prober.foresee(self._ahead)
-        record, result = self.prober.ask(question, self.subject.experiment(commit))
+        record, result = self._weighing.ask(question, self.subject.experiment(commit), self._ahead)
         self._known[commit.hash] = record, result
         return record.answer
 

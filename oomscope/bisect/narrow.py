@@ -17,10 +17,11 @@ from oomscope.bisect.hunks import Hunks
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.mixture import Mixture, everything, names
 from oomscope.bisect.narrowed import HunkChange, Narrowed
+from oomscope.bisect.noise import Noise
 from oomscope.bisect.other_config import WithConfigOf
 from oomscope.bisect.patches import Hunk
 from oomscope.bisect.prober import Prober
-from oomscope.bisect.result import CommitCulprit, ProbeRecord
+from oomscope.bisect.result import CommitCulprit, ProbeRecord, Role
 from oomscope.bisect.subjects import Subject
 from oomscope.errors import GitError
 from oomscope.probe.result import ProbeResult
@@ -42,7 +43,13 @@ class Turn:
 
 
 def narrow(
-    culprit: CommitCulprit, turn: Turn, repository: Repository, subject: Subject, prober: Prober
+    culprit: CommitCulprit,
+    turn: Turn,
+    repository: Repository,
+    subject: Subject,
+    prober: Prober,
+    *,
+    noise: Noise | None = None,
 ) -> CommitCulprit:
     """Return ``culprit`` with what of it is at fault; as it is, with a note, where that cannot be told.
 
@@ -52,15 +59,16 @@ def narrow(
         repository: where both are.
         subject: what of a commit is measured.
         prober: who answers.
+        noise: how to meet answers that may be wrong; None leaves it to the backend.
     """
     try:
         before, after = subject.config(turn.before), subject.config(turn.after)
         if before is not None and after is not None:
             keys = ConfigKeys(_end(turn.before, before), _end(turn.after, after))
-            return _to_keys(culprit, keys, _search(keys, turn, prober))
+            return _to_keys(culprit, keys, _search(keys, turn, prober, noise))
         held = subject.path if isinstance(subject, WithConfigOf) else None
         hunks = Hunks(repository, subject, turn.before, turn.after, held)
-        return _to_hunks(culprit, hunks, _search(hunks, turn, prober, hunks.called))
+        return _to_hunks(culprit, hunks, _search(hunks, turn, prober, noise, hunks.called))
     except GitError as error:
         prober.note(f"the commit is not narrowed: {error.message}")
     except OutOfTimeError:
@@ -73,24 +81,35 @@ def _end(commit: Commit, config: Config) -> ConfigEnd:
 
 
 def _search(
-    mixture: Mixture, turn: Turn, prober: Prober, called: Callable[[Changes], str] | None = None
+    mixture: Mixture,
+    turn: Turn,
+    prober: Prober,
+    noise: Noise | None,
+    called: Callable[[Changes], str] | None = None,
 ) -> DeltaSearch:
     """Return a search that knows both ends."""
-    search = DeltaSearch(mixture, prober, role="inside the commit", role_alone="inside the commit", called=called)
+    inside: Role = "inside the commit"
+    search = DeltaSearch(mixture, prober, noise, role=inside, role_alone=inside, called=called)
     for changes, record, result in zip((NONE, everything(mixture)), turn.records, turn.results, strict=True):
         search.records[changes], search.results[changes] = record, result
     return search
 
 
+def _found(mixture: Mixture, search: DeltaSearch) -> MinimalSet:
+    found = search.minimal(mixture.units())
+    search.weighing.remark()
+    return found
+
+
 def _to_keys(culprit: CommitCulprit, keys: ConfigKeys, search: DeltaSearch) -> CommitCulprit:
-    found = search.minimal(keys.units())
+    found = _found(keys, search)
     deltas = {key: delta for unit, delta in _single(found) for key in names(keys, unit)}
     changes = tuple(replace(change, delta=deltas.get(change.key)) for change in culprit.keys)
     return replace(culprit, keys=changes, narrowed=_narrowed(search, found, keys=names(keys, found.changes)))
 
 
 def _to_hunks(culprit: CommitCulprit, hunks: Hunks, search: DeltaSearch) -> CommitCulprit:
-    found = search.minimal(hunks.units())
+    found = _found(hunks, search)
     return replace(culprit, narrowed=_narrowed(search, found, hunks=_rows(hunks.hunks, found, culprit.sites)))
 
 

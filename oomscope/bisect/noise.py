@@ -28,6 +28,19 @@ class Noise:
         return self.repeats > 1
 
 
+def heeded(asked_for: Noise | None, *, is_on_card: bool) -> Noise | None:
+    """Return how noise is met; None where every answer is believed.
+
+    Args:
+        asked_for: by the user; None leaves it to the backend. A simulated run repeats to the byte and is believed. On a
+            real card others may hold memory, and work may come in another order: answers are weighed.
+        is_on_card: whether probes run on a real card.
+    """
+    if asked_for is None:
+        return Noise() if is_on_card else None
+    return asked_for if asked_for.is_heeded else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """What a search believes at its end."""

@@ -14,7 +14,7 @@ from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.line_search import LineAnswer, LineSearch
-from oomscope.bisect.noise import Noise, Posterior, percent
+from oomscope.bisect.noise import Noise, Posterior, heeded, percent
 from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.probed_line import OUTSIDE, ProbedLine
 from oomscope.bisect.result import Role
@@ -29,12 +29,11 @@ class Searching:
     """Searches lines, believing or weighing what is answered.
 
     Args:
-        asked_for: how to meet noise; None leaves it to the backend. A simulated run repeats to the byte and is
-            believed. On a real card others may hold memory, and work may come in another order: answers are weighed.
+        asked_for: how to meet noise; None leaves it to the backend.
     """
 
     asked_for: Noise | None
-    _default: Noise | None = None
+    _is_known_on_card: bool = False
 
     def run(self, search: LineSearch) -> LineAnswer:
         """Search the line of ``search``, and return the answer."""
@@ -45,11 +44,9 @@ class Searching:
 
     def noise_of(self, search: LineSearch) -> Noise | None:
         """Return how noise is met; None for a plain search. The good end may be probed to know the backend."""
-        if self.asked_for is not None:
-            return self.asked_for if self.asked_for.is_heeded else None
-        if self._default is None and self._is_on_card(search):
-            self._default = Noise()
-        return self._default
+        if self.asked_for is None and not self._is_known_on_card:
+            self._is_known_on_card = self._is_on_card(search)
+        return heeded(self.asked_for, is_on_card=self._is_known_on_card)
 
     def _is_on_card(self, search: LineSearch) -> bool:
         first = search.experiment(0)

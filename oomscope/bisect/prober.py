@@ -73,7 +73,8 @@ Ahead = Callable[[], Iterable[Experiment | Untestable]]
 """Returns what is likely to be asked next, likeliest first."""
 
 
-def _nothing() -> tuple[Experiment, ...]:
+def nothing_ahead() -> tuple[Experiment, ...]:
+    """Return that nothing is likely to follow."""
     return ()
 
 
@@ -110,7 +111,7 @@ class Prober:
     cards: Cards = field(default_factory=lambda: Cards(()))
     slots: Slots = field(default_factory=Slots)
     memory: Memory = field(default_factory=NoMemory)
-    _ahead: Ahead = _nothing
+    _ahead: Ahead = nothing_ahead
     _results: dict[str, ProbeResult] = field(default_factory=dict)
     _asked: Counter[str] = field(default_factory=Counter)
     """How often each content was asked about, by its key's name."""
@@ -195,7 +196,7 @@ class Prober:
         try:
             found = self._measured(experiment)
         finally:
-            self._ahead = _nothing
+            self._ahead = nothing_ahead
         result = None if isinstance(found, Untestable) else found
         judgement = (
             Judgement(answer=Answer.UNTESTABLE, reason=found.reason)
@@ -221,15 +222,16 @@ class Prober:
         )
         self.records.append(record)
         if isinstance(experiment, Experiment):
-            self._asked[self._content(experiment)] += 1
+            self._asked[self.content_of(experiment)] += 1
         self.reporter.probed(record)
         return record, result
 
     def times(self, experiment: Experiment) -> int:
         """Return how often what ``experiment`` measures was asked about, of whichever commit that holds it."""
-        return self._asked[self._content(experiment)]
+        return self._asked[self.content_of(experiment)]
 
-    def _content(self, experiment: Experiment) -> str:
+    def content_of(self, experiment: Experiment) -> str:
+        """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
         name, _ = self._name(experiment.repeated(0), experiment.job)
         return name
 

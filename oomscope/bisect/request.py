@@ -33,6 +33,8 @@ class SearchRequest:
     """Where probes are run as jobs; None for this machine."""
     journal: JournalUse = field(default_factory=JournalUse)
     """Begin a journal, or go on with one."""
+    noise: Noise | None = None
+    """What to do about answers that may be wrong; None for what the backend calls for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +64,6 @@ class CommitRequest(CheckoutRequest):
     """Narrow the commit at fault to the hunks (or configuration keys) at fault."""
     steps: StepsWanted | None = None
     """Search for every step of bytes as well; None for those alone that are seen on the way."""
-    noise: Noise | None = None
-    """What to do about answers that may be wrong; None for what the backend calls for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,13 +25,15 @@ from oomscope.bisect.other_config import ConfigLeaves, WithConfigOf
 from oomscope.bisect.prober import Means, Prober, Question
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, KeysCulprit, Role
+from oomscope.bisect.result import BisectResult, KeysCulprit, ProbeRecord, Role
 from oomscope.bisect.search import Search
 from oomscope.bisect.square import Corner, Square
 from oomscope.bisect.subjects import Subject, path_in_repo, subject_of
+from oomscope.bisect.weighing import Weighing
 from oomscope.probe.rooms import room
 
 _CLONE = "clone"
+_CORNERS = 4
 MESSAGES = {
     "code": "the code is at fault, also with the old configuration",
     "config": "the configuration is at fault, also with the old code",
@@ -114,34 +116,34 @@ class SquareBisect:
                 bad=f"{self.bad.short} {self.bad.subject}",
                 candidates=commits,
                 considered=commits,
-                probes_at_most=4 + Search.over(commits).probes_left,
+                probes_at_most=_CORNERS + Search.over(commits).probes_left,
                 more_if=("the configuration has a part in it (its keys are searched too)",),
             )
         )
 
     def _answered(self, base: BisectResult) -> BisectResult:
-        good = self._corner(self.good, self.good, "good end")
-        bad = self._corner(self.bad, self.bad, "bad end")
-        answered = judge_ends(self.prober.records[0], self.prober.records[1])
+        weighing = Weighing(self.prober, self.request.noise, _CORNERS)
+        good = self._asked(weighing, self.good, self.good, "good end")
+        bad = self._asked(weighing, self.bad, self.bad, "bad end")
+        answered = judge_ends(good, bad)
         if answered is not None:
+            weighing.remark()
             return replace(base, outcome=answered.kind, message=answered.reason)
         square = Square(
             path=self.path,
-            old_old=good,
-            new_old=self._corner(self.bad, self.good, "corner"),
-            old_new=self._corner(self.good, self.bad, "corner"),
-            new_new=bad,
+            old_old=_corner(self.good, self.good, good),
+            new_old=_corner(self.bad, self.good, self._asked(weighing, self.bad, self.good, "corner")),
+            old_new=_corner(self.good, self.bad, self._asked(weighing, self.good, self.bad, "corner")),
+            new_new=_corner(self.bad, self.bad, bad),
         )
+        weighing.remark()
         return self._searched(replace(base, square=square), square)
 
-    def _corner(self, code: Commit, config: Commit, role: Role) -> Corner:
+    def _asked(self, weighing: Weighing, code: Commit, config: Commit, role: Role) -> ProbeRecord:
         name = f"code of {code.short} with {self.path} of {config.short}"
         question = Question(role=role, name=name, subject=name)
-        self.prober.foresee(self._corners)
-        record, _ = self.prober.ask(question, self._experiment(code, config))
-        return Corner(
-            code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes
-        )
+        record, _ = weighing.ask(question, self._experiment(code, config), self._corners)
+        return record
 
     def _corners(self) -> Iterator[Experiment | Untestable]:
         """Yield how the corners are measured, in their order: all of them are asked about unless an end answers."""
@@ -185,4 +187,8 @@ class SquareBisect:
     def _keys(self, *, code: Commit) -> BisectResult:
         """Search the leaves of the configuration with the code of ``code``."""
         leaves = ConfigLeaves(self.subject, self.repository, self.path, code, self.good, self.bad)
-        return DeltaBisect(leaves, self.prober, axis="both").run()
+        return DeltaBisect(leaves, self.prober, axis="both", noise=self.request.noise).run()
+
+
+def _corner(code: Commit, config: Commit, record: ProbeRecord) -> Corner:
+    return Corner(code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes)

@@ -44,4 +44,4 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
         refuse_absent(request.subject, request.preparation, repository, (commit,))
         mixture = Axes(OneCommit(subject, commit), request.layers)
         with Prober.of(request, **means) as prober:
-            return DeltaBisect(mixture, prober, axis="environment").run()
+            return DeltaBisect(mixture, prober, axis="environment", noise=request.noise).run()

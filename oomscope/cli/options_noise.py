@@ -1,4 +1,4 @@
-"""Options of ``oomscope bisect`` over commits where a probe may answer wrongly: how sure to be, at what cost."""
+"""Options of ``oomscope bisect`` where a probe may answer wrongly: how sure to be, at what cost."""
 
 from __future__ import annotations
 
@@ -44,16 +44,11 @@ class NoiseOptions:
         """Take the options out of ``given``."""
         return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
 
-    @property
-    def given(self) -> dict[str, bool]:
-        """Which of the options were given, by the name that people know."""
-        return {"--confidence": self.confidence is not None, "--repeats": self.repeats is not None}
-
     def wanted(self) -> Noise | None:
         """Return how to meet noise; None leaves it to the backend.
 
         Raises:
-            UsageError: a confidence is asked for, and each commit may be probed only once.
+            UsageError: a confidence is asked for, and nothing may be probed more than once.
         """
         from oomscope.bisect.noise import CONFIDENCE, REPEATS, Noise
 
@@ -63,7 +58,7 @@ class NoiseOptions:
         if self.confidence is not None and repeats == 1:
             raise UsageError(
                 "--confidence with --repeats 1",
-                remedy="leave one out: with one probe a commit every answer is believed",
+                remedy="leave one out: with one probe of each every answer is believed",
             )
         return Noise(confidence=CONFIDENCE if self.confidence is None else self.confidence, repeats=repeats)
 
@@ -81,7 +76,7 @@ def noise_options(command: Command) -> Command:
             "--repeats",
             type=click.IntRange(1, MOST),
             metavar="N",
-            help="Probe a commit up to N times for that (default: 20); 1 believes every answer.",
+            help="Probe one commit, or mixture, up to N times for that (default: 20); 1 believes every answer.",
         ),
     )
     for option in reversed(options):

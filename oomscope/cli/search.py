@@ -60,14 +60,10 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         paths=options.paths,
         hunks=options.axes.hunks,
         steps=options.steps.wanted(),
-        noise=options.noise.wanted(),
         preparation=options.checkouts.preparation(),
         **options.common(),
     )
     if options.axes.axis == "both":
-        for name, is_given in options.noise.given.items():
-            if is_given:
-                raise UsageError(f"{name} with --axis both", remedy="leave it out: the corners are probed once each")
         return bisect_square(request, _config_of_square(options), reporter=reporter)
     return bisect_commits(request, reporter=reporter)
 

@@ -17,6 +17,7 @@ from oomscope.probe.harness_settings import harness_settings
 
 if TYPE_CHECKING:
     from oomscope.bisect.cluster.settings import ClusterSettings
+    from oomscope.bisect.noise import Noise
     from oomscope.bisect.places import Places
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.subjects import ConfigInRepo, OwnCode
@@ -32,6 +33,7 @@ class Common(TypedDict):
     jobs: int
     cluster: ClusterSettings | None
     journal: JournalUse
+    noise: Noise | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class SearchOptions:
             jobs=self.jobs,
             cluster=self.cluster,
             journal=self.journal,
+            noise=self.noise.wanted(),
         )
 
     def places(self) -> Places:
@@ -120,7 +123,6 @@ class SearchOptions:
             "paths": self.paths,
             "--steps": self.steps.wanted(),
             "--hunks": self.axes.hunks,
-            **self.noise.given,
             **(self.checkouts.given if not repo else {}),
         }
         for name, value in given.items():

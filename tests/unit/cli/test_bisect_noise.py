@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from oomscope.bisect.noise import Noise
-from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.request import CommitRequest, SearchRequest
+from oomscope.bisect.result import BisectResult
 from oomscope.cli.main import run
+from tests.unit.report import searches
 
 
 @pytest.mark.parametrize(
@@ -36,8 +40,6 @@ def test_a_confidence_lies_above_a_half_and_below_one(
     ("words", "said"),
     [
         (["v1..v2", "--config", "a.yaml", "--confidence", "0.9", "--repeats", "1"], "--confidence with --repeats 1"),
-        (["v1..v2", "--config", "a.yaml", "--axis", "config", "--confidence", "0.9"], "it is about commits"),
-        (["v1..v2", "--config", "a.yaml", "--axis", "both", "--harness", "h.py", "--repeats", "3"], "the corners"),
     ],
 )
 def test_what_cannot_be_sure_is_refused(
@@ -45,3 +47,23 @@ def test_what_cannot_be_sure_is_refused(
 ) -> None:
     assert run(["bisect", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_keys_and_corners_are_weighed_as_asked_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[SearchRequest] = []
+
+    def search(request: SearchRequest, *_: object, **_means: object) -> BisectResult:
+        given.append(request)
+        return searches.KEYS
+
+    for name in ("config_bisect.bisect_configs", "square_bisect.bisect_square", "surroundings.bisect_surroundings"):
+        monkeypatch.setattr(f"oomscope.bisect.{name}", search)
+    good, bad, harness = (tmp_path / name for name in ("good.yaml", "bad.yaml", "h.py"))
+    for file in (good, bad, harness):
+        file.touch()
+    weighed = ["--repeats", "3"]
+    assert run(["bisect", f"{good}..{bad}", *weighed]) == 0
+    assert run(["bisect", "v1..v2", "--axis", "both", "--harness", str(harness), "--config", "c.yaml", *weighed]) == 0
+    variables = ["--good-env", "A=1", "--bad-env", "A=2"]
+    assert run(["bisect", "v1", "--axis", "environment", "--harness", str(harness), *variables, *weighed]) == 0
+    assert [request.noise for request in given] == [Noise(repeats=3)] * 3

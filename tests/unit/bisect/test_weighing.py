@@ -1,0 +1,176 @@
+"""Searches over keys, corners and tries for a good end find the right answer though single answers are wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.config_bisect import bisect_configs
+from oomscope.bisect.measured import Bytes
+from oomscope.bisect.noise import Noise
+from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import FileRange, RevisionRange
+from oomscope.bisect.request import ConfigRequest
+from oomscope.bisect.result import BisectResult, KeysCulprit
+from oomscope.bisect.search import Answer
+from oomscope.bisect.square_bisect import bisect_square
+from oomscope.bisect.subjects import HarnessFile
+from oomscope.config.load import load_preset
+from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.flaky import Flaky
+from tests.unit.bisect.results import AVAILABLE, error
+from tests.unit.bisect.worlds import World, measure
+
+GOOD = """\
+preset: gpt-tiny
+data: {seq_length: 100, micro_batch_size: 1, num_microbatches: 1}
+optimizer: {lr: 0.001, clip_grad: 1.0}
+probe: {backend: %s}
+"""
+BAD = """\
+preset: gpt-tiny
+data: {seq_length: 100, micro_batch_size: 16, num_microbatches: 2}
+optimizer: {lr: 0.002, clip_grad: 2.0}
+probe: {backend: %s}
+"""
+GUILTY = "data.micro_batch_size"
+
+
+@dataclass
+class Keys:
+    """A probe of a configuration that is wrong now and then, and whose bytes differ each time."""
+
+    chance: float = 0.0
+    seed: int = 0
+    spread: int = 0
+    backend: str = "sim"
+    wrong: int = 0
+    crashes: bool = False
+    ran: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def __call__(self, job: ProbeJob, _progress: object = None, /) -> ProbeResult:
+        assert isinstance(job.target, BundledTarget)
+        size = job.target.config["data"]["seq_length"] * job.target.config["data"]["micro_batch_size"]
+        self.ran.append(size)
+        if self.crashes and len(self.ran) > 1:
+            return error("crash")
+        if self.rng.random() < self.chance:
+            self.wrong += 1
+            size = AVAILABLE * 3 - size
+        if self.spread:
+            size += self.rng.randrange(self.spread)
+        return replace(measure(size), backend=self.backend)  # type: ignore[arg-type]
+
+
+def keys(tmp_path: Path, probe: Keys, noise: Noise | None = None, backend: str = "sim") -> BisectResult:
+    files = []
+    for name, text in (("good.yaml", GOOD), ("bad.yaml", BAD)):
+        (tmp_path / name).write_text(text % backend)
+        files.append(tmp_path / name)
+    request = ConfigRequest(
+        range=FileRange(good=files[0], bad=files[1]), places=Places(tmp_path / "state"), noise=noise, use_cache=False
+    )
+    return bisect_configs(request, probe=probe, environment={})
+
+
+def guilty(result: BisectResult) -> list[str]:
+    assert isinstance(result.culprit, KeysCulprit), result.message
+    return [change.key for change in result.culprit.keys]
+
+
+def test_keys_are_found_although_probes_are_wrong(tmp_path: Path) -> None:
+    plain = [keys(tmp_path, Keys(0.15, seed)) for seed in range(8)]
+    assert sum(isinstance(each.culprit, KeysCulprit) and guilty(each) == [GUILTY] for each in plain) < 8
+    probes = [Keys(0.15, seed, spread=9) for seed in range(4)]
+    for probe in probes:
+        result = keys(tmp_path, probe, Noise())
+        assert guilty(result) == [GUILTY]
+        assert sum(note.startswith("answers were weighed: ") for note in result.notes) == 1
+        assert result.last_good is not None
+        assert result.last_good.result.outcome == "fits"
+        assert result.culprit is not None
+        assert sum(row.delta_bytes for row in result.sites) == result.culprit.delta.live_bytes
+        ends = {each.role: each for each in result.probes}
+        assert ends["good end"].keys == ()
+        assert len({(each.keys, each.repeat) for each in result.probes}) == len(result.probes)
+    assert sum(probe.wrong for probe in probes) > 0
+
+
+def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
+    result = keys(tmp_path, Keys(spread=50), Noise())
+    assert isinstance(result.culprit, KeysCulprit)
+    assert result.change == result.culprit.delta
+    assert sum((row.delta for row in result.steps), start=Bytes()).live_bytes != 0
+    assert result.last_good is not None
+    seen = sorted(each.bytes.live_bytes for each in result.probes if each.keys == () and each.bytes is not None)
+    assert result.last_good.result.peak is not None
+    assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
+
+
+@pytest.mark.parametrize(("backend", "noise"), [("sim", None), ("cuda", Noise(repeats=1))])
+def test_where_answers_are_believed_each_state_is_probed_once(
+    tmp_path: Path, backend: str, noise: Noise | None
+) -> None:
+    result = keys(tmp_path, Keys(backend=backend), noise, "cuda" if backend == "cuda" else "sim")
+    assert guilty(result) == [GUILTY]
+    assert len({each.keys for each in result.probes}) == len(result.probes)
+    assert result.notes == ()
+
+
+def test_on_a_card_answers_are_weighed_unless_told_otherwise(tmp_path: Path) -> None:
+    result = keys(tmp_path, Keys(backend="cuda"), None, "cuda")
+    assert guilty(result) == [GUILTY]
+    assert max(each.repeat for each in result.probes) >= 2
+    assert any("answers were weighed" in note for note in result.notes)
+
+
+def test_answers_as_good_as_random_are_no_answer(tmp_path: Path) -> None:
+    result = keys(tmp_path, Keys(0.5), Noise(repeats=6))
+    assert result.outcome == "ends_invalid"
+    assert "answers contradict each other: " in result.message
+    assert len(result.probes) <= 12
+
+
+def test_what_crashes_is_not_probed_again(tmp_path: Path) -> None:
+    result = keys(tmp_path, Keys(crashes=True), Noise())
+    assert result.outcome == "ends_invalid"
+    assert len(result.probes) <= 3
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_good_end_is_believed_when_several_probes_say_so(world: World) -> None:
+    for size in [500] * 4 + [1500] * 10:
+        world.repo.minutes += 24 * 60 - 1
+        world.repo.commit("day", {"size.txt": str(size), "day": str(world.repo.minutes)})
+    request = replace(world.request("", noise=Noise(), use_cache=False), range=RevisionRange(good="", bad="HEAD"))
+    for seed in range(2):
+        result = bisect_commits(request, probe=Flaky(0.1, seed), environment={})
+        sought = [each for each in result.probes if each.role == "good end sought"]
+        assert result.good == sought[-1].commit
+        assert world.repo.git("show", f"{result.good}:size.txt") == "500"
+        assert sum(each.commit == result.good for each in sought) > 1
+
+
+def test_corners_are_weighed(world: World) -> None:
+    good = world.repo.commit("good", {"size.txt": "500", "conf.yaml": "{}"})
+    world.repo.commit("bad", {"size.txt": "1500", "conf.yaml": "{a: 1}"})
+    settings = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
+    request = replace(world.request(good, use_cache=False), subject=HarnessFile(path=world.harness, settings=settings))
+    for seed in range(2):
+        result = bisect_square(request, "conf.yaml", probe=Flaky(0.1, seed, backend="cuda"), environment={})
+        assert result.square is not None
+        assert result.square.guilty == "code"
+        assert result.square.new_old.answer is Answer.BAD
+        assert sum(each.role == "corner" for each in result.probes) > 2
