@@ -63,10 +63,7 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if force:
-            unfinished.replace(path)
-        else:
-            _take_free_name(unfinished, path)
+        take_name(unfinished, path, force=force)
     finally:
         with contextlib.suppress(OSError):  # it has its name, or what went wrong is already on its way up
             unfinished.unlink()
@@ -93,8 +90,18 @@ def _refuse_irregular(path: Path) -> None:
         raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
-def _take_free_name(unfinished: Path, path: Path) -> None:
-    """Give ``unfinished`` the name ``path`` as well; unlike a rename, a link never replaces a file."""
+def take_name(unfinished: Path, path: Path, *, force: bool) -> None:
+    """Give the file ``unfinished`` the name ``path``: in place of its own, or beside it where none may be replaced.
+
+    Unlike a rename, a link never replaces a file.
+
+    Raises:
+        FileExistsError: there is a file, and ``force`` is not set.
+        OSError: the place cannot be written to.
+    """
+    if force:
+        unfinished.replace(path)
+        return
     try:
         path.hardlink_to(unfinished)
     except FileExistsError:

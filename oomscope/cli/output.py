@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ from oomscope.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_FREE: set[Path] = set()
+"""Names that belonged to no file when the command began, until it has written there itself: what stands there by then
+is somebody else's, such as that of the same command beside this one."""
 
 
 def say(text: str) -> None:
@@ -55,6 +60,7 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
     """
     if path is None:
         return
+    _FREE.discard(real_path(path))
     if path.is_dir():
         raise InputError("is a directory", where=str(path), remedy=f"give a file name to {option}")
     if path.exists() and not force:
@@ -65,6 +71,8 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
         try_place(path)
     except OSError as error:
         raise _unwritable(path, error) from error
+    if not force and not path.is_symlink():  # one that leads nowhere is replaced
+        _FREE.add(real_path(path))
 
 
 def refuse_one_place(*places: tuple[str, Path | None]) -> None:
@@ -89,15 +97,32 @@ def write_file(path: Path, content: str | bytes, *, is_told: bool = True) -> Non
     """Write ``content`` to ``path``, which holds the whole of it or what it held before, and say so if it ``is_told``.
 
     Raises:
-        InputError: the place cannot be written to.
+        InputError: the place cannot be written to, or somebody else wrote there since :func:`refuse_existing` found it
+            free.
     """
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    try:
-        write_whole(path, data, force=True)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    with named_refusal(path) as force:
+        write_whole(path, data, force=force)
     if is_told:
         remark(f"Wrote {path}")
+
+
+@contextlib.contextmanager
+def named_refusal(path: Path) -> Iterator[bool]:
+    """Yield whether a file may be replaced at ``path`` while the block writes there, and name what hinders it.
+
+    Raises:
+        InputError: the place cannot be written to, or somebody else wrote there since the command began.
+    """
+    real = real_path(path)
+    try:
+        yield real not in _FREE
+    except FileExistsError as error:
+        what = "file exists: somebody else wrote it meanwhile"
+        raise InputError(what, where=str(path), remedy="choose another name or give --force") from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    _FREE.discard(real)
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

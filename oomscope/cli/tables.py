@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.options import FILE
-from oomscope.cli.output import refuse_existing, remark
+from oomscope.cli.output import named_refusal, refuse_existing, remark
 from oomscope.errors import InputError
+from oomscope.files import take_name
 from oomscope.printable import printable
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[
             staging.replace(target)
         else:
             for name in tables:
-                (staging / _file(name)).replace(target / _file(name))
+                with named_refusal(directory / _file(name)) as force:
+                    take_name(staging / _file(name), target / _file(name), force=force)
             for name in set(names) - set(tables):
                 (target / _file(name)).unlink(missing_ok=True)
     except OSError as error:

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.tables import BISECT_TABLES, PROBE_TABLES, write_bisect_tables, write_probe_tables
+from oomscope.cli.tables import (
+    BISECT_TABLES,
+    PROBE_TABLES,
+    refuse_existing_tables,
+    write_bisect_tables,
+    write_probe_tables,
+)
 from oomscope.errors import InputError
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.snapshot.builder import TraceBuilder
@@ -54,6 +60,15 @@ def test_a_probe_writes_its_tables(probed, tmp_path: Path, capsys) -> None:
     assert sum(int(row["bytes"]) for row in rows(folder / "sites.csv")) == 6 * GiB
     assert [row["failed_event"] for row in rows(folder / "fixes.csv")] == ["99", ""]
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+
+
+def test_a_table_that_somebody_else_wrote_meanwhile_stays(probed, tmp_path: Path) -> None:
+    refuse_existing_tables(tmp_path, BISECT_TABLES, force=False)
+    other = tmp_path / f"{BISECT_TABLES[0]}.csv"
+    other.write_text("the other's")
+    with pytest.raises(InputError, match="somebody else wrote it meanwhile"):
+        write_bisect_tables(tmp_path, searches.COMMITS)
+    assert other.read_text() == "the other's"
 
 
 def test_with_a_snapshot_come_the_events(probed, tmp_path: Path, capsys) -> None:
