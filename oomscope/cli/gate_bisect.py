@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.places import Places
     from oomscope.bisect.result import BisectResult
     from oomscope.bisect.subjects import ConfigInRepo, OwnCode
+    from oomscope.gate.compare import MetricRow
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.result import CaseResult, Culprit, GateResult, Standing
     from oomscope.gate.suite import Case, Suite
@@ -81,7 +82,7 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         why_not, good = _start(case, measured, night, how.book)
         if why_not:
             return Culprit(outcome="not searched", message=why_not)
-        return _culprit(_search(case, measured, good, how), good)
+        return _culprit(_search(case, measured, good, how), good, _decisive(case))
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
     except Exception:  # noqa: BLE001 - a defect of the search hides no regression
@@ -115,12 +116,16 @@ def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tu
     return f"no green night of this case is at an earlier commit of this history ({why})", ""
 
 
+def _decisive(case: CaseResult) -> MetricRow | None:
+    """Return the first metric that is worse and that the search knows."""
+    found = (row for row in case.rows if row.status is Status.WORSE and row.name in QUANTITIES)
+    return next((row for row in found if row.expected is not None), None)
+
+
 def _threshold(case: CaseResult) -> str:
-    """Return the class of bad results for the first metric that is worse and that the search knows."""
-    for row in case.rows:
-        if row.status is Status.WORSE and row.name in QUANTITIES and row.expected is not None:
-            return f"{QUANTITIES[row.name]}>{row.expected + (row.fail or 0)}"
-    return ""
+    """Return the class of bad results for that metric."""
+    row = _decisive(case)
+    return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
 
 def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> BisectResult:
@@ -162,7 +167,7 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
     return ConfigInRepo(path=f"{inside}{case.path.name}", dialect=case.extras.get("from"), overrides=case.overrides)
 
 
-def _culprit(found: BisectResult, good: str) -> Culprit:
+def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
     from oomscope.bisect.result import CommitCulprit
     from oomscope.gate.result import Culprit, GrownLine
 
@@ -176,10 +181,13 @@ def _culprit(found: BisectResult, good: str) -> Culprit:
         for row in rows
         if row.site is not None and row.delta_bytes > 0
     )
+    grew = {"peak_live": commit.delta.live_bytes, "peak_reserved": commit.delta.reserved_bytes}
     return Culprit(
         outcome=found.outcome,
         message=found.message,
         good=good,
+        brought=None if row is None else grew[row.name],
+        beyond=None if row is None else row.difference,
         commit=commit.commit,
         subject=commit.subject,
         author=commit.author,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from oomscope.errors import ExitCode, InputError
+from oomscope.gate import reading
 from oomscope.gate.baseline import Key
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.status import Ruling, Status, ruling
@@ -34,6 +35,17 @@ class GrownLine:
     category: str
     delta_bytes: int
 
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> GrownLine:
+        """Read back what ``dataclasses.asdict`` made of it."""
+        site = document["site"]
+        names = reading.texts({name: value for name, value in site.items() if name != "line"})
+        return cls(
+            site=Site(line=reading.whole(site["line"]), **names),
+            category=reading.text(document["category"]),
+            delta_bytes=reading.whole(document["delta_bytes"]),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
@@ -52,6 +64,10 @@ class Culprit:
     """The headline of the verdict on it, after an OOM."""
     site: str = ""
     """The line whose live bytes grew most."""
+    brought: int | None = None
+    """By how much the metric that is worse grew with the commit; None where the search measured none such."""
+    beyond: int | None = None
+    """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew within the band."""
     grown: tuple[GrownLine, ...] = ()
     """The lines whose live bytes grew, most first."""
     commands: tuple[str, ...] = ()
@@ -60,8 +76,14 @@ class Culprit:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Culprit:
         """Read back what ``dataclasses.asdict`` made of it."""
-        grown = tuple(GrownLine(**{**row, "site": Site(**row["site"])}) for row in document.get("grown", ()))
-        return cls(**{**document, "grown": grown, "commands": tuple(document.get("commands", ()))})
+        plain = {name: value for name, value in document.items() if name not in {"grown", "commands"}}
+        counts = {one.name for one in fields(cls) if one.default is None}
+        read: dict[str, Any] = {
+            name: reading.number(value) if name in counts else reading.text(value) for name, value in plain.items()
+        }
+        grown = tuple(GrownLine.from_json(row) for row in document.get("grown", ()))
+        commands = tuple(reading.text(command) for command in document.get("commands", ()))
+        return cls(**read, grown=grown, commands=commands)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +121,9 @@ class CaseResult:
     @property
     def is_better(self) -> bool:
         """Whether something is better than the baseline, whatever else is said of the case."""
-        return self.status is Status.BETTER or any(row.status is Status.BETTER for row in self.rows)
+        came_to_fit = self.outcome == "fits" and self.expected_outcome == "oom"
+        is_row_better = any(row.status is Status.BETTER for row in self.rows)
+        return self.status is Status.BETTER or is_row_better or (came_to_fit and self.status is not Status.UNCONFIRMED)
 
     @property
     def statuses(self) -> tuple[Status, ...]:
@@ -132,21 +156,21 @@ class CaseResult:
         key, standing, culprit = document["key"], document["standing"], document["culprit"]
         first = document["first_values"]
         return cls(
-            name=str(document["name"]),
+            name=reading.text(document["name"]),
             status=Status(document["status"]),
-            reason=str(document["reason"]),
-            outcome=document["outcome"],
-            expected_outcome=document["expected_outcome"],
-            key=Key(**_texts(key)) if key else None,
+            reason=reading.text(document["reason"]),
+            outcome=_outcome(document["outcome"]),
+            expected_outcome=_outcome(document["expected_outcome"]),
+            key=Key(**reading.texts(key)) if key else None,
             rows=tuple(_row(row) for row in document["metrics"]),
-            values=_numbers(document["values"]),
-            first_values=None if first is None else _numbers(first),
+            values=reading.numbers(document["values"]),
+            first_values=None if first is None else reading.numbers(first),
             standing=_standing(standing) if standing else None,
-            notes=tuple(_text(note) for note in document["notes"]),
+            notes=tuple(reading.text(note) for note in document["notes"]),
             culprit=Culprit.from_json(culprit) if culprit else None,
-            line=int(document.get("line", 0)),
-            checkout=None if document.get("checkout") is None else _text(document["checkout"]),
-            probe=ProbeResult.from_json(document["probe"]) if document["probe"] else None,
+            line=reading.whole(document.get("line", 0)),
+            checkout=None if document.get("checkout") is None else reading.place(document["checkout"]),
+            probe=_probe(document["probe"]),
         )
 
 
@@ -164,6 +188,8 @@ class GateResult:
     cases: tuple[CaseResult, ...]
     strict: bool = False
     oomscope: str = ""
+    unwatched: tuple[str, ...] = ()
+    """Cases that the baseline has and the suite has not, where the whole suite was measured."""
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -192,6 +218,7 @@ class GateResult:
             "strict": self.strict,
             "oomscope": self.oomscope,
             "exit_code": int(self.exit_code),
+            "unwatched": list(self.unwatched),
             "cases": [case.to_json() for case in self.cases],
         }
 
@@ -214,12 +241,13 @@ class GateResult:
             raise InputError(f"has schema version {version!r}, not {SCHEMA_VERSION}", where=where, remedy=remedy)
         try:
             return cls(
-                night=str(document["night"]),
-                started=str(document["started"]),
-                suite=str(document["suite"]),
-                baseline=str(document["baseline"]),
-                strict=bool(document["strict"]),
-                oomscope=str(document["oomscope"]),
+                night=reading.text(document["night"]),
+                started=reading.moment(document["started"]),
+                suite=reading.place(document["suite"]),
+                baseline=reading.place(document["baseline"]),
+                strict=reading.flag(document["strict"]),
+                oomscope=reading.text(document["oomscope"]),
+                unwatched=tuple(reading.text(name) for name in document.get("unwatched", ())),
                 cases=tuple(CaseResult.from_json(case) for case in document["cases"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -228,31 +256,20 @@ class GateResult:
 
 def _row(document: dict[str, Any]) -> MetricRow:
     """Read a row back; of a metric that another version knows, too."""
-    numbers = {name: _number(document.get(name)) for name in ("expected", "measured", "warn", "fail")}
-    return MetricRow(name=_text(document["name"]), status=Status(document["status"]), **numbers)
-
-
-def _numbers(document: dict[str, Any]) -> dict[str, int]:
-    read = {_text(name): _number(value) for name, value in document.items()}
-    return {name: value for name, value in read.items() if value is not None}
-
-
-def _texts(document: dict[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in document.items()}
+    numbers = {name: reading.number(document.get(name)) for name in ("expected", "measured", "warn", "fail")}
+    return MetricRow(name=reading.text(document["name"]), status=Status(document["status"]), **numbers)
 
 
 def _standing(document: dict[str, Any]) -> Standing:
-    texts = _texts({"commit": document["commit"], "subject": document["subject"]})
-    return Standing(**texts, dirty=bool(document["dirty"]))
+    texts = reading.texts({"commit": document["commit"], "subject": document["subject"]})
+    return Standing(**texts, dirty=reading.flag(document["dirty"]))
 
 
-def _number(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise TypeError(f"{value!r} is no whole number")
+def _outcome(value: object) -> str | None:
+    if value not in {None, "fits", "oom", "error"}:
+        raise ValueError(f"{value!r} is no outcome")
+    return None if value is None else str(value)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"{value!r} is no text")
+def _probe(document: Any) -> ProbeResult | None:
+    return ProbeResult.from_json(reading.bounded(document)) if document else None

@@ -101,6 +101,8 @@ def _culprit(culprit: Culprit) -> str:
             for line in culprit.grown[:_LINES_SHOWN]
         ]
         parts.append("\n")
+    if share := gate_words.share_text(culprit):
+        parts.append(f"It {share}.\n\n")
     if culprit.verdict:
         parts.append(f"{escaped(shortened(culprit.verdict, _LONGEST))}\n\n")
     if culprit.commands and sum(map(len, culprit.commands)) <= _LINES_SHOWN * _LONGEST:

@@ -53,7 +53,7 @@ def metric_table(night: GateResult) -> Table:
             if row.status is Status.SAME:
                 continue
             name, *numbers = gate_words.row_texts(row)
-            bands = (gate_words.value_text(row.name, row.warn), gate_words.value_text(row.name, row.fail))
+            bands = gate_words.band_texts(row)
             rows.add_row(case.name, name, _status_text(row.status, ruling([row.status])), *numbers, *bands)
     return rows
 

@@ -13,6 +13,8 @@ from oomscope.units import format_size
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "red"}
 """Colours of a terminal."""
 _TERA = 10**12
+NAMED = 10
+"""Cases that one sentence names."""
 
 
 def value_text(metric: str, value: int | None) -> str:
@@ -38,7 +40,14 @@ def change_text(metric: str, value: int | None) -> str:
 def row_texts(row: MetricRow) -> tuple[str, str, str, str]:
     """Return the metric, what was expected and measured of it, and the difference."""
     expected, measured = value_text(row.name, row.expected), value_text(row.name, row.measured)
-    return row.name, expected, measured, change_text(row.name, row.difference)
+    change = change_text(row.name, row.difference)
+    reads_alike = row.difference not in {row.warn, row.fail} and change.lstrip("+") in band_texts(row)
+    return row.name, expected, measured, f"{change} ({row.difference:+,})" if reads_alike else change
+
+
+def band_texts(row: MetricRow) -> tuple[str, str]:
+    """Return beyond which growth a metric warns and fails."""
+    return value_text(row.name, row.warn), value_text(row.name, row.fail)
 
 
 def exact_text(row: MetricRow) -> str:
@@ -105,6 +114,13 @@ def next_steps(night: GateResult) -> list[str]:
         steps.append("unconfirmed: the numbers vary; set bands with oomscope gate calibrate --write")
     if Status.WARN in kinds:
         steps.append("warn: accept it with oomscope gate update --accept NAME, or set bands in the suite")
+    if night.unwatched:
+        named = ", ".join(night.unwatched[:NAMED])
+        more = len(night.unwatched) - NAMED
+        of_more = f" and {more} more" if more > 0 else ""
+        steps.append(
+            f"not watched, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
+        )
     return steps
 
 
@@ -115,5 +131,23 @@ def culprit_text(culprit: Culprit) -> str:
     parts = [f"{short_hash(culprit.commit)} {culprit.subject}"]
     parts += [f"by {culprit.author}"] if culprit.author else []
     parts += [f"at {culprit.site}"] if culprit.site else []
+    share = share_text(culprit)
+    parts += [share] if share else []
     parts += [culprit.verdict] if culprit.verdict else []
     return ", ".join(parts)
+
+
+def share_text(culprit: Culprit) -> str:
+    """Say how little of the growth came with the commit; empty where all of it did, or that is not known."""
+    if culprit.brought is None or culprit.beyond is None or culprit.brought >= culprit.beyond:
+        return ""
+    brought, beyond = apart(culprit.brought, culprit.beyond)
+    return f"brought {brought} of {beyond}: the rest came before, within the band, from commits that were not searched"
+
+
+def apart(first: int, second: int) -> tuple[str, str]:
+    """Return two growths for people, with their bytes where they would read alike and are not."""
+    texts = format_size(first, signed=True), format_size(second, signed=True)
+    if texts[0] != texts[1] or first == second:
+        return texts
+    return f"{texts[0]} ({first:,} B)", f"{texts[1]} ({second:,} B)"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect import commit_bisect
+from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.result import BisectResult, CommitCulprit
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
 from oomscope.gate.ledger import Ledger
@@ -127,6 +128,38 @@ def test_the_good_end_is_of_this_history_whatever_branches_and_clocks_say(
     _, case = night(capsys, repo, "--bisect")
     assert len(asked) == 1
     assert case["culprit"]["message"].startswith("no green night of this case is at an earlier commit")
+
+
+def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, capsys, monkeypatch) -> None:
+    found = CommitCulprit(
+        commit="c" * 40,
+        subject="Widen",
+        author="Eva",
+        date="2026-01-01",
+        delta=Bytes(live_bytes=512, reserved_bytes=0),
+        sites=(),
+    )
+    monkeypatch.setattr(
+        commit_bisect,
+        "bisect_commits",
+        lambda request, **_: BisectResult(
+            axis="commits",
+            outcome="culprit",
+            message="",
+            good=request.range.good,
+            bad=request.range.bad,
+            bad_class=str(request.bad),
+            candidates=1,
+            on_line=1,
+            considered=1,
+            culprit=found,
+        ),
+    )
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB + 512))
+    _, case = night(capsys, repo, "--bisect")
+    assert (case["culprit"]["brought"], case["culprit"]["beyond"]) == (512, MiB + 512)
 
 
 def test_the_search_has_the_jobs_and_the_place_of_the_night(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from oomscope.gate.compare import MetricRow
+from oomscope.gate.result import Culprit
 from oomscope.gate.status import Status
-from oomscope.report.gate_words import next_steps
+from oomscope.report.gate_words import culprit_text, next_steps, row_texts
+from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 
 
@@ -16,3 +19,23 @@ def test_whatever_is_not_as_expected_has_a_next_step(status: Status) -> None:
 
 def test_what_is_as_expected_has_none() -> None:
     assert next_steps(night(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("brought", "said"),
+    [
+        (512, "brought +512 B of +1.00 MiB: the rest came before"),
+        (MiB, "brought +1.00 MiB (1,048,576 B) of +1.00 MiB (1,049,088 B): the rest came before"),
+        (MiB + 512, None),
+        (None, None),
+    ],
+)
+def test_a_commit_is_not_blamed_for_what_came_before_it(brought: int | None, said: str | None) -> None:
+    culprit = Culprit(outcome="culprit", message="", commit="a" * 40, brought=brought, beyond=MiB + 512)
+    assert (said in culprit_text(culprit)) if said else ("brought" not in culprit_text(culprit))
+
+
+@pytest.mark.parametrize(("more", "said"), [(512, "+1.00 MiB (+1,049,088)"), (0, "+1.00 MiB"), (MiB, "+2.00 MiB")])
+def test_a_difference_and_a_band_never_read_alike_where_they_are_not(more: int, said: str) -> None:
+    row = MetricRow(name="peak_live", status=Status.WORSE, expected=GiB, measured=GiB + MiB + more, warn=0, fail=MiB)
+    assert row_texts(row)[3] == said
