@@ -26,7 +26,7 @@ from oomscope.cli.options_gate import (
 from oomscope.cli.options_gate_outputs import OutputOptions, output_options
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_progress import progress_options
-from oomscope.cli.output import refuse_one_place, remark
+from oomscope.cli.output import refuse_one_place
 from oomscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -86,8 +86,6 @@ def run_command(
     outputs.refuse_existing(force=force)
     chosen = load_suite(suite).only(names)
     accepted = read_baseline(against)
-    if not names and (gone := accepted.beyond(chosen.names)):
-        remark(f"the baseline has cases that the suite has not ({', '.join(gone)}); oomscope gate update removes them")
     book = None if no_ledger else _opened(ledger)
     try:
         with announced(chosen, telling) as announce:
@@ -96,6 +94,7 @@ def run_command(
                 baseline=accepted,
                 baseline_path=against,
                 probe=gate_probe(),
+                unwatched=() if names else accepted.beyond(chosen.names),
                 jobs=jobs,
                 strict=strict,
                 stands_at=standings(),

@@ -49,6 +49,8 @@ class Night:
     baseline: Baseline
     baseline_path: Path
     probe: Probe
+    unwatched: tuple[str, ...] = ()
+    """Cases that only the baseline has, to be told of."""
     jobs: int = 1
     """Cases side by side."""
     strict: bool = False
@@ -70,6 +72,7 @@ class Night:
             baseline=str(self.baseline_path),
             strict=self.strict,
             oomscope=oomscope.__version__,
+            unwatched=self.unwatched,
             cases=tuple(done[number] for number in range(len(calls))),
         )
 

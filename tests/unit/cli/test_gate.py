@@ -307,18 +307,6 @@ def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys
     assert "backend: cuda" in kept.read_text()
 
 
-def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, device: Device, capsys) -> None:
-    suite.write_text("cases: [{name: tiny, preset: gpt-tiny}]")
-    kept = suite.with_name("memory.baseline.yaml")
-    code, _, err = gate(capsys, "run", "memory.yaml", "--quiet")
-    assert code == ExitCode.OK
-    assert "cases that the suite has not (other); oomscope gate update removes them" in err
-    assert gate(capsys, "run", "memory.yaml", "--quiet", "--case", "tiny")[2] == ""
-    assert "other" in kept.read_text()
-    gate(capsys, "update", "memory.yaml", "--quiet", "--case", "tiny")
-    assert "other" in kept.read_text()
-    code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet")
-    assert (code, out) == (ExitCode.OK, "removed: other (the suite has no such case)\n")
 @pytest.mark.parametrize("words", [("update",), ("calibrate", "--repeats", "5", "--write")])
 def test_the_baseline_is_held_from_reading_to_writing(suite: Path, device: Device, capsys, monkeypatch, words) -> None:
     from oomscope import files
@@ -383,3 +371,16 @@ def test_what_only_warns_is_left_out_and_passes(suite: Path, device: Device, cap
 
 
     assert "other" not in kept.read_text()
+def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, device: Device, capsys) -> None:
+    suite.write_text("cases: [{name: tiny, preset: gpt-tiny}]")
+    kept = suite.with_name("memory.baseline.yaml")
+    code, out, _ = gate(capsys, "run", "memory.yaml", "--quiet", "--result", "night.json")
+    assert code == ExitCode.OK
+    assert "only the baseline has them: other; oomscope gate update removes them" in " ".join(out.split())
+    assert json.loads(Path("night.json").read_text())["unwatched"] == ["other"]
+    assert "removes" not in gate(capsys, "run", "memory.yaml", "--quiet", "--case", "tiny")[1]
+    assert "other" in kept.read_text()
+    gate(capsys, "update", "memory.yaml", "--quiet", "--case", "tiny")
+    assert "other" in kept.read_text()
+    code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet")
+    assert (code, out) == (ExitCode.OK, "removed: other (the suite has no such case)\n")

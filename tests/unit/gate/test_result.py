@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from oomscope.errors import InputError
-from oomscope.gate.result import GateResult
+from oomscope.gate.result import Culprit, GateResult, GrownLine
+from oomscope.probe.result import Site
 from oomscope.report.gate_junit import junit_document
 from oomscope.report.gate_markdown import night_markdown
 from oomscope.report.gate_night_html import night_page
@@ -17,7 +20,11 @@ from oomscope.units import GiB
 from tests.unit.gate.nights import measured
 from tests.unit.gate.test_run import run
 
-RED = json.loads(json.dumps(run(measured(2 * GiB)).to_json()))
+GROWN = GrownLine(site=Site(file="train.py", line=3, function="step"), category="activations", delta_bytes=GiB)
+CULPRIT = Culprit(outcome="culprit", message="found", commit="b" * 40, grown=(GROWN,), commands=("true",))
+WORSE = run(measured(2 * GiB))
+WHOLE = replace(WORSE, cases=(replace(WORSE.cases[0], culprit=CULPRIT),), unwatched=("gone",))
+RED = json.loads(json.dumps(WHOLE.to_json()))
 ROW = ("cases", 0, "metrics", 0)
 
 
@@ -48,11 +55,56 @@ def test_what_is_no_number_is_refused(path, value) -> None:
         (("cases", 0, "standing"), {"commit": 1, "subject": "", "dirty": False}),
         ((*ROW, "name"), 1),
         ((*ROW, "status"), "purple"),
+        ((*ROW, "expected"), 10**400),
+        (("started",), "a\u0001b"),
+        (("started",), 1),
+        (("suite",), "a\0b"),
+        (("suite",), None),
+        (("strict",), "false"),
+        (("cases", 0, "name"), True),
+        (("cases", 0, "outcome"), "maybe"),
+        (("cases", 0, "culprit", "commit"), True),
+        (("cases", 0, "culprit", "grown", 0, "delta_bytes"), "5"),
+        (("cases", 0, "culprit", "grown", 0, "site", "file"), 5),
+        (("cases", 0, "culprit", "commands"), [1]),
+        (("cases", 0, "probe", "wall_s"), 1e300),
+        (("cases", 0, "probe", "peak", "requested_bytes"), -(10**400)),
+        (("unwatched",), [1]),
     ],
 )
 def test_what_is_of_another_kind_is_refused(path, value) -> None:
     with pytest.raises(InputError, match="is not whole"):
         GateResult.from_json(with_(path, value), where="night.json")
+
+
+def test_what_is_read_back_is_what_was_written() -> None:
+    assert GateResult.from_json(RED, where="night.json") == WHOLE
+
+
+@pytest.mark.parametrize(
+    "path", [("suite",), ("cases", 0, "name"), ("cases", 0, "reason"), ("cases", 0, "culprit", "author")]
+)
+def test_half_a_character_is_written_out_in_every_form(path) -> None:
+    night = GateResult.from_json(with_(path, "\ud800"), where="night.json")
+    assert "ud800" in json.dumps(night.to_json())
+    assert night_markdown(night, 60_000).encode()
+    assert junit_document(night)
+    assert night_page(night).encode()
+
+
+def test_a_time_is_one_in_utc_and_xml_can_hold_it() -> None:
+    night = GateResult.from_json(with_(("started",), "2026-02-03T04:05:06.7+02:00"), where="night.json")
+    assert night.started == "2026-02-03T02:05:06+00:00"
+    shown = GateResult.from_json(with_(("started",), "2026-02-03\u000104:05:06"), where="night.json")
+    assert ET.fromstring(junit_document(shown)).find("testsuite").get("timestamp") == "2026-02-03T04:05:06"
+
+
+def test_cases_that_are_no_longer_watched_are_told_in_every_form() -> None:
+    said = "not watched, since only the baseline has them: gone; oomscope gate update removes them"
+    assert said in night_markdown(WHOLE, 60_000)
+    assert said in night_page(WHOLE)
+    many = replace(WHOLE, unwatched=tuple(f"gone{number}" for number in range(12)))
+    assert "gone9 and 2 more" in night_markdown(many, 60_000)
 
 
 def test_a_metric_of_another_version_is_shown_by_its_name() -> None:

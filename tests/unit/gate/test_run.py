@@ -182,6 +182,12 @@ def test_better_counts_beside_what_is_merely_told() -> None:
     assert run(measured(GiB - 1, pinned_bytes=1), strict=True).exit_code == ExitCode.REGRESSION
 
 
+def test_fitting_where_it_did_not_is_better_also_beside_what_is_merely_told() -> None:
+    before = baseline(case(), out_of_memory(GiB, demand=2 * GiB))
+    night = run(measured(2 * GiB, reserved=2 * GiB + MiB), baseline=before, strict=True)
+    assert (night.cases[0].status, night.exit_code) == (Status.WARN, ExitCode.IMPROVED)
+
+
 def test_without_a_baseline_it_is_measured_and_not_green() -> None:
     night = run(EXPECTED, baseline=Baseline())
     assert night.exit_code == ExitCode.NO_BASELINE
