@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+import pluggy
 import pytest
+
+from oomscope.pytest_plugin.age import refuse_older
 
 if TYPE_CHECKING:
     import torch
 
     from oomscope.pytest_plugin.probing import Probing
+
+refuse_older(pytest.__version__, pluggy.__version__)
 
 BACKENDS = ("auto", "sim", "cuda")
 
