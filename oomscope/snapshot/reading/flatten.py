@@ -59,6 +59,7 @@ def flatten(document: object, *, where: str, depth: int = DEFAULT_DEPTH) -> Tabl
         "missing": [name for name in TOP_LEVEL if name not in root],
     }
     _refuse_many_devices(columns, values, where)
+    _refuse_endless_sums(reader, columns, values)
     _annotations(reader, root, columns)
     values["texts"] = list(reader.texts)
     columns.update(_frames(reader), **_stacks(reader))
@@ -74,6 +75,20 @@ def _refuse_many_devices(columns: dict[str, Column], values: dict[str, Any], whe
                 where=where,
                 remedy=REMEDY,
             )
+
+
+def _refuse_endless_sums(reader: Reader, columns: dict[str, Column], values: dict[str, Any]) -> None:
+    """Refuse blocks, and a trace on top of them, that come to more than a column can tell."""
+    for prefix, key in (("", "device_traces"), ("host_", "host_traces")):
+        names = ("total_size", "blocks.size", "blocks.requested_size")
+        held = max(sum(columns[f"{prefix}segments.{name}"]) for name in names)
+        if held > MAX_TOTAL:
+            said = "list of segments: the sizes of its blocks add up to more than 8 EiB"
+            raise reader.error(f"{prefix}segments", said)
+        for row in values[key]:
+            place = f"{key}[{row['device']}]"
+            if held + sum(columns[f"{place}.size"]) > MAX_TOTAL:
+                raise reader.error(place, "trace: its sizes and those of the segments add up to more than 8 EiB")
 
 
 def _list(reader: Reader, root: dict[str, Any], key: str) -> list[Any]:

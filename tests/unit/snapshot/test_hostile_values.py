@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
 from oomscope.printable import printable
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.reading.schema import snapshot_of
+from oomscope.snapshot.timeline import Timeline
 from oomscope.units import MiB
 
 BASE = 0x7F00_0000_0000
@@ -51,10 +54,36 @@ def test_segments_that_no_sum_can_hold_are_refused() -> None:
         snapshot_of({"segments": segments, "device_traces": []}, where="hostile.pickle")
 
 
+def test_blocks_that_no_sum_can_hold_are_refused() -> None:
+    block = {"size": MiB, "requested_size": 2**62, "state": "active_allocated"}
+    segment = {"device": 0, "address": 2 * MiB, "total_size": 2 * MiB, "stream": 0, "segment_type": "small"}
+    with pytest.raises(SnapshotError, match=r"segments is no list of segments: the sizes of its blocks add up to more"):
+        snapshot_of({"segments": [{**segment, "blocks": [block] * 2}], "device_traces": []}, where="hostile.pickle")
+
+
 def test_sizes_that_no_sum_can_hold_are_refused() -> None:
     events = [alloc(BASE + index, 2**62) for index in range(2)]
     with pytest.raises(SnapshotError, match=r"device_traces\[0\] is no trace: its sizes add up to more than 8 EiB"):
         snapshot_of(document(*events), where="hostile.pickle")
+
+
+@settings(max_examples=60)
+@given(held=st.integers(1, 2**63 - 2**22), allocated=st.integers(1, 2**63 - 2**22), spread=st.integers(1, 4))
+def test_what_was_held_and_what_came_is_told_to_the_byte_or_refused(held: int, allocated: int, spread: int) -> None:
+    """Blocks that were there before the recording lift what it allocates; the sum of both may not pass a column."""
+    sizes = [size for size in ([held // spread] * (spread - 1) + [held - held // spread * (spread - 1)]) if size]
+    blocks = [{"size": size, "requested_size": size, "state": "active_allocated"} for size in sizes]
+    segment = {"device": 0, "address": 2 * MiB, "total_size": held, "stream": 0, "segment_type": "large"}
+    value = {"segments": [{**segment, "blocks": blocks}], "device_traces": [[alloc(2**63 + 2 * MiB, allocated)]]}
+    if held + allocated >= 2**63:
+        said = r"device_traces\[0\] is no trace: its sizes and those of the segments add up to more than 8 EiB; give"
+        with pytest.raises(SnapshotError, match=said):
+            snapshot_of(value, where="hostile.pickle")
+        return
+    found = snapshot_of(value, where="hostile.pickle")
+    timeline = Timeline.of(found.traces[0], found.segments)
+    assert timeline.live.tolist() == timeline.active.tolist() == [held + allocated]
+    assert timeline.initial_live_bytes == held
 
 
 @pytest.mark.parametrize("fraction", [float("-inf"), float("nan"), 0.0, 1.5])
