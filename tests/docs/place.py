@@ -72,10 +72,10 @@ model:
   num_layers: 1
   hidden_size: 128
   num_attention_heads: 4
-  seq_length: 128
+  seq_length: 512
   vocab_size: 5000
 mixed_precision: bf16_mixed
-train: {micro_batch_size: %d, global_batch_size: 256000}
+train: {micro_batch_size: %d, global_batch_size: 64000}
 """
 SUITE = """\
 cases:
@@ -133,7 +133,7 @@ def _lay_out(place: Path) -> None:
         "numpy2.patch": REPAIR,
         "args.yaml": MEGATRON,
         "yesterday.yaml": BRIDGE % 1000,
-        "today.yaml": BRIDGE % 16000,
+        "today.yaml": BRIDGE % 4000,
         "ci/memory.yaml": SUITE,
     }
     for name, text in texts.items():

@@ -35,8 +35,8 @@ class Done:
 def carry_out(text: str, capsys: pytest.CaptureFixture[str], *, is_shown: bool) -> Done:
     """Run the command line ``text`` in the working directory.
 
-    A command of oomscope alone is run in this process, which has imported torch already, and ``cd`` changes its
-    directory; a shell takes the others.
+    A command of oomscope alone is run in this process, which has imported torch already, also where its output goes to
+    a file, and ``cd`` changes its directory; a shell takes the others.
     """
     if not is_shown:
         for name, stand_in in STAND_INS.items():
@@ -47,12 +47,18 @@ def carry_out(text: str, capsys: pytest.CaptureFixture[str], *, is_shown: bool) 
     if words[0] == "cd":
         os.chdir(words[1])
         return Done(code=0, printed="", remarks="")
+    file = words[-1] if words[0] == "oomscope" and words[-2] == ">" else None
+    if file is not None:
+        del words[-2:]
     if words[0] != "oomscope" or words[1] == "record" or _SHELL.search(shlex.join(words).replace("'", "")):
         done = subprocess.run(["bash", "-ec", text], capture_output=True, text=True, check=False)
         return Done(code=done.returncode, printed=done.stdout, remarks=done.stderr)
     capsys.readouterr()
     code = run(words[1:])
     out = capsys.readouterr()
+    if file is not None:
+        Path(file).write_text(out.out, encoding="utf-8")
+        return Done(code=code, printed="", remarks=out.err)
     return Done(code=code, printed=out.out, remarks=out.err)
 
 

@@ -31,7 +31,7 @@ def tinytrain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bisect(repo: Path, commits: str, limit: str, *options: str) -> str:
-    arguments = ["--repo", repo, "--harness", DEMO / "harness.py", "--limit", limit, "--iterations", "4"]
+    arguments = ["--repo", repo, "--harness", DEMO / "harness.py", "--limit", limit]
     done = oomscope("bisect", commits, *arguments, "--backend", "sim", *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -42,21 +42,23 @@ def test_the_hashes_are_the_same_everywhere(tinytrain: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commits", "limit", "subject", "kind", "untestable"),
+    ("commits", "limit", "iterations", "subject", "kind", "untestable"),
     [
         (
             "v0.1..v0.2",
             "7GiB",
+            "4",  # as in the demo: the buckets of all lengths
             "Let the longest bucket hold 1600 tokens",
             "fragmentation",
             ["Ask the batch for its length"],
         ),
-        ("v0.1.1..long-context", "10GiB", "Write attention out, to look at its weights", "capacity", []),
+        ("v0.1.1..long-context", "10GiB", "2", "Write attention out, to look at its weights", "capacity", []),
     ],
     ids=["fragmentation", "capacity"],
 )
-def test_culprit_and_kind(tinytrain: Path, commits, limit, subject, kind, untestable) -> None:
-    document = json.loads(bisect(tinytrain, commits, limit, "--json"))
+def test_culprit_and_kind(tinytrain: Path, commits, limit, iterations, subject, kind, untestable) -> None:
+    words = (commits, limit, "--iterations", iterations)
+    document = json.loads(bisect(tinytrain, *words, "--json"))
     assert document["outcome"] == "culprit"
     assert document["culprit"]["subject"] == subject
     assert document["verdict"]["kind"] == kind
@@ -68,7 +70,7 @@ def test_culprit_and_kind(tinytrain: Path, commits, limit, subject, kind, untest
     answered = len(document["probes"]) - len(skipped)
     assert answered <= math.ceil(math.log2(candidates)) + 2
     if kind == "fragmentation":
-        printed = bisect(tinytrain, commits, limit)  # from the cache
+        printed = bisect(tinytrain, *words)  # from the cache
         assert_in_order(printed, (ROOT / "README.md").read_text().partition("from `make demo`")[2].split("```")[1])
 
 
