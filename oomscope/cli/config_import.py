@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oomscope.config.dialects.importer import Imported, Remark
 
 SCHEMA_VERSION = 1
+_COMMAND_LINE = "command line"
 
 
 @click.command(short_help="Import Megatron-LM, Megatron Bridge or NeMo arguments.")
@@ -48,7 +49,7 @@ def import_command(
     oomscope config import -- torchrun --nproc-per-node 8 pretrain_gpt.py ...
     oomscope config import --dialect nemo megatron_gpt_config.yaml
     """
-    from oomscope.config.dialects.importer import import_arguments
+    from oomscope.config.dialects.importer import import_arguments, is_own
     from oomscope.config.dialects.load import remark_on_the_rest, remarks_on
     from oomscope.config.dialects.written import configuration_file
 
@@ -56,6 +57,12 @@ def import_command(
     arguments = given_arguments(words)
     if world_size is not None:
         arguments.world_size = world_size
+    if dialect is None and arguments.source != _COMMAND_LINE and is_own(arguments):
+        raise ConfigError(
+            "reads as a configuration of oomscope's own, which needs no import",
+            where=arguments.source,
+            remedy="give it to oomscope probe, or say whose names it has with --dialect",
+        )
     imported = import_arguments(arguments, dialect)
     _refuse_strangers(imported)
     text = configuration_file(imported, preset=preset)
@@ -91,7 +98,7 @@ def given_arguments(words: tuple[str, ...]) -> Arguments:
         return read_arguments(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     if len(words) == 1 and not words[0].startswith("-") and " " not in words[0]:
         return read_arguments(read_file(Path(words[0])), words[0])
-    arguments = Arguments("command line")
+    arguments = Arguments(_COMMAND_LINE)
     add_command_line(arguments, words[0] if len(words) == 1 else words)
     return arguments
 

@@ -57,7 +57,12 @@ class ConfigSource:
             return load_preset(self.preset, self.overrides, enforce=enforce)
         if self.path is None:
             raise UsageError("no configuration given", remedy="name a YAML file, or a preset with --preset")
-        return load_config(self.path, self.overrides, enforce=enforce)
+        try:
+            return load_config(self.path, self.overrides, enforce=enforce)
+        except ConfigError as error:
+            if (remedy := _other_use(self.path)) is None or not self.is_blamed_by(error):
+                raise
+            raise ConfigError("no configuration of oomscope's", where=str(self.path), remedy=remedy) from error
 
     def _import(self, *, enforce: bool) -> LoadedConfig:
         from oomscope.config.dialects.load import load_in
@@ -78,6 +83,15 @@ class ConfigSource:
         """Whether ``error`` is in what the file says, and thus a fault of the commit that it stands in."""
         blamed = (error.where or "").rpartition(":")[0] or error.where
         return self.path is not None and self.path.is_file() and blamed == str(self.path)
+
+
+def _other_use(path: Path) -> str | None:
+    """Return what to do with a file whose name tells that it is no configuration; None where it tells nothing."""
+    if path.suffix in {".log", ".out", ".err", ".txt", ".sh"}:
+        return f"oomscope config import {path} makes one of the arguments that a job logs or is started with"
+    if {".pickle", ".pkl"} & set(path.suffixes):
+        return f"oomscope explain {path} reads memory snapshots"
+    return None
 
 
 def config_source(

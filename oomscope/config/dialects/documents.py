@@ -23,6 +23,8 @@ _OFF = {
 """Options that switch something off are logged as what they switch off: ``store_false`` in the same file."""
 _ASSIGNED = re.compile(r"^\s*(?:cfg|config)\.([A-Za-z_][\w.]*)\s*=\s*(.+?)\s*(?:#.*)?$")
 _ENVIRONMENTS = ("ENV_VARS", "env_vars")
+_BINARY = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no log holds: those of terminals, and what ends lines and pages, are others."""
 _UNREAD = re.compile(r"^\s*(?:#.*)?$")
 
 
@@ -39,6 +41,10 @@ def read_arguments(data: bytes | str, source: str) -> Arguments:
     text = data if isinstance(data, str) else data.decode("utf-8-sig", errors="replace")
     if len(text) > MAX_BYTES:
         raise InvalidConfigError([Problem(f"larger than {MAX_BYTES // 1024} KiB", source, "give the arguments alone")])
+    if found := _BINARY.search(text):
+        message = f"not text: control character U+{ord(found[0]):04X}"
+        remedy = "give arguments as text; a memory snapshot is for oomscope explain"
+        raise InvalidConfigError([Problem(message, source, remedy)])
     lines = text.splitlines()
     arguments = Arguments(source)
     if any(_LOGGED.match(line) for line in lines):

@@ -18,13 +18,16 @@ from oomscope.config.dialects.draft import Draft, share_world
 from oomscope.config.dialects.megatron import MEGATRON
 from oomscope.config.dialects.nemo import NEMO
 from oomscope.config.dialects.rows import Choice, Kept, Row, Switch, To, Unmodelled, is_on, named
-from oomscope.config.keys import SECTIONS
+from oomscope.config.keys import SECTIONS, fields
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting
 
 _REFERENCE = re.compile(r"\$\{(\.?[\w.]+)\}")
 """OmegaConf's interpolation, as far as it names another key."""
 _MAX_REFERENCES = 8
+
+_SHARED_SECTIONS = {"model", "data", "optimizer"}
+"""What sections are called in other dialects too."""
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (MEGATRON, BRIDGE, NEMO)}
 
@@ -104,6 +107,16 @@ def detected(arguments: Arguments) -> str:
         return sum(DIALECTS[dialect].row_of(_name_in(DIALECTS[dialect], name)) is not None for name in names)
 
     return max(order, key=known)
+
+
+def is_own(arguments: Arguments) -> bool:
+    """Whether ``arguments`` are a configuration of oomscope's own, which a dialect would read as something else."""
+    names = {item.name for item in arguments.items if not item.name.startswith(ENVIRONMENT)}
+    sections = {name.partition(".")[0] for name in names}
+    if arguments.hints or not sections <= {*SECTIONS, "preset"}:
+        return False
+    known = {"preset", *(f"{section}.{key}" for section, key, _ in fields())}
+    return names <= known or not sections <= _SHARED_SECTIONS
 
 
 class _Import:

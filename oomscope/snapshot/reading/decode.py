@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
@@ -33,6 +34,10 @@ _MALFORMED: Final = (
     ValueError,
 )
 """What the standard unpickler and JSON reader raise on damaged input."""
+_JSON: Final = re.compile(rb"\s*[{[]")
+_NOT_TEXT: Final = (
+    "give what torch.cuda.memory._dump_snapshot wrote; of a job's log oomscope config import makes a configuration"
+)
 
 
 Consumed = Callable[[int], None]
@@ -69,17 +74,25 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, ratio: int, 
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
     try:
-        if head.lstrip()[:1] in (b"{", b"["):
+        if _JSON.match(head):
             return json.loads(content.read())
         document = _PlainValues(content).load()
         if content is not packed:
             _drain(content)  # the checksum stands at the end
     except _MALFORMED as error:
+        if not _JSON.match(head) and _is_text(head):
+            raise SnapshotError("no readable pickle or JSON but text", remedy=_NOT_TEXT) from error
         reason = printable(str(error)) or type(error).__name__
         raise SnapshotError(
             f"no readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
         ) from error
     return document
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether what begins with ``head`` reads as text; a character may be cut at its end."""
+    text = head.decode(errors="ignore")
+    return len(text.encode()) > len(head) - 4 and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
 def printable(text: str) -> str:

@@ -89,3 +89,64 @@ def test_arguments_of_which_none_is_known_are_refused(tmp_path: Path, capsys) ->
     own = tmp_path / "own.yaml"
     own.write_text("allocator:\n  conf: expandable_segments:True\n")
     assert run(["config", "import", str(own)]) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "preset: gpt-tiny\nmodel:\n  num_query_groups: 2\n",
+        "model:\n  num_layers: 4\ndata:\n  seq_length: 128\n",
+        "model:\n  num_layres: 4\nparallel:\n  tensor_model_parallel_size: 2\n",
+    ],
+)
+def test_a_configuration_of_our_own_is_not_made_into_another(tmp_path: Path, text: str, capsys) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(text)
+    assert run(["config", "import", str(own)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"oomscope: {own}: reads as a configuration of oomscope's own, which needs no import; give")
+
+
+def test_a_dialect_that_is_named_is_believed(tmp_path: Path) -> None:
+    shared = tmp_path / "nemo.yaml"
+    shared.write_text("model:\n  num_layers: 4\n")
+    assert run(["config", "import", str(shared)]) == 2
+    assert run(["config", "import", "--dialect", "nemo", str(shared)]) == 0
+
+
+def test_overrides_of_other_launchers_look_like_our_own_and_are_read(capsys) -> None:
+    assert run(["config", "import", "--json", "--", "model.num_layers=4"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 4
+
+
+def test_a_binary_file_is_refused_and_not_repeated(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "snapshot.pickle.gz"
+    file.write_bytes(b"\x1f\x8b\x08\x00--num-layers 4 --x \x00\xff\xfe")
+    assert run(["config", "import", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"oomscope: {file}: not text: control character U+001F; give arguments as text; a memory snapshot is for "
+        "oomscope explain\n"
+    )
+
+
+def test_a_log_with_colours_and_a_progress_bar_is_read(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "job.log"
+    file.write_text("\x1b[32mstart\x1b[0m\r 1%\r 2%\n  num_layers ...................... 12\n")
+    assert run(["config", "import", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("job.log", "oomscope config import {} makes one"), ("snap.pickle.gz", "oomscope explain {} reads memory")],
+)
+def test_what_is_no_configuration_is_sent_to_its_command(tmp_path: Path, name: str, said: str, capsys) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"epoch 1: loss: 2.3\nRuntimeError: out of memory\n")
+    assert run(["probe", str(file)]) == 2
+    assert said.format(file) in capsys.readouterr().err
+    assert run(["explain", str(file)]) == 2
+    assert "no readable pickle or JSON but text; give what" in capsys.readouterr().err
