@@ -13,6 +13,7 @@ from oomscope.gate.status import Status
 
 if TYPE_CHECKING:
     from oomscope.bisect.places import Places
+    from oomscope.bisect.request import CommitRequest
     from oomscope.bisect.result import BisectResult
     from oomscope.bisect.subjects import ConfigInRepo, OwnCode
     from oomscope.gate.compare import MetricRow
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
 """Metrics that the search knows, and what ``--bad`` calls them."""
 INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
+NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
@@ -54,15 +56,23 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
     cases, is_interrupted = [], False
     for case, measured in zip(night.cases, suite.cases, strict=True):
         culprit: Culprit | None = None
-        try:
-            if not is_interrupted:
+        if not is_interrupted:
+            try:
                 culprit = culprit_of(case, measured, night, how)
-        except KeyboardInterrupt:
-            is_interrupted = True
-        if is_interrupted and case.status is Status.WORSE:
-            culprit = Culprit(outcome="not searched", message=INTERRUPTED)
+            except KeyboardInterrupt as stop:
+                is_interrupted = True
+                culprit = Culprit(outcome="not searched", message=_interrupted(stop))
+        elif case.status is Status.WORSE:
+            culprit = Culprit(outcome="not searched", message=NOT_BEGUN)
         cases.append(replace(case, culprit=culprit))
     return replace(night, cases=tuple(cases))
+
+
+def _interrupted(stop: KeyboardInterrupt) -> str:
+    """Return how a search that was interrupted goes on, or that it begins anew where no probe of it was answered."""
+    from oomscope.bisect.journal_use import InterruptedSearch
+
+    return f"the search was interrupted; {stop.remedy}" if isinstance(stop, InterruptedSearch) else INTERRUPTED
 
 
 def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit | None:
@@ -130,6 +140,7 @@ def _threshold(case: CaseResult) -> str:
 
 def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> BisectResult:
     from oomscope.bisect.commit_bisect import bisect_commits
+    from oomscope.bisect.journal_use import JournalUse
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.ranges import RevisionRange
     from oomscope.bisect.request import CommitRequest
@@ -145,11 +156,30 @@ def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> Bise
         jobs=how.jobs,
         places=how.places(),
     )
+    request = replace(request, journal=JournalUse(words=_words(request, measured, how)))
     onlooker = onlooker_of(how.telling, answers_here=False)
     try:
         return bisect_commits(request, reporter=onlooker)
     finally:
         onlooker.close()
+
+
+def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
+    """Return the words after ``oomscope bisect`` that ask the same, by which ``bisect resume`` goes on."""
+    from oomscope.bisect.own_code import OwnCode
+
+    subject = request.subject
+    if isinstance(subject, OwnCode):
+        target = subject.target_at("").words()
+    else:
+        target = ("--config", subject.path, *(("--from", subject.dialect) if subject.dialect else ()))
+    state = () if how.state is None else ("--state", str(how.state.absolute()))
+    return (
+        f"{request.range.good}..{request.range.bad}",
+        *case.overrides,
+        *("--repo", str(request.repo.absolute()), *target, "--bad", str(request.bad)),
+        *("--jobs", str(how.jobs), *state),
+    )
 
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
@@ -161,7 +191,8 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
     from oomscope.probe.harness_settings import harness_settings
 
     if case.own_kind is not None:
-        return own_code_of(own_target(case, case.own_kind), harness_settings(case.overrides), case.overrides)
+        target = own_target(case, case.own_kind).at("")  # which is no commit's
+        return own_code_of(target, harness_settings(case.overrides), case.overrides)
     folder = Repository.open(case.path.parent).path
     inside = Git(folder, (folder,)).text("rev-parse", "--show-prefix")
     return ConfigInRepo(path=f"{inside}{case.path.name}", dialect=case.extras.get("from"), overrides=case.overrides)

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect import commit_bisect
+from oomscope.bisect.journal_use import InterruptedSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
+from oomscope.bisect.ranges import parse_range
 from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.cli.bisect import bisect, options_of
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
 from oomscope.gate.ledger import Ledger
@@ -199,6 +202,26 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
     command = CommandTarget(command="python train.py", metric_regex="peak: (\\d+)", repo="there")
     assert number.target_at("there") == command
     assert harness.path == (repo / "ci" / "harness.py").absolute()
+    for request in asked:
+        with bisect.make_context("bisect", list(request.journal.words)) as ctx:
+            options = options_of(ctx)
+        assert parse_range(options.ends) == request.range
+        assert options.repo.resolve() == request.repo.resolve()
+        assert (options.subject(), options.common()["bad"]) == (request.subject, request.bad)
+        assert (options.jobs, options.places()) == (request.jobs, request.places)
+
+
+def test_an_interrupted_search_can_be_gone_on_with(repo: Path, capsys, monkeypatch) -> None:
+    def stopped(_request, **_reporter):
+        raise InterruptedSearch(3, None)
+
+    night(capsys, repo)
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    monkeypatch.setattr(commit_bisect, "bisect_commits", stopped)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    code, case = night(capsys, repo, "--bisect")
+    assert code == ExitCode.REGRESSION
+    assert case["culprit"]["message"].endswith("go on with oomscope bisect resume 3")
 
 
 def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:
