@@ -116,7 +116,7 @@ def test_a_dialect_that_is_named_is_believed(tmp_path: Path) -> None:
 
 
 def test_overrides_of_other_launchers_look_like_our_own_and_are_read(capsys) -> None:
-    assert run(["config", "import", "--json", "--", "model.num_layers=4"]) == 0
+    assert run(["config", "import", "--json", "--", "model.num_layers=4", "model.hidden_size=8"]) == 0
     assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 4
 
 
