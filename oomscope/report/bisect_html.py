@@ -20,6 +20,7 @@ from oomscope.report.page_size import fitting
 from oomscope.report.posterior_chart import posterior_chart
 from oomscope.report.range_chart import LineView, range_chart, range_data, view_of
 from oomscope.report.script import Script
+from oomscope.report.step_sets import step_sets
 from oomscope.report.waterfall_chart import waterfall_chart
 
 LINES_SHOWN: Final = 200
@@ -28,6 +29,8 @@ PROBES_SHOWN: Final = 2000
 NAMED: Final = 4000
 """Commits of a line that the page can name."""
 STEPS_SHOWN: Final = 400
+SETS_SHOWN: Final = 100
+"""Steps that no probe could split."""
 BRANCHES_SHOWN: Final = 4
 """Lines that merges brought in and that are drawn."""
 FEWEST: Final = 20
@@ -56,6 +59,7 @@ def _page(result: BisectResult, title: str, share: float) -> str:
         title=title,
         result=result,
         ranges=_ranges(result, share),
+        sets=list(step_sets(result))[:SETS_SHOWN],
         matrix=key_matrix(result.probes, guilty_keys(result)),
         lines=bisect_rows.line_rows(result.sites, max(FEWEST, int(share * LINES_SHOWN))),
         categories=bisect_rows.category_rows(result.sites),

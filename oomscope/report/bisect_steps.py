@@ -14,6 +14,7 @@ from oomscope.bisect.result import BisectResult, StepRow
 from oomscope.bisect.waterfall import Stretch, Waterfall, levels
 from oomscope.report import bisect_words
 from oomscope.report.layout import section, table
+from oomscope.report.step_sets import StepSet, step_sets
 from oomscope.report.words import count, known_size
 from oomscope.units import format_size
 
@@ -25,6 +26,8 @@ _SHORTENED = 60
 def waterfall_parts(result: BisectResult, found: Waterfall) -> Iterator[RenderableType]:
     """Return the table of steps and, where commits were left out, that of the stretches not looked into."""
     yield section("Steps; they sum to the difference of the ends", waterfall_table(result.steps, found))
+    if sets := list(step_sets(result)):
+        yield section("Cannot be told apart: each of these steps came with one of several commits", set_table(sets))
     if not found.is_complete:
         yield Text("The deadline passed before every range whose ends differ was split.", style="yellow")
     if hiding := [stretch for stretch in found.unseen if stretch.commits > 1]:
@@ -50,6 +53,16 @@ def waterfall_table(steps: Sequence[StepRow], found: Waterfall) -> Table:
     change = found.end - found.start
     sums = (known_size(size, signed=True) for size in (change.live_bytes, change.overhead_bytes))
     rows.add_row(*sums, known_size(found.end.reserved_bytes), "", "bad end, and the sum", "")
+    return rows
+
+
+def set_table(sets: Sequence[StepSet]) -> Table:
+    """Return the steps that stand for several commits, and why they were not split."""
+    rows = table(">Live", ">Overhead", ">Commits", "After", "Up to", "Why")
+    for step, reason in sets:
+        sizes = (known_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
+        names = (bisect_words.short_hash(name or "") for name in (step.since, step.commit))
+        rows.add_row(*sizes, f"{step.commits:,}", *names, reason)
     return rows
 
 
