@@ -63,7 +63,8 @@ def saved_by_layer(config: Config, meta_stage, meter_of) -> int:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_layer_keeps_its_ledger(config_of, meta_stage, meter_of, backend, split):
     for norm, groups, mlp, dropout, positions in itertools.product(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS):
-        config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions)
+        alone = {"num_layers": 1}
+        config = layer_config(config_of, norm, groups, mlp, dropout, backend, split, positions, model=alone)
         kept = saved_by_layer(config, meta_stage, meter_of)
         assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions)
 
