@@ -22,8 +22,8 @@ from oomscope.config.dialects.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.errors import OomscopeError
 from oomscope.probe.jobs import bundled_job
-from oomscope.probe.launch import run
 from oomscope.probe.ranks import chosen_ranks
+from oomscope.probe.warm import run
 from oomscope.units import MiB
 
 GPUS_OF_A_MACHINE = 8
