@@ -1,7 +1,8 @@
 """The consoles that reports and progress are printed to.
 
 On a terminal: colour and the terminal's width. Elsewhere (a pipe, a CI log): plain text, wide enough that tables
-keep their rows. ``NO_COLOR``, ``FORCE_COLOR`` and ``COLUMNS`` are honoured by rich.
+keep their rows. ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR`` and ``COLUMNS`` are honoured, the first before
+the second.
 """
 
 from __future__ import annotations
@@ -58,4 +59,11 @@ def show(console: Console, report: RenderableType) -> None:
 
 def _console(stream: TextIO) -> Console:
     plain = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(file=stream, width=PLAIN_WIDTH if plain else None, highlight=False, emoji=False, markup=False)
+    return Console(
+        file=stream,
+        width=PLAIN_WIDTH if plain else None,
+        force_terminal=stream.isatty() if os.environ.get("NO_COLOR") else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,8 +17,8 @@ GAP = 3
 
 
 def section(title: str, body: RenderableType) -> RenderableType:
-    """Return ``body`` under a title, set off by a blank line."""
-    return Padding(Group(Text(title, style="bold"), body), (1, 0, 0, 0), expand=False)
+    """Return ``body`` under a title, set off by a blank line; in rich's Padding long sentences would be cut."""
+    return Group(Text(), Text(title, style="bold"), body)
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
