@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,9 @@ from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import ledger_option, ledger_path, read_night
 from oomscope.cli.output import print_json, say
 from oomscope.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from oomscope.gate.result import GateResult
 
 SCHEMA_VERSION = 1
 
@@ -30,7 +35,7 @@ def import_command(*, results: tuple[Path, ...], ledger: Path | None, as_json: b
 
     if not results:
         raise UsageError("no results given", remedy="name files that oomscope gate run --result wrote")
-    nights = sorted((read_night(path) for path in results), key=lambda night: night.started)
+    nights = sorted((_numbers_of(read_night(path)) for path in results), key=lambda night: night.started)
     place = ledger_path(ledger)
     with Ledger(place) as book:
         added = sum(book.add(night) for night in nights)
@@ -39,3 +44,8 @@ def import_command(*, results: tuple[Path, ...], ledger: Path | None, as_json: b
     else:
         say(f"{added} added, {len(nights) - added} known before: {place}")
     return ExitCode.OK
+
+
+def _numbers_of(night: GateResult) -> GateResult:
+    """Return a night without its measurements: the ledger keeps none, and those of a year fill the memory."""
+    return replace(night, cases=tuple(replace(case, probe=None) for case in night.cases))

@@ -54,20 +54,23 @@ def comment_marker(night: GateResult, root: Path) -> str:
 def annotation_commands(night: GateResult, root: Path) -> list[str]:
     """Return workflow commands, gravest case first, at most ten; the last one says how many cases have none."""
     told = [case for case in night.cases if night.ruling_of(case).tone is not Tone.GOOD]
-    told.sort(key=lambda case: GRAVITY.index(case.status))
+    told.sort(key=lambda case: (night.ruling_of(case).passes, GRAVITY.index(case.status)))
     shown = told if len(told) <= MOST_ANNOTATIONS else told[: MOST_ANNOTATIONS - 1]
     commands = [_annotation(case, night, root) for case in shown]
     if len(shown) < len(told):
         text = f"{count(len(told) - len(shown), 'further case')} not as expected: see the summary"
-        commands.append(_command("error", {"title": "oomscope gate"}, text))
+        commands.append(_command(_level(told[len(shown)], night), {"title": "oomscope gate"}, text))
     return commands
 
 
 def _annotation(case: CaseResult, night: GateResult, root: Path) -> str:
     place = place_of(case, night, root)
-    level = "warning" if night.ruling_of(case).passes else "error"
     where = {"file": place.path, "line": str(place.line), "title": f"oomscope gate: {case.name}"}
-    return _command(level, where, shortened(gate_words.case_text(case), _LONGEST))
+    return _command(_level(case, night), where, shortened(gate_words.case_text(case), _LONGEST))
+
+
+def _level(case: CaseResult, night: GateResult) -> str:
+    return "warning" if night.ruling_of(case).passes else "error"
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:

@@ -17,6 +17,7 @@ CONTEXT = {
     "github.token": "token",
     "github.event.number": "7",
     "github.run_id": "1",
+    "github.run_attempt": "1",
 }
 """What GitHub puts for ``${{ … }}``."""
 

@@ -232,6 +232,17 @@ def test_a_ledger_that_cannot_be_written_hides_no_regression(suite: Path, device
     assert out.startswith("RED")
 
 
+def test_an_import_holds_no_measurement(suite: Path, device: Device, capsys, monkeypatch) -> None:
+    from oomscope.gate.ledger import Ledger
+
+    gate(capsys, "run", "memory.yaml", "--quiet", "--result", "night.json")
+    assert json.loads(Path("night.json").read_text())["cases"][0]["probe"]
+    added = []
+    monkeypatch.setattr(Ledger, "add", lambda _self, night: added.append(night) or True)
+    assert gate(capsys, "import", "night.json", "--ledger", "new.sqlite")[0] == ExitCode.OK
+    assert [case.probe for night in added for case in night.cases] == [None, None]
+
+
 def test_without_a_home_a_ledger_has_to_be_named(suite: Path, capsys, monkeypatch) -> None:
     def nowhere():
         raise RuntimeError("Could not determine home directory.")

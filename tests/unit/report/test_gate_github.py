@@ -114,6 +114,22 @@ def test_an_annotation_stands_on_the_line_that_grew_most() -> None:
     ]
 
 
+def test_those_for_which_there_is_no_room_are_told_by_the_gravest_of_them() -> None:
+    warned = [case_result(1, Status.WARN, name=f"warned {number}") for number in range(12)]
+    assert annotation_commands(night(1, *warned), ROOT)[-1].startswith("::warning title=oomscope gate::3 further cases")
+    failed = [case_result(1, Status.UNTESTABLE, name=f"failed {number}") for number in range(12)]
+    levels = [line.split(" ")[0] for line in annotation_commands(night(1, *warned[:1], *failed), ROOT)]
+    assert levels == ["::error"] * 10
+
+
+def test_what_is_only_better_fails_a_strict_night_in_every_form() -> None:
+    strict = replace(night(1, *(case_result(1, status, name=str(status)) for status in GREEN)), strict=True)
+    (first, second) = annotation_commands(strict, ROOT)
+    assert first.startswith("::error file=memory.yaml,line=1,title=oomscope gate%3A better::better")
+    assert second.startswith("::warning")
+    assert [row[1] for row in rows(summary(strict))] == ["⚠️ warn", "❌ better", "✅ same"]
+
+
 def test_without_a_culprit_it_is_the_line_that_holds_most_or_at_which_memory_ran_out() -> None:
     result = measured(GiB)
     held = [("a.py", 3), ("b.py", 2), ("b.py", 2)]
