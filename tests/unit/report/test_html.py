@@ -57,6 +57,16 @@ def test_the_page_says_what_the_terminal_says() -> None:
         assert piece in page
 
 
+def test_what_is_wider_than_its_box_shows_a_shade_where_there_is_more() -> None:
+    style = probe_page(results.OOM, title="t").partition("</style>")[0]
+    rule = re.search(r"\.scroll, pre \{([^}]*)\}", style)
+    assert rule is not None
+    assert "overflow-x: auto" in rule[1]
+    assert len(re.findall(r"var\(--under\) 14px[^,]* local,", rule[1])) == 2
+    assert len(re.findall(r"var\(--shade\), transparent\)[^,]* scroll,", rule[1])) == 2
+    assert len(re.findall(r"--shade: #[0-9a-f]{8};", style)) == 2  # light and dark
+
+
 def test_everything_is_escaped() -> None:
     evil = "<script>alert('x')</script>"
     site = replace(results.LOSS, file=evil, function=evil, module=evil)
