@@ -62,7 +62,7 @@ def test_what_is_wider_than_its_box_shows_a_shade_where_there_is_more() -> None:
     rule = re.search(r"\.scroll, pre \{([^}]*)\}", style)
     assert rule is not None
     assert "overflow-x: auto" in rule[1]
-    assert len(re.findall(r"var\(--under\) 14px[^,]* local,", rule[1])) == 2
+    assert len(re.findall(r"var\(--under\) 14px, transparent\)[^,]* local,", rule[1])) == 2
     assert len(re.findall(r"var\(--shade\), transparent\)[^,]* scroll,", rule[1])) == 2
     assert len(re.findall(r"--shade: #[0-9a-f]{8};", style)) == 2  # light and dark
 
