@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,11 +28,12 @@ from . import drawn
 from .browser import browse, in_a_browser
 from .test_html import Balance
 
-PAGES = {"fails": drawn.failing_page(), "redacted": drawn.page(drawn.failing(), redact="all")}
+PAGES = {"fails": drawn.failing_page, "redacted": cache(lambda: drawn.page(drawn.failing(), redact="all"))}
 
 
-@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_the_page_is_well_formed_and_fetches_nothing(page: str) -> None:
+@pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
+def test_the_page_is_well_formed_and_fetches_nothing(made: Callable[[], str]) -> None:
+    page = made()
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
@@ -245,8 +247,9 @@ def test_a_reader_clicks_zooms_and_finds_the_peak(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @in_a_browser
-@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_the_page_runs_under_its_own_policy(tmp_path: Path, page: str) -> None:
+@pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
+def test_the_page_runs_under_its_own_policy(tmp_path: Path, made: Callable[[], str]) -> None:
+    page = made()
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
     done = browse(file, "--virtual-time-budget=4000")
