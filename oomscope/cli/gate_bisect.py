@@ -107,7 +107,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         return "what was measured lies in no git repository", ""
     if book is None:
         return "there is no ledger that knows the last green night", ""
-    if case.outcome != "oom" and not _threshold(case):
+    if not _bad(case):
         return "the search knows live and reserved bytes, and running out of memory, only", ""
     return _last_green(measured, case.standing, book.green_commits(case, suite=night.suite))
 
@@ -132,8 +132,10 @@ def _decisive(case: CaseResult) -> MetricRow | None:
     return next((row for row in found if row.expected is not None), None)
 
 
-def _threshold(case: CaseResult) -> str:
-    """Return the class of bad results for that metric."""
+def _bad(case: CaseResult) -> str:
+    """Return the class of bad results: out of memory where it fitted, or that metric; empty where there is none."""
+    if case.outcome == "oom" and case.expected_outcome == "fits":
+        return "any-oom"
     row = _decisive(case)
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
@@ -146,13 +148,12 @@ def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> Bise
     from oomscope.bisect.request import CommitRequest
     from oomscope.cli.onlooker import onlooker_of
 
-    bad = "any-oom" if case.outcome == "oom" and case.expected_outcome == "fits" else _threshold(case)
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
         repo=folder_of(measured),
         range=RevisionRange(good=good, bad=head),
         subject=_subject(measured),
-        bad=Bad.parse(bad),
+        bad=Bad.parse(_bad(case)),
         jobs=how.jobs,
         places=how.places(),
     )

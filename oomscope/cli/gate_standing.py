@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,26 @@ def standings() -> StandsAt:
         folder = real_path(folder_of(case))
         if folder not in known:
             known[folder] = _standing(folder)
-        return known[folder]
+        standing = known[folder]
+        return standing if standing is None or not _is_in_no_commit(case, folder) else replace(standing, dirty=True)
 
     return standing_of
+
+
+def _is_in_no_commit(case: Case, folder: Path) -> bool:
+    """Whether the configuration or harness lies in the repository of ``folder``, and git does not know it.
+
+    A harness elsewhere is kept out of the history on purpose, and says nothing of a commit.
+    """
+    from oomscope.bisect.git import Git
+
+    if case.kind not in {"config", "harness"}:
+        return False
+    git, path = Git(folder, (folder,)), real_path(case.path)
+    root = Path(git.text("rev-parse", "--show-toplevel"))
+    if not path.is_relative_to(root):
+        return False
+    return not git.listed("ls-files", "-z", "--", f":(top,literal){path.relative_to(root)}")
 
 
 def _standing(folder: Path) -> Standing | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,19 @@ def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsy
     night(capsys, repo)
     commit(repo, "Pin", {"configs/train.yaml": f"{TRAIN}# pin\n"})
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB, pinned_bytes=1))
+    code, case = night(capsys, repo, "--bisect")
+    assert (code, asked) == (ExitCode.REGRESSION, [])
+    assert case["culprit"]["message"].startswith("the search knows live and reserved bytes")
+
+
+def test_nor_is_it_searched_where_memory_was_to_run_out(repo: Path, asked: list, capsys, monkeypatch) -> None:
+    ran_out = out_of_memory(GiB, demand=2 * GiB)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: ran_out)
+    run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet", "--accept", "train"])
+    commit(repo, "Accept running out of memory", {})
+    assert night(capsys, repo)[0] == ExitCode.OK
+    commit(repo, "Pin", {"configs/train.yaml": f"{TRAIN}# pin\n"})
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: replace(ran_out, pinned_bytes=1))
     code, case = night(capsys, repo, "--bisect")
     assert (code, asked) == (ExitCode.REGRESSION, [])
     assert case["culprit"]["message"].startswith("the search knows live and reserved bytes")
