@@ -142,7 +142,7 @@ def share_text(culprit: Culprit) -> str:
     if culprit.brought is None or culprit.beyond is None or culprit.brought >= culprit.beyond:
         return ""
     brought, beyond = apart(culprit.brought, culprit.beyond)
-    return f"brought {brought} of {beyond}: the rest came before, within the band, from commits that were not searched"
+    return f"brought {brought} of {beyond}: the rest came with other commits, before it within the band or after it"
 
 
 def apart(first: int, second: int) -> tuple[str, str]:

@@ -24,8 +24,8 @@ def test_what_is_as_expected_has_none() -> None:
 @pytest.mark.parametrize(
     ("brought", "said"),
     [
-        (512, "brought +512 B of +1.00 MiB: the rest came before"),
-        (MiB, "brought +1.00 MiB (1,048,576 B) of +1.00 MiB (1,049,088 B): the rest came before"),
+        (512, "brought +512 B of +1.00 MiB: the rest came with other commits"),
+        (MiB, "brought +1.00 MiB (1,048,576 B) of +1.00 MiB (1,049,088 B): the rest came with other commits"),
         (MiB + 512, None),
         (None, None),
     ],
