@@ -14,9 +14,10 @@ from oomscope.bisect.ends import EndsAnswer, judge_ends
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.foresight import ahead
 from oomscope.bisect.measured import Bytes, bytes_of
+from oomscope.bisect.measurements import Ahead, nothing_ahead
 from oomscope.bisect.mixture import Mixture, everything, names, title
 from oomscope.bisect.noise import Noise
-from oomscope.bisect.prober import Ahead, Prober, Question, nothing_ahead
+from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord, Role
 from oomscope.bisect.search import Answer, Search
 from oomscope.bisect.weighing import Weighing

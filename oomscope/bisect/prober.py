@@ -1,28 +1,28 @@
-"""Answers a search's questions: from memory, from the cache, else by running a probe; and keeps the record."""
+"""Answers a search's questions: judges what was measured, tells the reporter, and keeps the record."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
-from oomscope.bisect.bench import Bench, Errand
+from oomscope.bisect.bench import Bench
 from oomscope.bisect.cache import ResultCache
 from oomscope.bisect.cards import Cards
 from oomscope.bisect.cost import Cost
 from oomscope.bisect.deadline import Deadline
 from oomscope.bisect.executors import Executor, Inline, Threads
 from oomscope.bisect.experiment import Experiment, Untestable
-from oomscope.bisect.identity import Machine, digest_of, key_of
 from oomscope.bisect.logs import Logs
 from oomscope.bisect.measured import bytes_of, is_lower_bound
+from oomscope.bisect.measurements import Ahead, Measurements, nothing_ahead
 from oomscope.bisect.measurer import Measurer
-from oomscope.bisect.memory import Kept, Memory, NoMemory
+from oomscope.bisect.memory import Memory, NoMemory
 from oomscope.bisect.predicate import Bad, Judgement
 from oomscope.bisect.reporter import Reporter, Silent
 from oomscope.bisect.request import SearchRequest
@@ -31,8 +31,7 @@ from oomscope.bisect.runners import Here, Probe, Runner, heedless, runner_of
 from oomscope.bisect.search import Answer
 from oomscope.bisect.slots import Slots
 from oomscope.bisect.workplace import CommandError
-from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
-from oomscope.probe.job import ProbeJob
+from oomscope.errors import GitError, TargetError
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
 
@@ -69,15 +68,6 @@ class Question:
     keys: tuple[str, ...] | None = None
 
 
-Ahead = Callable[[], Iterable[Experiment | Untestable]]
-"""Returns what is likely to be asked next, likeliest first."""
-
-
-def nothing_ahead() -> tuple[Experiment, ...]:
-    """Return that nothing is likely to follow."""
-    return ()
-
-
 @dataclass
 class Prober:
     """Runs experiments and judges them.
@@ -112,10 +102,8 @@ class Prober:
     slots: Slots = field(default_factory=Slots)
     memory: Memory = field(default_factory=NoMemory)
     _ahead: Ahead = nothing_ahead
-    _results: dict[str, ProbeResult] = field(default_factory=dict)
     _asked: Counter[str] = field(default_factory=Counter)
     """How often each content was asked about, by its key's name."""
-    _ran: bool = False
     _began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +161,7 @@ class Prober:
         if isinstance(experiment, Untestable):
             return Answer.UNTESTABLE
         try:
-            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._seen, experiment))
+            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._measurements.look, experiment))
         except LookupError:
             return None
         return self.bad.judge(result).answer
@@ -214,7 +202,7 @@ class Prober:
             outcome=result.outcome if result else None,
             bytes=bytes_of(result) if result else None,
             is_lower_bound=is_lower_bound(result) if result else False,
-            cached=result is not None and not self._ran,
+            cached=result is not None and not self._measurements.has_run,
             wall_s=self.deadline.clock() - started,
             probe_s=result.wall_s if result else 0.0,
             repeat=experiment.repeat if isinstance(experiment, Experiment) else 0,
@@ -232,8 +220,7 @@ class Prober:
 
     def content_of(self, experiment: Experiment) -> str:
         """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
-        name, _ = self._name(experiment.repeated(0), experiment.job)
-        return name
+        return self._measurements.content_of(experiment)
 
     def note(self, text: str) -> None:
         """Keep ``text`` for the report, once."""
@@ -254,104 +241,26 @@ class Prober:
     def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
         if isinstance(experiment, Untestable):
             return experiment
-        self._ran = False
+        made = self._measurements
+        made.has_run = False
         try:
-            return probe_ranks(experiment.job, list(experiment.ranks), lambda job: self._result(experiment, job))
+            return probe_ranks(
+                experiment.job, list(experiment.ranks), lambda job: made.take(experiment, job, self._ahead)
+            )
         except CommandError as error:
             return Untestable(str(error), error.said)
         except (GitError, TargetError) as error:
             return Untestable(str(error))
 
-    def _result(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
-        """Return the result of one rank: what is known already, else of a probe."""
-        name, key = self._name(experiment, job)
-        kept = self.memory.recall(key)
-        if kept is None:
-            known = self._known(name, key)
-            kept = self._taken(name, key, experiment, job) if known is None else Kept(answer=known)
-        self.memory.learn(key, kept)
-        for line in kept.remarks:
-            self.note(line)
-        if isinstance(kept.answer, Untestable):
-            raise CommandError(kept.answer.reason, where="", said=kept.answer.said)
-        self._results[name] = kept.answer
-        return kept.answer
-
-    def _taken(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob) -> Kept:
-        """Return what comes of a probe that is made now."""
-        self.memory.wanted(key)
-        self._ran = True
-        try:
-            measured = self.bench.take(self._errand(name, experiment, job), self._errands, self.reporter.progressed)
-        except (GitError, TargetError) as error:
-            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
-        result = _answering(measured.result)
-        # What lacks today (a submodule, a large file) may be there tomorrow.
-        if self.cache and not measured.missing and not experiment.repeat:
-            self.cache.put(key, result)
-        return Kept(answer=result, remarks=(*measured.missing, *measured.remarks))
-
-    def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
-        key = key_of(job, experiment.content, self._machine, self.environment)
-        if experiment.repeat:
-            key["repeat"] = experiment.repeat
-        return digest_of(key), key
-
-    def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
-        """Return a result that needs no probe."""
-        if (known := self._results.get(name)) is not None:
-            return known
-        if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
-            return kept.answer
-        is_new = "repeat" in key or self.memory.is_taken_back(key)
-        return self.cache.get(key) if self.cache and not is_new else None
-
-    def _seen(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
-        """Return the result of one rank that is there already.
-
-        Raises:
-            LookupError: there is none.
-        """
-        name, key = self._name(experiment, job)
-        if (known := self._known(name, key)) is not None:
-            return known
-        if (measured := self.bench.look(name)) is not None:
-            return measured.result
-        raise LookupError(name)
-
-    def _errands(self) -> Iterator[Errand]:
-        """Yield what is foreseen and not known."""
-        for experiment in self._ahead():
-            if isinstance(experiment, Untestable):
-                continue
-            for rank in experiment.ranks:
-                job = replace(experiment.job, rank=rank)
-                name, key = self._name(experiment, job)
-                if self._known(name, key) is None:
-                    yield self._errand(name, experiment, job)
-
-    def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Errand:
-        rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
-        return Errand(name=name, begin=self._measurer.begin(experiment, job), label=experiment.label + rank)
-
     @cached_property
-    def _measurer(self) -> Measurer:
-        return Measurer(runner=self.runner, deadline=self.deadline, cards=self.cards, slots=self.slots)
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return self.runner.machine(self.environment)
-
-
-def _answering(result: ProbeResult) -> ProbeResult:
-    """Return ``result`` if it says something about the target.
-
-    Raises:
-        MachineUnfitError: this machine cannot probe at all.
-        InconclusiveError: the harness cannot be one.
-    """
-    if result.failure is not None and result.failure.kind == "unfit":
-        raise MachineUnfitError(result.failure.message)
-    if result.failure is not None and result.failure.kind == "usage":
-        raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
-    return result
+    def _measurements(self) -> Measurements:
+        measurer = Measurer(runner=self.runner, deadline=self.deadline, cards=self.cards, slots=self.slots)
+        return Measurements(
+            measurer=measurer,
+            bench=self.bench,
+            environment=self.environment,
+            memory=self.memory,
+            cache=self.cache,
+            progressed=self.reporter.progressed,
+            remark=self.note,
+        )

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from oomscope.bisect.answers import Answered
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.measured import bytes_of
+from oomscope.bisect.measurements import Ahead, nothing_ahead
 from oomscope.bisect.noise import Noise, heeded, percent
-from oomscope.bisect.prober import Ahead, Prober, Question, nothing_ahead
+from oomscope.bisect.prober import Prober, Question
 from oomscope.bisect.result import ProbeRecord
 from oomscope.bisect.search import Answer
 from oomscope.bisect.tallies import Tallies
