@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from oomscope.cli.gate_standing import folder_of, newest_before
 from oomscope.cli.output import internal_error
 from oomscope.errors import OomscopeError
+from oomscope.files import real_path
 from oomscope.gate.status import Status
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
 """Metrics that the search knows, and what ``--bad`` calls them."""
 INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
 NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
+ANY_OOM = "any-oom"
+"""What ``--bad`` calls running out of memory; of it no commit has a share."""
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
@@ -92,7 +95,8 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         why_not, good = _start(case, measured, night, how.book)
         if why_not:
             return Culprit(outcome="not searched", message=why_not)
-        return _culprit(_search(case, measured, good, how), good, _decisive(case))
+        row = None if _bad(case) == ANY_OOM else _decisive(case)
+        return _culprit(_search(case, measured, good, how), good, row)
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
     except Exception:  # noqa: BLE001 - a defect of the search hides no regression
@@ -135,7 +139,7 @@ def _decisive(case: CaseResult) -> MetricRow | None:
 def _bad(case: CaseResult) -> str:
     """Return the class of bad results: out of memory where it fitted, or that metric; empty where there is none."""
     if case.outcome == "oom" and case.expected_outcome == "fits":
-        return "any-oom"
+        return ANY_OOM
     row = _decisive(case)
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
@@ -150,7 +154,7 @@ def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> Bise
 
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
-        repo=folder_of(measured),
+        repo=real_path(folder_of(measured)),
         range=RevisionRange(good=good, bad=head),
         subject=_subject(measured),
         bad=Bad.parse(_bad(case)),

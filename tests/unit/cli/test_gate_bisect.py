@@ -164,6 +164,9 @@ def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, caps
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB + 512))
     _, case = night(capsys, repo, "--bisect")
     assert (case["culprit"]["brought"], case["culprit"]["beyond"]) == (512, MiB + 512)
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: out_of_memory(GiB, demand=2 * GiB))
+    _, case = night(capsys, repo, "--bisect")
+    assert (case["culprit"]["brought"], case["culprit"]["beyond"]) == (None, None)
 
 
 def test_the_search_has_the_jobs_and_the_place_of_the_night(
@@ -207,7 +210,7 @@ def test_each_kind_of_case_is_searched_as_it_was_measured(repo: Path, asked: lis
         with bisect.make_context("bisect", list(request.journal.words)) as ctx:
             options = options_of(ctx)
         assert parse_range(options.ends) == request.range
-        assert options.repo.resolve() == request.repo.resolve()
+        assert options.repo == request.repo == request.repo.resolve()
         assert (options.subject(), options.common()["bad"]) == (request.subject, request.bad)
         assert (options.jobs, options.places()) == (request.jobs, request.places)
 
