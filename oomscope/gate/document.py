@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.yaml_tree import Bounds, Items, Mapping, Tree, read_yaml
+from oomscope.gate.complaints import complaint
 from oomscope.units import MiB
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,7 +42,9 @@ def parse_document(data: bytes, source: str, model: type[Model]) -> tuple[Model,
         return model.model_validate(tree.value), tree
     except ValidationError as error:
         details = error.errors(include_url=False)
-    raise InvalidConfigError(_once([_problem(detail, tree, source, model) for detail in details])) from None
+    meant = {(detail["loc"][:-1], _meant(detail, model)) for detail in details}
+    told = [detail for detail in details if detail["type"] != "missing" or _place(detail) not in meant]
+    raise InvalidConfigError(_once([_problem(detail, tree, source, model) for detail in told])) from None
 
 
 def line_of(tree: Tree, path: Path_) -> int:
@@ -63,14 +66,28 @@ def _problem(detail: Any, tree: Tree, source: str, model: type[BaseModel]) -> Pr
     where, name = f"{source}:{line_of(tree, path)}", _name(path)
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        close = get_close_matches(str(path[-1]), _all_keys(model), n=1)
-        return Problem(f"unknown key {name}", where, f"did you mean {close[0]}?" if close else "leave it out")
+        close = _meant(detail, model)
+        return Problem(f"unknown key {name}", where, f"did you mean {close}?" if close else "leave it out")
     if kind == "missing":
         return Problem(f"{_name(detail['loc'])} is missing", where, "give it")
+    if said_plainly := complaint(kind, name, detail["input"], context):
+        return Problem(said_plainly[0], where, said_plainly[1])
     said = str(context["error"]) if "error" in context else _plain(detail["msg"])
     return Problem(
         f"{name}: {said}" if name else said, where, None if ";" in said else f"it is {shown(detail['input'])}"
     )
+
+
+def _meant(detail: Any, model: type[BaseModel]) -> str | None:
+    """Return the key that an unknown one was probably meant for; None of other errors, and where it is like none."""
+    if detail["type"] != "extra_forbidden":
+        return None
+    return next(iter(get_close_matches(str(detail["loc"][-1]), _all_keys(model), n=1)), None)
+
+
+def _place(detail: Any) -> tuple[Path_, str]:
+    """Return where a key is missing, and the key."""
+    return detail["loc"][:-1], str(detail["loc"][-1])
 
 
 def _leads_on(tree: Tree, loc: Path_, step: str | int) -> bool:

@@ -251,3 +251,28 @@ def test_any_document_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPathFa
     path.write_text(json.dumps(document))
     with contextlib.suppress(OomscopeError):
         load_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cases: {name: a}", ":1: cases is a mapping, but must be a list; write [a, b], or a line with - for each"),
+        ("cases:\n  - 7", ":2: cases[0] is 7, but must be a mapping; write lines of key: value under it"),
+        ("cases:\n  - name: 5\n    preset: p", ':2: cases[0].name is 5, but must be text; put it in quotes: "5"'),
+        ("cases:\n  - name: ''\n    preset: p", ':2: cases[0].name is "", but must be text that is not empty'),
+        (
+            "cases:\n  - {name: a, preset: p, overrides: a.b=1}",
+            ':2: cases[0].overrides is "a.b=1", but must be a list; write [a, b], or a line with - for each',
+        ),
+        (
+            "cases:\n  - {name: a, config: c, from: hydra}",
+            ':2: cases[0].from is "hydra", but must be megatron, bridge or nemo',
+        ),
+        ("cases:\n  - {name: , preset: p}", ":2: cases[0].name has no value, but must be text"),
+        ("case:\n  - {name: a, preset: p}", ":1: unknown key case; did you mean cases?"),
+    ],
+)
+def test_errors_speak_of_yaml(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value) == f"{tmp_path / 'memory.yaml'}{said}"
