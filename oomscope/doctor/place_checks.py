@@ -45,8 +45,8 @@ def _homeless() -> Check:
 def _place(part: str, path: Path, disables: str) -> Check:
     base = existing(path)
     values: dict[str, int | str | None] = {"path": str(path)}
-    if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
-        found = f"{path}: {base} {'may not be written to' if base.is_dir() else 'is no directory'}"
+    if hindrance := _hindrance(base):
+        found = f"{path}: {base} {hindrance}"
         remedy = f"set XDG_{part.upper()}_HOME to a directory that may be written to"
         return Check(part=part, state=State.MISSING, found=found, disables=disables, remedy=remedy, values=values)
     taken, free = size_of(path), shutil.disk_usage(base).free
@@ -63,6 +63,15 @@ def _place(part: str, path: Path, disables: str) -> Check:
         remedy=f"free some, or set XDG_{part.upper()}_HOME to a directory on another disk",
         values=values,
     )
+
+
+def _hindrance(base: Path) -> str:
+    """Return why nothing can be made in ``base``; empty where it can. What the kernel invents has no room at all."""
+    if not base.is_dir():
+        return "is no directory"
+    if not os.access(base, os.W_OK | os.X_OK):
+        return "may not be written to"
+    return "" if shutil.disk_usage(base).total else "belongs to no disk, so that no file can be made there"
 
 
 def _temporary() -> Check:

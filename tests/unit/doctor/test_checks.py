@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
@@ -106,6 +107,14 @@ def test_no_home(monkeypatch) -> None:
     monkeypatch.setattr(Path, "home", nowhere)
     first, *_ = place_checks({})
     assert (first.state, first.found) == (State.MISSING, "there is no home directory")
+
+
+def test_a_cache_where_no_disk_is(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(places.shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(0, 0, 0))
+    check = by_part(tmp_path)["cache"]
+    assert check.state is State.MISSING
+    assert check.found.endswith(f"{tmp_path} belongs to no disk, so that no file can be made there")
+    assert check.remedy == "set XDG_CACHE_HOME to a directory that may be written to"
 
 
 def test_a_full_disk(monkeypatch, tmp_path: Path) -> None:
