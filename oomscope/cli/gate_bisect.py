@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.cli.gate_standing import folder_of, newest_before
+from oomscope.cli.gate_standing import folder_of, newest_before, place_inside
 from oomscope.cli.output import internal_error
 from oomscope.errors import OomscopeError
 from oomscope.files import real_path
@@ -113,7 +113,8 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         return "there is no ledger that knows the last green night", ""
     if not _bad(case):
         return "the search knows live and reserved bytes, and running out of memory, only", ""
-    return _last_green(measured, case.standing, book.green_commits(case, suite=night.suite))
+    green = book.green_commits(case, suite=night.suite, inside=place_inside(Path(night.suite)))
+    return _last_green(measured, case.standing, green)
 
 
 def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:

@@ -37,6 +37,17 @@ def newest_before(folder: Path, head: str, commits: Collection[str]) -> str | No
     return next((commit for commit in history if commit in commits), None)
 
 
+def place_inside(file: Path) -> str:
+    """Return the path of ``file`` from the root of its repository, with slashes; empty where it lies in none."""
+    from oomscope.bisect.git import Git
+
+    folder = real_path(file.parent)
+    try:
+        return Git(folder, (folder,)).text("rev-parse", "--show-prefix") + file.name
+    except GitError:
+        return ""
+
+
 def standings() -> StandsAt:
     """Return what says where a case stands: None where there is no repository, or no commit yet.
 

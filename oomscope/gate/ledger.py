@@ -162,18 +162,26 @@ class Ledger:
                 for night, started, of_suite, document in rows
             ]
 
-    def green_commits(self, case: CaseResult, *, suite: str) -> frozenset[str]:
+    def green_commits(self, case: CaseResult, *, suite: str, inside: str = "") -> frozenset[str]:
         """Return the commits, other than that of ``case``, at which it was green the last time that a night told.
 
         Only nights under the same key count, without uncommitted changes, and green ones only where what they measured
         would not be worse today. Which of the commits lie before that of ``case``, its repository alone can tell.
+
+        Args:
+            case: what was measured now.
+            suite: the suite that it is of.
+            inside: the suite's path inside its repository, with slashes; nights of a checkout at another place, as
+                runners make them, count where the suite lies there in the same way.
 
         Raises:
             InputError: the ledger is damaged.
         """
         here = case.standing.commit if case.standing else None
         said: dict[str, bool] = {}
-        for point in self.points(case.name, suite=suite):
+        for point in self.points(case.name):
+            if point.suite != suite and not (inside and point.suite.endswith(f"/{inside}")):
+                continue
             then, standing = point.case, point.case.standing
             is_told = then.status in GREEN or then.status is Status.WORSE
             if is_told and standing is not None and not standing.dirty and then.key == case.key:

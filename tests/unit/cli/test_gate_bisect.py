@@ -228,6 +228,19 @@ def test_an_interrupted_search_can_be_gone_on_with(repo: Path, capsys, monkeypat
     assert case["culprit"]["message"].endswith("go on with oomscope bisect resume 3")
 
 
+def test_the_ledger_of_a_runner_with_another_folder_knows_the_green_night(
+    repo: Path, asked: list, capsys, monkeypatch
+) -> None:
+    good = night(capsys, repo)[1]["standing"]["commit"]
+    commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
+    other = repo.parent / "other" / "checkout"
+    git(repo, "clone", "--quiet", str(repo), str(other))
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    ledger = str(repo.parent / "gate.sqlite")
+    run(["gate", "run", str(other / "ci/memory.yaml"), "--quiet", "--ledger", ledger, "--bisect"])
+    assert [request.range.good for request in asked] == [good]
+
+
 def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsys, monkeypatch) -> None:
     night(capsys, repo)
     commit(repo, "Pin", {"configs/train.yaml": f"{TRAIN}# pin\n"})

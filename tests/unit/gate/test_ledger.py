@@ -103,6 +103,17 @@ def test_a_green_commit_is_another_clean_one_under_the_same_key(tmp_path: Path) 
         assert ledger.green_commits(moved, suite=SUITE) == set()
 
 
+def test_nights_of_a_checkout_at_another_place_count_where_the_suite_lies_alike(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number, suite in enumerate(
+            ["/builds/1/proj/ci/memory.yaml", "/builds/2/proj/memory.yaml", "/ci/other.yaml"]
+        ):
+            ledger.put(replace(night(number), suite=suite))
+        now, suite = case_result(9), "/builds/3/proj/ci/memory.yaml"
+        assert ledger.green_commits(now, suite=suite) == set()
+        assert ledger.green_commits(now, suite=suite, inside="ci/memory.yaml") == {commit_of(0)}
+
+
 def test_of_several_nights_of_a_commit_the_last_that_told_counts(tmp_path: Path) -> None:
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         for number, status in enumerate([Status.SAME, Status.WORSE, Status.UNTESTABLE]):
