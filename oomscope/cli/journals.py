@@ -74,9 +74,10 @@ def found(search: int | None, repo: Path | None, state: Path | None) -> Account:
             begun = store.begun(number)
             if begun.place == place:
                 return store.read(number)
-            others.append(f"{number} ({begun.place})")
+            others.append(f"{number} of {begun.place}")
+    known = f"; there {'is search' if len(others) == 1 else 'are searches'} {', '.join(others[:5])}"
     raise InputError(
-        f"no search of {place}" + (f"; there are {', '.join(others[:5])}" if others else " and of nothing else"),
+        f"no search of {place}{known if others else ' and of nothing else'}",
         where=str(store.directory),
         remedy="name a search by its number" if others else "begin one: oomscope bisect GOOD..BAD",
     )

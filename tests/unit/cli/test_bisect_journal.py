@@ -104,7 +104,7 @@ def test_status_knows_repositories(searches: Searches, tmp_path: Path, capsys, m
     monkeypatch.chdir(other.path)
     assert run(["bisect", "log"]) == 2
     said = capsys.readouterr().err
-    assert f"there are 1 ({searches.repo.path / '.git'})" in said
+    assert f"; there is search 1 of {searches.repo.path / '.git'}; name a search by its number" in said
     assert "name a search by its number" in said
     assert run(["bisect", "resume", "1", "--quiet"]) == 0, "by its number it goes on from anywhere"
 
