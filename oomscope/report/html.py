@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -81,6 +81,12 @@ def render(template: str, script: Script | None = None, **values: Any) -> str:
 
     Without a ``script`` the page's policy lets none run.
     """
+    return _environment().get_template(template).render(version=oomscope.__version__, script=script, **values)
+
+
+@cache
+def _environment() -> Environment:
+    """Return what fills the templates; it keeps them compiled."""
     environment = Environment(
         loader=PackageLoader("oomscope.report"),
         autoescape=True,
@@ -92,4 +98,4 @@ def render(template: str, script: Script | None = None, **values: Any) -> str:
     environment.filters["size"] = format_size
     environment.filters["signed_size"] = partial(format_size, signed=True)
     environment.globals.update(words=words, bisect_words=bisect_words)
-    return environment.get_template(template).render(version=oomscope.__version__, script=script, **values)
+    return environment
