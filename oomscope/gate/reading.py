@@ -7,9 +7,21 @@ and a table of any form, so numbers are bounded, times are times, and half chara
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from dataclasses import fields, is_dataclass
+from types import NoneType
+from typing import Any, TypeVar
 
 from oomscope.gate.metrics import MOST
+
+Instance = TypeVar("Instance", bound=Any)
+_PLAIN: dict[str, set[type]] = {
+    "int": {int},
+    "float": {int, float},
+    "str": {str},
+    "bool": {bool},
+    "None": {NoneType},
+}
+"""By annotation, of what types a value may be."""
 
 
 def text(value: object) -> str:
@@ -68,6 +80,34 @@ def flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise TypeError(f"{value!r} is neither true nor false")
+
+
+def rows(value: object) -> list[Any]:
+    """Return a list that has something in it."""
+    if isinstance(value, list) and value:
+        return value
+    raise TypeError("there is no list of any length")
+
+
+def of_kind(made: Instance) -> Instance:
+    """Return a dataclass that holds, and whose parts hold, what plain annotations say; TypeError where one does not."""
+    for one in fields(made):
+        value = getattr(made, one.name)
+        if not _is_of(str(one.type), value):
+            raise TypeError(f"{one.name} is no {one.type}")
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                of_kind(part)
+    return made
+
+
+def _is_of(annotation: str, value: object) -> bool:
+    """Whether ``value`` is what a plain annotation, or a mapping to such, says; of others nothing is known."""
+    if annotation.startswith("dict[str, "):
+        kind = annotation.removeprefix("dict[str, ").removesuffix("]")
+        return isinstance(value, dict) and all(_is_of(kind, one) for one in value.values())
+    parts = annotation.split(" | ")
+    return any(part not in _PLAIN for part in parts) or any(type(value) in _PLAIN[part] for part in parts)
 
 
 def bounded(value: Any) -> Any:

@@ -248,7 +248,7 @@ class GateResult:
                 strict=reading.flag(document["strict"]),
                 oomscope=reading.text(document["oomscope"]),
                 unwatched=tuple(reading.text(name) for name in document.get("unwatched", ())),
-                cases=tuple(CaseResult.from_json(case) for case in document["cases"]),
+                cases=tuple(CaseResult.from_json(case) for case in reading.rows(document["cases"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise InputError(f"is not whole ({type(error).__name__}: {error})", where=where, remedy=remedy) from None
@@ -272,4 +272,7 @@ def _outcome(value: object) -> str | None:
 
 
 def _probe(document: Any) -> ProbeResult | None:
-    return ProbeResult.from_json(reading.bounded(document)) if document else None
+    if not document:
+        return None
+    _outcome(document["outcome"])
+    return reading.of_kind(ProbeResult.from_json(reading.bounded(document)))
