@@ -99,7 +99,7 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
     ("text", "said"),
     [
         ("cases: {}", "schema_version is missing"),
-        ("schema_version: 2\ncases: {}", "schema_version is 2, and this oomscope reads 1; read it with the oomscope that"),
+        ("schema_version: 2\ncases: {}", "schema_version is 2, and this oomscope reads 1; read it"),
         ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: tpu, metrics: {}}", ":4: "),
         ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_live: -1}}", ":4: "),
         (
