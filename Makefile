@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "oomscope needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q oomscope # once, where processes may not keep what they compile
 	@touch $@
 
 demo: $(STAMP)
