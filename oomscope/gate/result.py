@@ -67,7 +67,7 @@ class Culprit:
     brought: int | None = None
     """By how much the metric that is worse grew with the commit; None where the search measured none such."""
     beyond: int | None = None
-    """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew within the band."""
+    """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew too."""
     grown: tuple[GrownLine, ...] = ()
     """The lines whose live bytes grew, most first."""
     commands: tuple[str, ...] = ()

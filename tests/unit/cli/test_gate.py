@@ -81,6 +81,7 @@ def test_green_is_a_line_a_case(suite: Path, capsys) -> None:
         (failed("import", "no module"), ExitCode.TARGET_FAILED, "import: no module"),
         (failed("unfit", "no such GPU"), ExitCode.MACHINE_UNFIT, "no such GPU"),
         (measured(0), ExitCode.NOTHING_MEASURED, "allocated nothing"),
+        (failed("nothing", "put nothing on the device"), ExitCode.NOTHING_MEASURED, "put nothing on the device"),
         (measured(GiB, versions={"torch": "9"}), ExitCode.NO_BASELINE, "torch 2.13.0, now 9"),
     ],
 )
@@ -169,6 +170,16 @@ def test_history_of_a_case_named_twice_shows_each_night_once(suite: Path, capsys
     assert once == twice
 
 
+def test_a_suite_is_one_however_it_is_reached(suite: Path, capsys, monkeypatch) -> None:
+    (suite.parent / "deep").mkdir()
+    monkeypatch.chdir(suite.parent / "deep")
+    assert gate(capsys, "run", "../memory.yaml", "--quiet")[0] == ExitCode.OK
+    monkeypatch.chdir(suite.parent)
+    assert gate(capsys, "run", "./memory.yaml", "--quiet")[0] == ExitCode.OK
+    trends = json.loads(gate(capsys, "history", "tiny", "--suite", "deep/../memory.yaml", "--json")[1])["trends"]
+    assert [len(trend["nights"]) for trend in trends] == [2]
+
+
 def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
     for live in (GiB, GiB + MiB):
         device.result = measured(live)
@@ -190,6 +201,7 @@ def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
     [
         (("history", "tiny", "--metric", "speed"), "metrics are peak_live"),
         (("history", "nobody"), "no night of a case 'nobody'"),
+        (("history", "--suite", "nosuch.yaml"), "no night of nosuch.yaml"),
         (("history", "--ledger", "none.sqlite"), "no ledger"),
         (("history", "--ledger", "memory.yaml"), "is damaged, or no ledger"),
         (("run", "memory.yaml", "--ledger", "memory.yaml"), "name one file"),
