@@ -14,7 +14,7 @@ import argparse
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ COUNTERS = {
     "device_peak": "device_peak",
 }
 BATCHED = {"m": ReplayOp.MALLOC, "f": ReplayOp.FREE, "r": ReplayOp.RECORD_STREAM, "e": ReplayOp.EMPTY_CACHE}
+CONTROLS = frozenset("poxc")
 
 
 def records(path: Path) -> Iterator[Record]:
@@ -82,10 +83,11 @@ class Transcript:
             )
             return
         self.fields["events"].append([op, event.action, event.range, event.offset, event.size, event.stream])
-        for page in range(event.address // MiB, (event.address + event.size) // MiB):
-            if event.action in {"segment_alloc", "segment_map"}:
-                self._bases[page] = event.range, event.address - event.offset
-            else:
+        pages = range(event.address // MiB, (event.address + event.size) // MiB)
+        if event.action in {"segment_alloc", "segment_map"}:
+            self._bases.update(dict.fromkeys(pages, (event.range, event.address - event.offset)))
+        else:
+            for page in pages:
                 del self._bases[page]
 
     def add_placement(self, address: int, size: int) -> None:
@@ -211,6 +213,34 @@ def differences(record: Record, torch_version: str, *, batched: bool = False, co
     return [name for name in expected if played.get(name) != expected[name]]
 
 
+def differences_by_version(
+    record: Record, versions: Iterable[str], *, batched: bool = False, compiled: bool = False
+) -> dict[str, list[str]]:
+    """Return the ``differences`` on each version; versions of which the engine is told the same are played once."""
+    found: dict[str, list[str]] = {}
+    by_version = {}
+    for version in versions:
+        told = _told(record, version)
+        if told not in found:
+            found[told] = differences(record, version, batched=batched, compiled=compiled)
+        by_version[version] = found[told]
+    return by_version
+
+
+def _told(record: Record, torch_version: str) -> str:
+    """Return all that an engine learns of its version: its memory at the start and after each change from outside.
+
+    The engine knows nothing but its memory, so that what it then does can differ only where this does.
+    """
+    allocator = CachingAllocator(_settings(record, torch_version), _driver(record), fraction=record["fraction"])
+    seen: list[Any] = [list(allocator._memory), allocator.stats()]
+    for op, (kind, *operands) in enumerate(record["ops"]):
+        if kind in CONTROLS:
+            _control(allocator, Transcript(), op, kind, operands)
+            seen.append(list(allocator._memory))
+    return repr(seen)
+
+
 def main(arguments: list[str]) -> int:
     """Compare the records of the files named and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -225,9 +255,10 @@ def main(arguments: list[str]) -> int:
                 skipped += 1
                 print(f"skipped {path.name} {record['name']}: random addresses")
                 continue
-            for version in record["identical_on"] if options.every_version else [record["torch_version"]]:
+            versions = record["identical_on"] if options.every_version else [record["torch_version"]]
+            how = {"batched": options.compiled, "compiled": options.compiled}
+            for version, wrong in differences_by_version(record, versions, **how).items():
                 compared += 1
-                wrong = differences(record, version, batched=options.compiled, compiled=options.compiled)
                 identical += not wrong
                 if wrong:
                     print(f"differs {path.name} {record['name']} on torch {version}: {', '.join(wrong)}")
