@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
@@ -13,8 +15,16 @@ FRAMES = (
     Frame("/x/site-packages/torch/nn/modules/module.py", 1, "_call_impl"),
     Frame("??", 0, "at::empty"),
 )
-STACKS = st.lists(st.sampled_from(FRAMES), max_size=4).map(tuple)
-MOMENTS = st.builds(Moment, st.sampled_from(("", "forward", "backward")), st.integers(-1, 3), st.integers(-1, 3))
+STACKS = st.one_of([st.sampled_from([*product(FRAMES, repeat=depth)]) for depth in range(5)])
+"""Up to four frames deep; chosen whole, since drawing them frame by frame took half the time of the tests."""
+PHASES = ("", "forward", "backward")
+MOMENTS = st.sampled_from([Moment(*parts) for parts in product(PHASES, range(-1, 4), range(-1, 4))])
+STREAMS = (0, 7)
+MODULES = ("", "layers.0.mlp")
+POOLS = ((0, 0), (0, 3))
+TRAITS = st.sampled_from([*product(STREAMS, Category, MODULES, POOLS)])
+TIMES = st.integers(0, 2**40)
+SIZES = st.integers(1, 10_000)
 
 
 @st.composite
@@ -26,15 +36,16 @@ def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tu
     """
     builder = TraceBuilder()
     slots = draw(st.integers(1, 5))
+    any_slot = st.integers(0, slots - 1)
     size_of: dict[int, int] = {}
     state = dict.fromkeys(range(slots), "inactive")
     live = []
     total = 0
     events = []
     for _ in range(draw(st.integers(0, 30))):
-        slot = draw(st.integers(0, slots - 1))
+        slot = draw(any_slot)
         if state[slot] == "inactive":
-            size_of[slot] = draw(st.integers(1, 10_000))
+            size_of[slot] = draw(SIZES)
             state[slot] = "active_allocated"
             total += size_of[slot]
             action = Action.ALLOC
@@ -49,19 +60,9 @@ def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tu
         live.append(total)
     cut = 0 if clean_start else draw(st.integers(0, len(events)))
     for action, address, size in events[cut:]:
-        builder.event(
-            action,
-            address,
-            size,
-            draw(st.sampled_from((0, 7))),
-            draw(st.integers(0, 2**40)),
-            draw(STACKS),
-            draw(MOMENTS),
-            draw(st.sampled_from(Category)),
-            draw(st.sampled_from(("", "layers.0.mlp"))),
-            draw(STACKS),
-            draw(st.sampled_from(((0, 0), (0, 3)))),
-        )
+        stream, category, module, pool = draw(TRAITS)
+        time_us, stack, moment, forward_stack = draw(TIMES), draw(STACKS), draw(MOMENTS), draw(STACKS)
+        builder.event(action, address, size, stream, time_us, stack, moment, category, module, forward_stack, pool)
     segments = tuple(
         Segment(
             device=0,
