@@ -79,7 +79,7 @@ def _compiled_functions(numba: Any) -> dict[str, Any]:
     """Return numba's dispatchers of all functions of the hot modules; nothing is compiled yet."""
     compiled: dict[str, Any] = {}
     for module in HOT_MODULES:
-        namespace = dict(vars(module))
+        namespace = {name: _typed(value) for name, value in vars(module).items()}
         for name, value in vars(module).items():
             if not isinstance(value, FunctionType):
                 continue
@@ -87,6 +87,16 @@ def _compiled_functions(numba: Any) -> dict[str, Any]:
                 compiled[_name(value)] = _dispatcher(numba, value, namespace)
             namespace[name] = compiled[_name(value)]
     return compiled
+
+
+def _typed(value: Any) -> Any:
+    """Return a constant as numba is to see it: an int64 like any other.
+
+    Of a Python integer it sees the value too, and compiles each function that is given one once for every value.
+    """
+    import numpy as np
+
+    return np.int64(value) if type(value) is int else value
 
 
 def _dispatcher(numba: Any, function: FunctionType, namespace: dict[str, Any]) -> Any:
