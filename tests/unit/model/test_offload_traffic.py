@@ -56,7 +56,8 @@ def config_of(modules: list[str], fraction: float = 1.0, **sections: dict[str, A
         "min_offloaded_tensor_size": SMALLEST,
         "activation_offload_fraction": fraction,
     }
-    data = {"seq_length": 256, "micro_batch_size": 2, "num_microbatches": 4}
+    pipelined = sections.get("parallel")  # else each microbatch goes the way of the one before it
+    data = {"seq_length": 256, "micro_batch_size": 2, "num_microbatches": 4 if pipelined else 2}
     return Config.model_validate({"model": model, "offload": offload, "data": data, **sections})
 
 
