@@ -2,7 +2,7 @@
 
     python tests/conformance/allocator_golden.py FILE.jsonl.gz...
 
-The schema of the records: fixtures/allocator-golden/README.md. ``--every-version`` plays each record once for every
+The schema of the records: fixtures/allocator-golden/README.md. ``--every-version`` compares each record on every
 torch version that the recording found identical; ``--compiled`` uses the compiled engine. The last line says ``K of N
 records identical``; the exit code is 0 only where K = N. Records with ``addr_policy: random`` are skipped, counted and
 named: the addresses that the recording's driver drew are not in them.
