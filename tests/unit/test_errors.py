@@ -11,7 +11,7 @@ from oomscope.errors import GRAVITY, ExitCode, OomscopeError, gravest
 ROOT = Path(oomscope.__file__).parent
 WITHOUT_REMEDY = {
     "bisect/checkouts.py": "its message says what to run, and goes into a note",
-    "bisect/prober.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
+    "bisect/measurements.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
     "bisect/subjects.py": "the reason of an untestable commit, in a table",
     "bisect/workplace.py": "the user's own command failed, and its words are shown",
     "cli/main.py": "the user interrupted it, and knows what next",
