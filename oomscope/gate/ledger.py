@@ -190,18 +190,23 @@ class Ledger:
 
     def _refuse_others(self) -> None:
         """Refuse a database of something else before anything is changed in it, its journal's mode included."""
-        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application != APPLICATION_ID and (application or tables):
+        if not (self._is_empty() or self._pragma("application_id") == APPLICATION_ID):
             raise InputError("is a database of something else", where=str(self.path), remedy="give --ledger another")
+
+    def _is_empty(self) -> bool:
+        """Whether nobody has made anything of the file yet."""
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return not tables and not self._pragma("application_id")
+
+    def _pragma(self, name: str) -> int:
+        (value,) = self._connection.execute(f"PRAGMA {name}").fetchone()
+        return int(value)
 
     def _prepare(self) -> None:
         """Make the tables in an empty file, bring an older ledger up to date, and refuse a version that is neither."""
         with self._transaction() as connection:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application == 0 and tables == 0:
+            version = self._pragma("user_version")
+            if self._is_empty():
                 _execute(connection, _TABLES)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 version = _made(connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from oomscope.bisect.journal_use import InterruptedSearch
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.ranges import parse_range
+from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit
 from oomscope.cli.bisect import bisect, options_of
 from oomscope.cli.main import run
@@ -34,6 +36,21 @@ cases:
 TRAIN = "preset: gpt-tiny\n"
 
 
+def answer(request: CommitRequest, **fields: Any) -> BisectResult:
+    """Return what a search of two commits answers: by default that both ends are good."""
+    said = {"outcome": "no_culprit", "message": "both ends are good"} | fields
+    return BisectResult(
+        axis="commits",
+        good=request.range.good,
+        bad=request.range.bad,
+        bad_class=str(request.bad),
+        candidates=1,
+        on_line=1,
+        considered=1,
+        **said,
+    )
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list:
     """The searches that were asked for; each is answered by no culprit."""
@@ -41,17 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list:
 
     def search(request, **_reporter):
         requests.append(request)
-        return BisectResult(
-            axis="commits",
-            outcome="no_culprit",
-            message="both ends are good",
-            good=request.range.good,
-            bad=request.range.bad,
-            bad_class=str(request.bad),
-            candidates=1,
-            on_line=1,
-            considered=1,
-        )
+        return answer(request)
 
     monkeypatch.setattr(commit_bisect, "bisect_commits", search)
     return requests
@@ -144,20 +151,7 @@ def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, caps
         sites=(),
     )
     monkeypatch.setattr(
-        commit_bisect,
-        "bisect_commits",
-        lambda request, **_: BisectResult(
-            axis="commits",
-            outcome="culprit",
-            message="",
-            good=request.range.good,
-            bad=request.range.bad,
-            bad_class=str(request.bad),
-            candidates=1,
-            on_line=1,
-            considered=1,
-            culprit=found,
-        ),
+        commit_bisect, "bisect_commits", lambda request, **_: answer(request, outcome="culprit", culprit=found)
     )
     night(capsys, repo)
     commit(repo, "Longer", {"configs/train.yaml": f"{TRAIN}# longer\n"})
