@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import library
 
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.adam import GroupedOptimizer
@@ -77,7 +78,7 @@ class PrecisionAwareAdam(GroupedOptimizer):
         return state
 
 
-@torch.library.custom_op(
+@library.custom_op(
     "oomscope::precision_aware_adam_", mutates_args=["params", "exp_avgs", "exp_avg_sqs", "masters"]
 )
 def _adam_kernel(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch import library
 from torch.utils._pytree import tree_map
 
 from oomscope.probe.sim.backend import DEVICE_TYPE
@@ -42,7 +43,7 @@ PROMOTE: Final = """
 """
 """Cast to the widest floating type among the arguments. Source: the same file, AT_FORALL_PROMOTE."""
 
-_libraries: list[torch.library.Library] = []
+_libraries: list[library.Library] = []
 _AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.dtype, torch.Tensor]] = {}
 
@@ -51,9 +52,9 @@ def install() -> None:
     """Register the kernels once in this process."""
     if _libraries:
         return
-    fallback = torch.library.Library("_", "IMPL")
-    fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    kernels = torch.library.Library("aten", "IMPL")
+    fallback = library.Library("_", "IMPL")
+    fallback.fallback(library.fallthrough_kernel, "AutocastPrivateUse1")
+    kernels = library.Library("aten", "IMPL")
     for names, policy in (
         (LOWER_PRECISION, _lower_precision),
         (FP32, _fp32),
