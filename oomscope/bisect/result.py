@@ -248,15 +248,15 @@ class BisectResult:
             return quantity == "reserved"
         return self.verdict is not None and self.verdict.kind == "fragmentation"
 
+    def weight(self, row: StepRow) -> int:
+        """Return the bytes of a step: reserved ones if those went bad, else live ones."""
+        return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.live_bytes
+
     @property
     def heaviest(self) -> StepRow | None:
-        """The step over commits that weighs most by reserved bytes if those went bad, else by live ones."""
-
-        def weight(row: StepRow) -> int:
-            return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.live_bytes
-
+        """The step over commits that weighs most."""
         rows = [row for row in self.steps if row.commit is not None]
-        return heaviest(rows, weight, is_culprit_known=self.outcome in {"culprit", "suspects"})
+        return heaviest(rows, self.weight, is_culprit_known=self.outcome in {"culprit", "suspects"})
 
     @property
     def untestable(self) -> tuple[ProbeRecord, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.cli.gate_standing import folder_of, newest_before, place_inside
+from oomscope.cli.gate_standing import folder_of, newest_before, path_inside, place_inside
 from oomscope.cli.output import internal_error
 from oomscope.errors import OomscopeError
 from oomscope.files import real_path
@@ -139,7 +139,7 @@ def _decisive(case: CaseResult) -> MetricRow | None:
 
 def _bad(case: CaseResult) -> str:
     """Return the class of bad results: out of memory where it fitted, or that metric; empty where there is none."""
-    if case.outcome == "oom" and case.expected_outcome == "fits":
+    if case.ran_out:
         return ANY_OOM
     row = _decisive(case)
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
@@ -189,8 +189,6 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
 
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
-    from oomscope.bisect.commits import Repository
-    from oomscope.bisect.git import Git
     from oomscope.bisect.own_code import own_code_of
     from oomscope.bisect.subjects import ConfigInRepo
     from oomscope.gate.cases import own_target
@@ -199,9 +197,7 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
     if case.own_kind is not None:
         target = own_target(case, case.own_kind).at("")  # which is no commit's
         return own_code_of(target, harness_settings(case.overrides), case.overrides)
-    folder = Repository.open(case.path.parent).path
-    inside = Git(folder, (folder,)).text("rev-parse", "--show-prefix")
-    return ConfigInRepo(path=f"{inside}{case.path.name}", dialect=case.extras.get("from"), overrides=case.overrides)
+    return ConfigInRepo(path=path_inside(case.path), dialect=case.extras.get("from"), overrides=case.overrides)
 
 
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:

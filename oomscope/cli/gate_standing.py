@@ -38,14 +38,23 @@ def newest_before(folder: Path, head: str, commits: Collection[str]) -> str | No
 
 
 def place_inside(file: Path) -> str:
-    """Return the path of ``file`` from the root of its repository, with slashes; empty where it lies in none."""
+    """Return what :func:`path_inside` does; empty where ``file`` lies in no repository."""
+    try:
+        return path_inside(file)
+    except GitError:
+        return ""
+
+
+def path_inside(file: Path) -> str:
+    """Return the path of ``file`` from the root of its repository, with slashes.
+
+    Raises:
+        GitError: it lies in none, or git cannot read it.
+    """
     from oomscope.bisect.git import Git
 
     folder = real_path(file.parent)
-    try:
-        return Git(folder, (folder,)).text("rev-parse", "--show-prefix") + file.name
-    except GitError:
-        return ""
+    return Git(folder, (folder,)).text("rev-parse", "--show-prefix") + file.name
 
 
 def standings() -> StandsAt:

@@ -254,7 +254,7 @@ class Ledger:
 
 def _would_pass(then: CaseResult, now: CaseResult) -> bool:
     """Whether a green night has nothing of what makes the case worse now; an older baseline may have allowed more."""
-    if now.outcome == "oom" and now.expected_outcome == "fits":
+    if now.ran_out:
         return then.outcome == "fits"
     worse = [row for row in now.rows if row.status is Status.WORSE]
     return all(row.name in then.values and row.admits(then.values[row.name]) for row in worse)

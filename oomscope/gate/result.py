@@ -119,11 +119,21 @@ class CaseResult:
         return next((row for row in self.rows if row.status is self.status), None)
 
     @property
+    def ran_out(self) -> bool:
+        """Whether it went out of memory where it fitted: worse, whatever its metrics are."""
+        return self.outcome == "oom" and self.expected_outcome == "fits"
+
+    @property
+    def came_to_fit(self) -> bool:
+        """Whether it fits where it went out of memory."""
+        return self.outcome == "fits" and self.expected_outcome == "oom"
+
+    @property
     def is_better(self) -> bool:
         """Whether something is better than the baseline, whatever else is said of the case."""
-        came_to_fit = self.outcome == "fits" and self.expected_outcome == "oom"
         is_row_better = any(row.status is Status.BETTER for row in self.rows)
-        return self.status is Status.BETTER or is_row_better or (came_to_fit and self.status is not Status.UNCONFIRMED)
+        is_taken_for_it = self.came_to_fit and self.status is not Status.UNCONFIRMED
+        return self.status is Status.BETTER or is_row_better or is_taken_for_it
 
     @property
     def statuses(self) -> tuple[Status, ...]:

@@ -153,7 +153,7 @@ def _confirmed(first: CaseResult, again: CaseResult) -> CaseResult:
     green: a regression that nobody saw twice is none, and nobody saw it go. What it was at first is said with it.
     """
     seen = replace(again, first_values=first.values)
-    if first.status is again.status is Status.WORSE and _ran_out(again):
+    if first.status is again.status is Status.WORSE and again.ran_out:
         return seen
     sought = Status.WORSE if first.status is Status.WORSE else Status.BETTER
     then = f"{sought} at first ({_said(first, sought)})"
@@ -178,13 +178,8 @@ def _held_against(row: MetricRow, first: CaseResult) -> MetricRow:
 
 def _is_seen_twice(sought: Status, first: CaseResult, again: CaseResult) -> bool:
     """Whether both measurements say it of one metric, or both fit where the baseline does not."""
-    came_to_fit = all(case.outcome == "fits" and case.expected_outcome == "oom" for case in (first, again))
-    return bool(_named(first, sought) & _named(again, sought)) or (sought is Status.BETTER and came_to_fit)
-
-
-def _ran_out(case: CaseResult) -> bool:
-    """Whether it went out of memory where it fitted: worse whatever its metrics are."""
-    return case.outcome == "oom" and case.expected_outcome == "fits"
+    is_named = bool(_named(first, sought) & _named(again, sought))
+    return is_named or (sought is Status.BETTER and first.came_to_fit and again.came_to_fit)
 
 
 def _named(case: CaseResult, status: Status) -> set[str]:

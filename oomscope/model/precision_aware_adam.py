@@ -78,9 +78,7 @@ class PrecisionAwareAdam(GroupedOptimizer):
         return state
 
 
-@library.custom_op(
-    "oomscope::precision_aware_adam_", mutates_args=["params", "exp_avgs", "exp_avg_sqs", "masters"]
-)
+@library.custom_op("oomscope::precision_aware_adam_", mutates_args=["params", "exp_avgs", "exp_avg_sqs", "masters"])
 def _adam_kernel(
     params: list[torch.Tensor],
     grads: list[torch.Tensor],

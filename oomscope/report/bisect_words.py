@@ -153,10 +153,7 @@ def heaviest_step(result: BisectResult) -> str | None:
     if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
         return "the commit that tipped it over" if result.waterfall else None
     by = "reserved" if result.is_about_reserved else "live"
-    sizes = [
-        row.delta.reserved_bytes or 0 if result.is_about_reserved else row.delta.live_bytes for row in result.steps
-    ]
-    back = "" if sum(sizes) else "; other steps take it back"
+    back = "" if sum(map(result.weight, result.steps)) else "; other steps take it back"
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
 
 

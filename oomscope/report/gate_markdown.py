@@ -50,7 +50,7 @@ def _heading(night: GateResult) -> str:
 
 def _case_row(case: CaseResult, night: GateResult) -> str:
     name, verdict = code(case.name), f"{_SIGNS[night.ruling_of(case).tone]} {case.status}"
-    if case.outcome == "oom" and case.expected_outcome == "fits":
+    if case.ran_out:
         return row([name, verdict, "", "fits", "out of memory", ""])
     measured = case.decisive or next(iter(case.rows), None)
     if measured is None:

@@ -39,7 +39,7 @@ def case_table(night: GateResult) -> Table:
     for case in night.cases:
         row = case.decisive or next(iter(case.rows), None)
         numbers = ("", "-", "-", "-") if row is None else gate_words.row_texts(row)
-        if case.outcome == "oom" and case.expected_outcome == "fits":
+        if case.ran_out:
             numbers = ("", "fits", "out of memory", "")
         rows.add_row(case.name, _status_text(case.status, night.ruling_of(case)), *numbers)
     return rows
