@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oomscope.cli.gate_home import home_of
 from oomscope.cli.gate_outputs import keep_outputs, write_outputs
 from oomscope.cli.gate_standing import standings
 from oomscope.cli.options import FILE, json_option
@@ -94,6 +95,7 @@ def run_command(
                 baseline=accepted,
                 baseline_path=against,
                 probe=gate_probe(),
+                home=home_of(suite),
                 unwatched=() if names else accepted.beyond(chosen.names),
                 jobs=jobs,
                 strict=strict,

@@ -10,6 +10,7 @@ from oomscope.errors import ExitCode, InputError
 from oomscope.gate import reading
 from oomscope.gate.baseline import Key
 from oomscope.gate.compare import MetricRow
+from oomscope.gate.home import Home
 from oomscope.gate.status import Ruling, Status, ruling
 from oomscope.probe.result import ProbeResult, Site
 
@@ -193,9 +194,11 @@ class GateResult:
     started: str
     """ISO 8601, UTC."""
     suite: str
-    """The suite's file, by its absolute path: nights of one suite are one trend."""
+    """The suite's file, by its absolute path."""
     baseline: str
     cases: tuple[CaseResult, ...]
+    home: Home | None = None
+    """The suite's file in its repository, by which nights of one suite are one trend; None outside of git."""
     strict: bool = False
     oomscope: str = ""
     unwatched: tuple[str, ...] = ()
@@ -224,6 +227,7 @@ class GateResult:
             "night": self.night,
             "started": self.started,
             "suite": self.suite,
+            "home": self.home.to_json() if self.home else None,
             "baseline": self.baseline,
             "strict": self.strict,
             "oomscope": self.oomscope,
@@ -254,6 +258,7 @@ class GateResult:
                 night=reading.text(document["night"]),
                 started=reading.moment(document["started"]),
                 suite=reading.place(document["suite"]),
+                home=Home.from_json(home) if (home := document.get("home")) else None,
                 baseline=reading.place(document["baseline"]),
                 strict=reading.flag(document["strict"]),
                 oomscope=reading.text(document["oomscope"]),

@@ -19,6 +19,7 @@ from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.cases import CasePlan, Probe, plan_of
 from oomscope.gate.compare import Comparison, MetricRow, compare_case
+from oomscope.gate.home import Home
 from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import GREEN, Status
@@ -49,6 +50,8 @@ class Night:
     baseline: Baseline
     baseline_path: Path
     probe: Probe
+    home: Home | None = None
+    """The suite's file in its repository; None outside of git."""
     unwatched: tuple[str, ...] = ()
     """Cases that only the baseline has, to be told of."""
     jobs: int = 1
@@ -69,6 +72,7 @@ class Night:
             night=secrets.token_hex(8),
             started=started,
             suite=suite_id(self.suite.path),
+            home=self.home,
             baseline=str(self.baseline_path),
             strict=self.strict,
             oomscope=oomscope.__version__,

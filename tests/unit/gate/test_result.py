@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from oomscope.errors import InputError
+from oomscope.gate.home import Home
 from oomscope.gate.result import Culprit, GateResult, GrownLine
 from oomscope.probe.result import Site
 from oomscope.report.gate_junit import junit_document
@@ -23,7 +24,8 @@ from tests.unit.gate.test_run import run
 GROWN = GrownLine(site=Site(file="train.py", line=3, function="step"), category="activations", delta_bytes=GiB)
 CULPRIT = Culprit(outcome="culprit", message="found", commit="b" * 40, grown=(GROWN,), commands=("true",))
 WORSE = run(measured(2 * GiB))
-WHOLE = replace(WORSE, cases=(replace(WORSE.cases[0], culprit=CULPRIT),), unwatched=("gone",))
+HOME = Home(path="ci/memory.yaml", first_commit="a" * 40, remote="group/project")
+WHOLE = replace(WORSE, home=HOME, cases=(replace(WORSE.cases[0], culprit=CULPRIT),), unwatched=("gone",))
 RED = json.loads(json.dumps(WHOLE.to_json()))
 ROW = ("cases", 0, "metrics", 0)
 
@@ -60,6 +62,9 @@ def test_what_is_no_number_is_refused(path, value) -> None:
         (("started",), 1),
         (("suite",), "a\0b"),
         (("suite",), None),
+        (("home",), "ci/memory.yaml"),
+        (("home", "path"), 1),
+        (("home", "branch"), "main"),
         (("strict",), "false"),
         (("cases", 0, "name"), True),
         (("cases", 0, "outcome"), "maybe"),
