@@ -5,8 +5,9 @@
 Parts, in this order: ``machine`` (versions, context bytes), ``failures`` (an OOM of each kind, and its cure),
 ``training`` (two iterations of a small decoder in many ways), ``temporaries`` (what single operations and cuBLAS take)
 and ``golden`` (recorded allocator traces played on the card). Each item runs in a fresh process. Under OUT lie one
-archive of snapshots and one JSON document a part; what did not come to an end is named in the document, and the exit
-code is 1. A part whose time is up leaves out the rest of its items, and says which.
+archive of snapshots and one JSON document a part, written again while the part goes on, so that whatever ends it leaves
+what was done; what did not come to an end is named in the document, and the exit code is 1. A part whose time is up
+leaves out the rest of its items, and says which.
 """
 
 from __future__ import annotations
@@ -14,43 +15,30 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.gpu.captures import failures, golden, machine, temporaries, training  # noqa: E402
+from tests.gpu.captures import failures, golden, machine, running, temporaries, training  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
-
-Spec = dict[str, Any]
-SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-
-
-@dataclass(frozen=True)
-class Part:
-    """One kind of capture."""
-
-    run: Callable[[Spec], dict[str, Any]]
-    """Called in a fresh process for each item."""
-    seconds: float
-    """An item that takes longer is ended."""
-
+from tests.gpu.captures.running import Part, Spec, run_all  # noqa: E402
 
 PARTS = {
     "machine": Part(machine.describe, 60),
     "failures": Part(failures.run, 60),
     "training": Part(training.run, 90),
     "temporaries": Part(temporaries.run, 120),
-    "golden": Part(golden.play, 60),
+    "golden": Part(golden.play, 90),
 }
 
 
@@ -64,63 +52,16 @@ def items(part: str, traces: Sequence[Path]) -> list[Spec]:
 
 
 def records(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the records of the files in ``paths``, one stream before several."""
+    """Yield the records of the files in ``paths``, one stream before several, and what asks for the same once."""
     files = [file for path in paths for file in (sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path])]
-    found = []
+    found: dict[str, dict[str, Any]] = {}
     for file in files:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
-            found += [json.loads(line) for line in lines]
-    for record in found:
-        del record["expected"]
-    yield from sorted(found, key=lambda record: any(op[0] == "r" or len(op) > 3 for op in record["ops"]))
-
-
-def run_all(part: str, specs: Sequence[Spec], folder: Path, at_once: int, until: float) -> list[dict[str, Any]]:
-    """Run every item in a process of its own, ``at_once`` of them side by side, and return what each gave."""
-    context = multiprocessing.get_context("fork")
-    waiting, running, done = list(enumerate(specs)), dict[int, tuple[Any, float]](), dict[int, dict[str, Any]]()
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            number, spec = waiting.pop(0)
-            if time.monotonic() > until:
-                done[number] = {"name": spec["name"], "conf": spec["conf"], "failed": "left out: the time was up"}
-                continue
-            process = context.Process(target=child, args=(part, spec, folder / f"{part}-{number}.json"))
-            process.start()
-            running[number] = process, time.monotonic() + PARTS[part].seconds
-        for number, (process, deadline) in list(running.items()):
-            if process.is_alive() and time.monotonic() < deadline:
-                continue
-            process.kill()
-            process.join()
-            del running[number]
-            done[number] = answer(folder / f"{part}-{number}.json", specs[number], process.exitcode)
-        time.sleep(0.02)
-    return [done[number] for number in sorted(done)]
-
-
-def child(part: str, spec: Spec, path: Path) -> None:
-    """Run one item under its allocator settings and write what it gave."""
-    for name in SETTINGS:
-        os.environ.pop(name, None)
-    if spec["conf"]:
-        os.environ[SETTINGS[0]] = spec["conf"]
-    try:
-        given = PARTS[part].run({**spec, "folder": str(path.parent)})
-    except BaseException:  # noqa: BLE001 # whatever it is, the report names it
-        given = {"name": spec["name"], "conf": spec["conf"], "failed": traceback.format_exc(limit=-4)}
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(given), encoding="utf-8")
-    partial.rename(path)
-
-
-def answer(path: Path, spec: Spec, exit_code: int | None) -> dict[str, Any]:
-    """Return what a child wrote, or that it wrote nothing."""
-    if path.exists():
-        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        path.unlink()
-        return given
-    return {"name": spec["name"], "conf": spec["conf"], "failed": f"ended without a word (exit code {exit_code})"}
+            for line in lines:
+                record = {name: value for name, value in json.loads(line).items() if name in golden.ASKED}
+                asked = {name: value for name, value in record.items() if name != "name"}
+                found.setdefault(json.dumps(asked, sort_keys=True), record)
+    yield from sorted(found.values(), key=lambda record: any(op[0] == "r" or len(op) > 3 for op in record["ops"]))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -135,19 +76,36 @@ def main(words: Sequence[str] | None = None) -> int:
     until = time.monotonic() + 60 * given.minutes
     traces = given.golden or [ROOT / "fixtures" / "allocator-golden"]
     given.out.mkdir(parents=True, exist_ok=True)
-    failed = 0
+    wrong = 0
     for part in given.part or PARTS:
-        with tempfile.TemporaryDirectory(prefix="capture-") as folder:
-            started = time.monotonic()
-            done = run_all(part, items(part, traces), Path(folder), given.at_once, until)
-            write(given.out, part, {"items": done}, Path(folder))
-        wrong = [each for each in done if "failed" in each]
-        failed += len(wrong)
-        print(f"{part}: {len(done) - len(wrong)} of {len(done)} in {time.monotonic() - started:.0f} s", flush=True)
-        for each in wrong:
-            print(f"  {each['name']} {each['conf']}: {each['failed'].strip().splitlines()[-1]}", flush=True)
-    return 1 if failed else 0
+        try:
+            wrong += capture(part, given.out, traces, at_once=given.at_once, until=until)
+        except Exception:  # noqa: BLE001 # the parts behind it are worth having
+            wrong += 1
+            print(f"{part}: {traceback.format_exc()}", flush=True)
+    return 1 if wrong else 0
+
+
+def capture(part: str, out: Path, traces: Sequence[Path], *, at_once: int, until: float) -> int:
+    """Capture one part, print how it went, and return how many of its items failed."""
+    with tempfile.TemporaryDirectory(prefix="capture-", ignore_cleanup_errors=True) as name:
+        folder, started = Path(name), time.monotonic()
+
+        def keep(done: list[dict[str, Any]], *, is_whole: bool = False) -> None:
+            write(out, part, {"torch": torch.__version__, "is_whole": is_whole, "items": done}, folder)
+
+        done = run_all(PARTS[part], items(part, traces), folder, at_once=at_once, until=until, keep=keep)
+        keep(done, is_whole=True)
+    wrong = [each for each in done if "failed" in each]
+    print(f"{part}: {len(done) - len(wrong)} of {len(done)} in {time.monotonic() - started:.0f} s", flush=True)
+    for each in wrong:
+        print(f"  {each['name']} {each['conf']}: {each['failed'].strip().splitlines()[-1]}", flush=True)
+    return len(wrong)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if running.left_behind:
+        print(f"processes that do not end: {running.left_behind}", flush=True)
+        os._exit(code)  # the interpreter would wait for them
+    sys.exit(code)

@@ -105,11 +105,16 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     torch.cuda.set_per_process_memory_fraction(fraction)
     path = Path(spec["folder"]) / spec["file"]
     seen: list[dict[str, int]] = []
+    not_saved: list[str] = []
 
     def observe(device: int, alloc: int, device_total: int, device_free: int) -> None:
         seen.append({"device": device, "alloc": alloc, "total": device_total, "free": device_free})
-        if len(seen) == 1:
+        if len(seen) > 1:
+            return
+        try:
             history.save(path)
+        except Exception as error:  # noqa: BLE001 # what leaves an observer takes the place of the failure
+            not_saved.append(repr(error))
 
     torch._C._cuda_attach_out_of_memory_observer(observe)
     history.start()
@@ -120,7 +125,14 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     outcome["held"] = len(held)
     if not seen:
         history.save(path)
-    return {**spec, "folder": None, "limit_bytes": int(fraction * total), "observed": seen, **outcome}
+    return {
+        **spec,
+        "folder": None,
+        "limit_bytes": int(fraction * total),
+        "observed": seen,
+        **outcome,
+        **({"failed": f"no snapshot: {not_saved[0]}"} if not_saved else {}),
+    }
 
 
 def served(request: Request) -> str | None:

@@ -14,8 +14,10 @@ import torch
 
 from tests.gpu.captures.history import columns_of
 
-SPIN_CYCLES = 4_000_000_000
-"""Some two seconds on the cards of these years; the operations that it has to outlast take milliseconds."""
+SPIN_CYCLES = 1_000_000_000
+"""Some half a second on the cards of these years; the operations that it has to outlast take milliseconds."""
+ASKED = ("name", "conf", "total_bytes", "other_bytes", "fraction", "ops")
+"""What of a record is played; the rest is what others answered."""
 
 
 def play(spec: dict[str, Any]) -> dict[str, Any]:
@@ -36,9 +38,12 @@ def play(spec: dict[str, Any]) -> dict[str, Any]:
         "settings": snapshot["allocator_settings"],
         "limit_bytes": player.card.limits,
         "total_bytes": player.card.total,
+        "driver_total_bytes": torch.cuda.mem_get_info()[1],
+        "record": {name: record[name] for name in ASKED},
         "placements": player.placements,
         "ooms": player.ooms,
         "markers": player.markers,
+        "holds": player.holds,
         "streams": [stream.cuda_stream for stream in player.streams],
         "trace": columns_of(snapshot["device_traces"][0]),
         "segments": [_segment(segment) for segment in snapshot["segments"]],
@@ -81,6 +86,8 @@ class Player:
     ooms: list[int] = field(default_factory=list)
     """The operations that failed."""
     markers: list[dict[str, Any]] = field(default_factory=list)
+    holds: list[dict[str, Any]] = field(default_factory=list)
+    """Where streams were held, and whether all of them still were when they were let go."""
     streams: list[torch.cuda.Stream] = field(default_factory=list)
     _held: dict[int, int | torch.Tensor] = field(default_factory=dict)
 
@@ -125,7 +132,7 @@ class Player:
             if isinstance(held, torch.Tensor):
                 held.record_stream(self.streams[operands[1]])
         elif kind == "p":
-            self._hold_events(hold=bool(operands[0]))
+            self._hold_events(number, hold=bool(operands[0]))
         elif kind == "o":
             self.card.other = operands[0]
             self.card.set()
@@ -139,10 +146,14 @@ class Player:
         else:
             raise ValueError(f"operation {number} is of an unknown kind: {kind!r}")
 
-    def _hold_events(self, *, hold: bool) -> None:
+    def _hold_events(self, number: int, *, hold: bool) -> None:
         if not hold:
+            if self.holds and "until" not in self.holds[-1]:
+                outlasted = not any(stream.query() for stream in self.streams)
+                self.holds[-1] |= {"until": number, "outlasted": outlasted}
             torch.cuda.synchronize()
             return
+        self.holds.append({"op": number})
         for stream in self.streams:
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(SPIN_CYCLES)

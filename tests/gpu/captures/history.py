@@ -38,8 +38,10 @@ def save(path: Path, snapshot: dict[str, Any] | None = None) -> None:
     """Write the snapshot (this process's own unless given) with the paths of this machine cut off its frames."""
     snapshot = torch.cuda.memory._snapshot() if snapshot is None else snapshot  # type: ignore[no-untyped-call]
     trim(snapshot)
-    with gzip.open(path, "wb", compresslevel=9) as file:
+    partial = path.with_suffix(".partial")
+    with gzip.open(partial, "wb", compresslevel=9) as file:
         pickle.dump(snapshot, file, protocol=4)
+    partial.rename(path)
 
 
 def trim(snapshot: dict[str, Any]) -> None:

@@ -59,5 +59,8 @@ def _smi(field: str) -> str | None:
     if shutil.which("nvidia-smi") is None:
         return None
     command = ["nvidia-smi", "--id=0", f"--query-gpu={field}", "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
     return done.stdout.strip() or None

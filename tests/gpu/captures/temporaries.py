@@ -27,7 +27,11 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         return {**spec, **workspace(spec["config"])}
     torch.cuda.init()
     torch.manual_seed(1234)
-    rows = [{"op": name, **measured(call)} for name, call in FAMILIES[spec["name"]](Place("cuda"))]
+    rows: list[dict[str, Any]] = []
+    try:
+        rows.extend({"op": name, **measured(call)} for name, call in FAMILIES[spec["name"]](Place("cuda")))
+    except Exception as error:  # noqa: BLE001 # the operations before it are worth having
+        return {**spec, "rows": rows, "failed": f"after {len(rows)} operations: {error!r}"}
     return {**spec, "rows": rows}
 
 
@@ -39,8 +43,8 @@ def measured(call: Call) -> dict[str, Any]:
     try:
         first = _watched(call)
         return {"first": first["events"], **_watched(call)}
-    except (RuntimeError, NotImplementedError) as error:
-        return {"error": str(error).splitlines()[0]}
+    except Exception as error:  # noqa: BLE001 # the operations behind it are worth having
+        return {"error": (str(error) or repr(error)).splitlines()[0]}
 
 
 def _watched(call: Call) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from oomscope.probe.gpus import find_gpu
 from oomscope.probe.sessions import SessionSettings
 from oomscope.probe.sim import SimSession
 from tests.gpu import capture
-from tests.gpu.captures import failures, history, training
+from tests.gpu.captures import failures, history, parcel, running, temporaries, training
 from tests.gpu.captures.decoder import Shape, Way, named
 from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.golden import Card
@@ -55,18 +55,80 @@ def test_one_item_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch, c
     assert "training: 2 of 5" in capsys.readouterr().out
 
 
+def test_what_is_done_is_written_while_the_part_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "FLUSH_S", 0.1)
+    specs = [{"name": name, "conf": ""} for name in ("fine", "hangs")]
+    kept = []
+    running.run_all(
+        capture.Part(echo, 0.8),
+        specs,
+        tmp_path,
+        at_once=2,
+        until=time.monotonic() + 9,
+        keep=lambda done: kept.append(done),
+    )
+    assert [each["name"] for each in kept[-1]] == ["fine"]
+
+
+def test_an_item_outlasts_the_time_by_no_more_than_its_grace(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "GRACE_S", 0.2)
+    started = time.monotonic()
+    done = running.run_all(
+        capture.Part(echo, 60.0), [{"name": "hangs", "conf": ""}], tmp_path, at_once=1, until=started + 0.1
+    )
+    assert "exit code -9" in done[0]["failed"]
+    assert time.monotonic() - started < 5
+
+
+def test_a_part_that_cannot_even_begin_leaves_the_others_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    monkeypatch.setattr(capture.training, "items", lambda: [{"name": "fine", "conf": ""}])
+    monkeypatch.setattr(capture.failures, "items", lambda: 1 // 0)
+    words = [str(tmp_path / "out"), "--part", "failures", "--part", "training"]
+    assert capture.main(words) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    assert (tmp_path / "out" / "training.json.gz").exists()
+
+
+def test_archives_are_cut_where_they_grow_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(parcel, "LARGEST", 4000)
+    for name in "abcd":
+        (tmp_path / f"{name}.pickle.gz").write_bytes(b"x" * 900)
+    parcel.write(tmp_path, "training", {}, tmp_path)
+    names = []
+    for name in ("training.tar", "training-2.tar"):
+        with tarfile.open(tmp_path / name) as archive:
+            names.append(archive.getnames())
+    assert names == [["a.pickle.gz", "b.pickle.gz"], ["c.pickle.gz", "d.pickle.gz"]]
+
+
+def test_an_operation_that_cannot_be_made_keeps_those_before_it(monkeypatch):
+    def family(_place):
+        yield "first", int
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setitem(temporaries.FAMILIES, "norms", family)
+    monkeypatch.setattr(temporaries, "measured", lambda call: {"peak": call()})
+    monkeypatch.setattr(temporaries.torch.cuda, "init", lambda: None)
+    given = temporaries.run({"name": "norms", "kind": "family", "conf": ""})
+    assert given["rows"] == [{"op": "first", "peak": 0}]
+    assert given["failed"] == "after 1 operations: RuntimeError('no kernel image')"
+
+
 def test_what_time_leaves_out_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
-    done = capture.run_all("training", [{"name": "fine", "conf": ""}], tmp_path, 2, time.monotonic() - 1)
+    past = time.monotonic() - 1
+    done = running.run_all(capture.Part(echo, 1.0), [{"name": "fine", "conf": ""}], tmp_path, at_once=2, until=past)
     assert done == [{"name": "fine", "conf": "", "failed": "left out: the time was up"}]
 
 
 def test_traces_of_one_stream_are_played_first(tmp_path):
+    again = {**RECORD, "name": "again", "ops": [["m", 1, 512, 2]], "expected": {"torch": "another"}}
     several = {**RECORD, "name": "several", "ops": [["m", 1, 512, 2]], "expected": {}}
     one = {**RECORD, "name": "one", "ops": [["m", 1, 512], ["f", 1]], "expected": {}}
     recorded = {**RECORD, "name": "recorded", "ops": [["m", 1, 512], ["r", 1, 1]], "expected": {}}
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
-        file.writelines(json.dumps(record) + "\n" for record in (several, recorded, one))
+        file.writelines(json.dumps(record) + "\n" for record in (several, again, recorded, one))
     items = capture.items("golden", [tmp_path])
     assert [item["name"] for item in items] == ["one", "several", "recorded"]
     assert items[0]["conf"] == "max_split_size_mb:64"

@@ -26,6 +26,9 @@ class OutOfMemoryError(RuntimeError):
 class Stream:
     cuda_stream: int = 0
 
+    def query(self) -> bool:
+        return False
+
 
 @dataclass
 class Cuda:
@@ -52,6 +55,9 @@ class Cuda:
 
     def get_device_properties(self, _index: int) -> SimpleNamespace:
         return SimpleNamespace(total_memory=TOTAL)
+
+    def mem_get_info(self) -> tuple[int, int]:
+        return TOTAL, TOTAL
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
         self.allocator.set_fraction(fraction)
@@ -163,6 +169,7 @@ def test_streams_that_are_not_ready_are_kept_busy(monkeypatch):
     given, cuda = played(monkeypatch, record)
     assert cuda.slept == [0, 1, 2]
     assert given["streams"] == [0, 1, 2]
+    assert given["holds"] == [{"op": 2, "until": 5, "outlasted": True}]
     assert given["markers"] == [{"op": 4, "stats": {"reserved": 2 * MiB}}]
 
 
