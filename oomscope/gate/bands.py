@@ -9,6 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
+from oomscope.config.problems import shown
 from oomscope.errors import InputError
 from oomscope.units import parse_size
 
@@ -33,6 +34,11 @@ class Band:
         """Return the band that is as wide as this one and as ``other``, whatever is expected."""
         return Band(absolute=max(self.absolute, other.absolute), relative=max(self.relative, other.relative))
 
+    def is_wider(self, other: Band) -> bool:
+        """Whether this one is the wider whatever is expected, and never the narrower."""
+        mine, its = (self.absolute, self.relative), (other.absolute, other.relative)
+        return mine != its and self.absolute >= other.absolute and self.relative >= other.relative
+
     def to_text(self) -> str | list[str]:
         """Return the band as a suite has it, exactly."""
         parts = []
@@ -55,7 +61,7 @@ class Band:
             raise InputError("an empty list is no band", remedy=_REMEDY)
         for part in parts:
             if not isinstance(part, int | str) or isinstance(part, bool):
-                raise InputError(f"{part!r} is no band", remedy=_REMEDY)
+                raise InputError(f"{shown(part)} is no band", remedy=_REMEDY)
             share = _PERCENT.fullmatch(part) if isinstance(part, str) else None
             if share is not None:
                 relative = max(relative, Fraction(share["number"]) / 100)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem
@@ -21,7 +21,7 @@ from oomscope.config.yaml_tree import Dumper
 from oomscope.gate.bands import Bands
 from oomscope.gate.document import BOUNDS, parse_document
 from oomscope.gate.metrics import METRICS, MOST
-from oomscope.gate.suite import MetricBands, known_metrics
+from oomscope.gate.suite_schema import MetricBands, MetricName
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
@@ -190,9 +190,9 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
-    metrics: Annotated[dict[str, Annotated[int, Field(ge=0, le=MOST)]], AfterValidator(known_metrics)]
+    metrics: dict[MetricName, Annotated[int, Field(ge=0, le=MOST)]]
     """What is expected."""
-    bands: Annotated[dict[str, MetricBands], AfterValidator(known_metrics)] = Field(default={})
+    bands: dict[MetricName, MetricBands] = Field(default={})
     """What calibration found."""
 
 

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oomscope.errors import ConfigError, UsageError
+from oomscope.errors import OomscopeError, UsageError
 from oomscope.files import real_path
+from oomscope.gate.blame import blamed
 from oomscope.gate.suite import Case
 from oomscope.probe.card import check_card
-from oomscope.probe.harness import HarnessError
 from oomscope.probe.harness_settings import harness_settings
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.jobs import bundled_job, checkout_job
@@ -43,8 +43,13 @@ def plan_of(case: Case) -> CasePlan:
     Raises:
         ConfigError: the preset, the file or an override is wrong.
         UsageError: the harness, entry or command cannot be one, or the world has no such rank.
+
+    Each names the line of the suite, or of the file that the suite names.
     """
-    return _bundled_plan(case) if case.own_kind is None else _own_plan(case, case.own_kind)
+    try:
+        return _bundled_plan(case) if case.own_kind is None else _own_plan(case, case.own_kind)
+    except OomscopeError as error:
+        raise blamed(error, case) from None
 
 
 def own_target(case: Case, kind: OwnKind) -> CheckoutTarget:
@@ -59,10 +64,7 @@ def _bundled_plan(case: Case) -> CasePlan:
     from oomscope.config.load import load_preset, read_file
 
     if case.kind == "preset":
-        try:
-            loaded = load_preset(case.source, case.overrides)
-        except ConfigError as error:
-            raise _placed(error, case) from None
+        loaded = load_preset(case.source, case.overrides)
     else:
         text, dialect = read_file(case.path), case.extras.get("from")
         loaded = load_in(dialect, text, source=str(case.path), overrides=case.overrides)
@@ -73,19 +75,9 @@ def _bundled_plan(case: Case) -> CasePlan:
 
 def _own_plan(case: Case, kind: OwnKind) -> CasePlan:
     target = own_target(case, kind)
-    try:
-        check_target(target)
-    except HarnessError as error:
-        option = error.where or ""
-        where = f"{case.where}: {option[2:].replace('-', '_')}" if option.startswith("--") else error.where
-        raise HarnessError(error.message, where=where, remedy=error.remedy) from None
+    check_target(target)
     if not case.checkout.is_dir():
-        raise UsageError(f"no such checkout: {case.checkout}", where=case.where, remedy="give repo: a folder")
+        raise UsageError(f"no such checkout: {case.checkout}", where="--repo", remedy="give --repo a folder")
     settings = harness_settings(case.overrides)
     ranks = chosen_ranks(settings.probe.rank, settings)
     return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks))
-
-
-def _placed(error: ConfigError, case: Case) -> ConfigError:
-    """Return ``error`` with the line of the suite, where it names no place of its own."""
-    return error if error.where else ConfigError(error.message, where=case.where, remedy=error.remedy)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from oomscope.config.problems import shown
+
+AT = "at"
+"""In pydantic's context of an error: the key inside of what was checked that is to blame."""
 
 _LIST = "a list", "write [a, b], or a line with - for each"
 _MAPPING = "a mapping", "write lines of key: value under it"
@@ -45,3 +50,8 @@ def complaint(kind: str, name: str, value: object, context: Mapping[str, Any]) -
         remedy = f'put it in quotes: "{shown(value)}"'
     said = f"{name} has no value" if value is None else f"{name} is {shown(value)}"
     return f"{said}, but must be {wanted}", remedy
+
+
+def misplaced(key: str, said: str) -> PydanticCustomError:
+    """Return an error, for a pydantic check of several keys together, that blames the line of ``key``."""
+    return PydanticCustomError("misplaced", "{error}", {"error": said, AT: key})

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.yaml_tree import Bounds, Items, Mapping, Tree, read_yaml
-from oomscope.gate.complaints import complaint
+from oomscope.gate.complaints import AT, complaint
 from oomscope.units import MiB
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -63,8 +63,9 @@ def line_of(tree: Tree, path: Path_) -> int:
 
 def _problem(detail: Any, tree: Tree, source: str, model: type[BaseModel]) -> Problem:
     path = tuple(step for step in detail["loc"] if _leads_on(tree, detail["loc"], step))
-    where, name = f"{source}:{line_of(tree, path)}", _name(path)
     kind, context = detail["type"], detail.get("ctx", {})
+    place = (*path, context[AT]) if AT in context else path
+    where, name = f"{source}:{line_of(tree, place)}", _name(path)
     if kind == "extra_forbidden":
         close = _meant(detail, model)
         return Problem(f"unknown key {name}", where, f"did you mean {close}?" if close else "leave it out")

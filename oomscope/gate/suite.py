@@ -4,187 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from typing import Any, Literal
 
 from oomscope.config.problems import InvalidConfigError, Problem
-from oomscope.config.schema.section import Section
+from oomscope.config.yaml_tree import Tree
 from oomscope.errors import InputError, NothingMeasuredError
-from oomscope.gate.bands import Band, Bands
+from oomscope.gate.bands import Bands
 from oomscope.gate.document import line_of, read_document
 from oomscope.gate.metrics import LIVE, METRICS
+from oomscope.gate.suite_schema import NEVER_TOLD, SOURCES, CaseDocument, MetricBands, Source, SuiteDocument
 from oomscope.probe.targets import OWN_KINDS, OwnKind
-from oomscope.units import parse_size
 
-Source = Literal["preset", "config", "harness", "entry", "command"]
-SOURCES: tuple[Source, ...] = ("preset", "config", *OWN_KINDS)
-"""Keys of a case of which one says what is measured."""
-RANKS = ("first", "last", "worst")
 _DIGEST_LENGTH = 16
-
-
-def _band(value: object) -> Band | None:
-    if value is None or isinstance(value, Band):
-        return value
-    try:
-        return Band.parse(value)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-
-
-def _named(value: object) -> object:
-    """Turn a list of metrics into a mapping without bands."""
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return dict.fromkeys(value)
-    return value
-
-
-def known_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return ``metrics``; ValueError, for pydantic, where one is none."""
-    for name in metrics:
-        if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; metrics are {', '.join(METRICS)}")
-    return metrics
-
-
-def _size(value: object) -> object:
-    if not isinstance(value, int | str) or isinstance(value, bool):
-        return value
-    try:
-        parse_size(value)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return str(value)
-
-
-def _rank(value: object) -> object:
-    """Refuse what is no rank, in one sentence; a list of ranks becomes a tuple."""
-    each = value if isinstance(value, list) else [value]
-    for one in each:
-        if one is not None and one not in RANKS and (not isinstance(one, int) or isinstance(one, bool)):
-            raise ValueError(f"{one!r} is no rank; give a number, {', '.join(RANKS)}, or a list of ranks")
-    if not isinstance(value, list):
-        return value
-    if not each or None in each or "worst" in each or len(set(each)) < len(each):
-        raise ValueError("a list of ranks holds each once; give numbers, first or last")
-    return tuple(each)
-
-
-class MetricBands(Section):
-    """How far one metric may be worse than its baseline."""
-
-    warn: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
-    """Beyond this it is told (default: any difference): a size, a share, or a list of both."""
-    fail: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
-    """Beyond this the gate fails."""
-
-    def over(self, other: MetricBands) -> MetricBands:
-        """Return what this says, and what ``other`` says where this says nothing."""
-        return MetricBands(warn=self.warn or other.warn, fail=self.fail or other.fail)
-
-
-Metrics = Annotated[dict[str, MetricBands | None] | None, BeforeValidator(_named)]
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Limit = Annotated[str | None, BeforeValidator(_size)]
-Rank = Annotated[int | str | tuple[int | str, ...] | None, BeforeValidator(_rank)]
-
-
-class _Shared(Section):
-    """What a case may have, and the defaults of all cases."""
-
-    overrides: tuple[str, ...] = Field(default=(), strict=False)
-    """``section.key=value`` each; those of the defaults come first."""
-    rank: Rank = None
-    """The rank that is played: a number, ``first``, ``last`` or ``worst``; of a list each is a case of its own."""
-    limit: Limit = None
-    """A card with so many bytes in all, such as ``80GiB``."""
-    metrics: Metrics = None
-    """The metrics that count, as a list, or a mapping to bands, whose metrics count beside the default ones; those of a
-    case are added to the defaults'."""
-    _chooses: bool = PrivateAttr(default=False)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the metrics are a list: then no others count."""
-        return self._chooses
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep_kind(cls, value: Any, handler: ModelWrapValidatorHandler[_Shared]) -> _Shared:
-        made = handler(value)
-        made._chooses = isinstance(value, dict) and isinstance(value.get("metrics"), list)
-        return made
-
-    @model_validator(mode="after")
-    def _check(self) -> _Shared:
-        known_metrics(self.metrics or {})
-        for override in self.overrides:
-            if "=" not in override:
-                raise ValueError(f"override {override!r} is no section.key=value; write it with =")
-        return self
-
-
-class DefaultsDocument(_Shared):
-    """``defaults:`` of a suite."""
-
-
-class CaseDocument(_Shared):
-    """One of ``cases:``."""
-
-    name: Name
-    """What reports and the baseline call it."""
-    preset: str | None = None
-    """The bundled transformer under a preset."""
-    config: str | None = None
-    """The bundled transformer under a configuration file; the path is from the suite's folder."""
-    dialect: Literal["megatron", "bridge", "nemo"] | None = Field(default=None, alias="from")
-    """With ``config``: whose names the file has, where not oomscope's own."""
-    harness: str | None = None
-    """Your own code through a harness file; the path is from the suite's folder."""
-    entry: str | None = None
-    """Your own code through a function of the checkout, ``pkg.module:function``."""
-    command: str | None = None
-    """Your own code through a command that is run in the checkout."""
-    metric_regex: str | None = None
-    """With ``command``: finds the bytes in what it prints, by its one group."""
-    snapshot_glob: str | None = None
-    """With ``command``: the memory snapshots that it writes, from the root of the checkout."""
-    repo: str | None = None
-    """With ``harness``, ``entry`` or ``command``: the checkout under test (default: the suite's folder)."""
-
-    @model_validator(mode="after")
-    def _check_source(self) -> CaseDocument:
-        given = [key for key in SOURCES if getattr(self, key) is not None]
-        if len(given) != 1:
-            said = " and ".join(given) or "nothing"
-            raise ValueError(f"{said} to measure; give one of {', '.join(SOURCES)}")
-        (source,) = given
-        own = " or ".join(OWN_KINDS)
-        for key, owner, is_given, is_owned in (
-            ("repo", own, self.repo, source in OWN_KINDS),
-            ("from", "config", self.dialect, source == "config"),
-            ("metric_regex", "command", self.metric_regex, source == "command"),
-            ("snapshot_glob", "command", self.snapshot_glob, source == "command"),
-        ):
-            if is_given is not None and not is_owned:
-                raise ValueError(f"{key} without {owner}; name one, or leave {key} out")
-        if source == "command" and (self.metric_regex is None) == (self.snapshot_glob is None):
-            said = "neither" if self.metric_regex is None else "both"
-            raise ValueError(f"command with {said} of metric_regex and snapshot_glob; give one: it tells the bytes")
-        return self
-
-
-class SuiteDocument(Section):
-    """A suite file."""
-
-    cases: tuple[CaseDocument, ...] = Field(strict=False)
-    """What is measured."""
-    defaults: DefaultsDocument = DefaultsDocument()
-    """What all cases have, unless they say otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +46,12 @@ class Case:
     """The suite's folder, from which paths count."""
     where: str
     """``file:line`` of the case."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where each key and override stands, as ``file:line: key``; a key also by the override that is made of it."""
+
+    def place(self, key: str) -> str:
+        """Return where ``key`` or an override stands; the case, where neither it nor the defaults say it."""
+        return self.places.get(key, self.where)
 
     @property
     def path(self) -> Path:
@@ -320,10 +160,9 @@ def load_suite(path: Path) -> Suite:
     if not document.cases:
         where = f"{path}:{line_of(tree, ('cases',))}"
         raise NothingMeasuredError("the suite has no cases", where=where, remedy="give at least one, with a name")
-    lines = [line_of(tree, ("cases", number)) for number in range(len(document.cases))]
-    rows = zip(document.cases, lines, strict=True)
-    cases = [case for row, line in rows for case in _cases(row, document.defaults, path, line)]
-    problems, first = [], dict[str, Case]()
+    rows = [_Row(document, number, path, tree) for number in range(len(document.cases))]
+    cases = [case for row in rows for case in row.cases()]
+    problems, first = [problem for row in rows for problem in row.problems()], dict[str, Case]()
     for case in cases:
         if (before := first.setdefault(case.name, case)) is not case:
             message = f"two cases are called {case.name!r} (the first in line {before.line})"
@@ -333,40 +172,83 @@ def load_suite(path: Path) -> Suite:
     return Suite(path=path, cases=tuple(cases))
 
 
-def _cases(document: CaseDocument, defaults: DefaultsDocument, path: Path, line: int) -> list[Case]:
-    """Return the case, or of several ranks each as a case of its own."""
-    rank = defaults.rank if document.rank is None else document.rank
-    if not isinstance(rank, tuple):
-        return [_case(document, defaults, path, line, name=document.name, rank=rank)]
-    return [_case(document, defaults, path, line, name=f"{document.name} rank {one}", rank=one) for one in rank]
+@dataclass(frozen=True)
+class _Row:
+    """One of the cases of a suite, with its defaults and its lines."""
 
+    suite: SuiteDocument
+    number: int
+    path: Path
+    tree: Tree
 
-def _case(
-    document: CaseDocument, defaults: DefaultsDocument, path: Path, line: int, *, name: str, rank: int | str | None
-) -> Case:
-    kind = next(key for key in SOURCES if getattr(document, key) is not None)
-    limit = defaults.limit if document.limit is None else document.limit
-    options = ("" if rank is None else f"probe.rank={rank}", "" if limit is None else f"device.limit={limit}")
-    metrics = _merged(defaults.metrics or {}, document.metrics or {})
-    extras = {
-        "from": document.dialect,
-        "metric_regex": document.metric_regex,
-        "snapshot_glob": document.snapshot_glob,
-    }
-    return Case(
-        name=name,
-        group=document.name,
-        kind=kind,
-        source=str(getattr(document, kind)),
-        repo=document.repo,
-        extras={key: value for key, value in extras.items() if value is not None},
-        overrides=(*defaults.overrides, *document.overrides, *filter(None, options)),
-        asked=tuple(metric for metric in METRICS if metric in metrics),
-        chooses=defaults.chooses or document.chooses,
-        bands={metric: bands for metric, bands in metrics.items() if bands is not None},
-        folder=path.parent,
-        where=f"{path}:{line}",
-    )
+    @property
+    def case(self) -> CaseDocument:
+        return self.suite.cases[self.number]
+
+    @property
+    def metrics(self) -> dict[str, MetricBands | None]:
+        return _merged(self.suite.defaults.metrics or {}, self.case.metrics or {})
+
+    def cases(self) -> list[Case]:
+        """Return the case, or of several ranks each as a case of its own."""
+        name, rank = self.case.name, self._given("rank")
+        if not isinstance(rank, tuple):
+            return [self._made(name, rank)]
+        return [self._made(f"{name} rank {one}", one) for one in rank]
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield where the bands of the case and those of the defaults contradict each other."""
+        for metric, bands in self.metrics.items():
+            if bands is not None and bands.contradicts:
+                said, remedy = NEVER_TOLD
+                name = f"cases[{self.number}].metrics.{metric}"
+                yield Problem(f"{name}: with the defaults {said}", self._place("metrics", metric), remedy)
+
+    def _given(self, key: Literal["rank", "limit"]) -> Any:
+        own = getattr(self.case, key)
+        return getattr(self.suite.defaults, key) if own is None else own
+
+    def _made(self, name: str, rank: int | str | None) -> Case:
+        document, defaults = self.case, self.suite.defaults
+        kind = next(key for key in SOURCES if getattr(document, key) is not None)
+        settings = {"rank": ("probe.rank", rank), "limit": ("device.limit", self._given("limit"))}
+        options = {key: f"{option}={value}" for key, (option, value) in settings.items() if value is not None}
+        metrics = self.metrics
+        extras = {
+            "from": document.dialect,
+            "metric_regex": document.metric_regex,
+            "snapshot_glob": document.snapshot_glob,
+        }
+        return Case(
+            name=name,
+            group=document.name,
+            kind=kind,
+            source=str(getattr(document, kind)),
+            repo=document.repo,
+            extras={key: value for key, value in extras.items() if value is not None},
+            overrides=(*defaults.overrides, *document.overrides, *options.values()),
+            asked=tuple(metric for metric in METRICS if metric in metrics),
+            chooses=defaults.chooses or document.chooses,
+            bands={metric: bands for metric, bands in metrics.items() if bands is not None},
+            folder=self.path.parent,
+            where=self._place(),
+            places=self._places(options),
+        )
+
+    def _place(self, *keys: str | int) -> str:
+        return f"{self.path}:{line_of(self.tree, ('cases', self.number, *keys))}"
+
+    def _places(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return where keys and overrides stand: those of the case, and what of the defaults they leave."""
+        found: dict[str, str] = {}
+        for start, section in ((("defaults",), self.suite.defaults), (("cases", self.number), self.case)):
+            for name in section.model_fields_set:
+                key = type(section).model_fields[name].alias or name
+                found[key] = f"{self.path}:{line_of(self.tree, (*start, key))}: {key}"
+            for number, text in enumerate(section.overrides):
+                line = line_of(self.tree, (*start, "overrides", number))
+                found[text] = f"{self.path}:{line}: override {text}"
+        return found | {text: found[key] for key, text in options.items()}
 
 
 def _merged(

@@ -31,7 +31,8 @@ def harness_settings(overrides: Sequence[str]) -> Config:
     for override in overrides:
         if override.partition(".")[0] not in HARNESS_SECTIONS:
             allowed = ", ".join(HARNESS_SECTIONS)
-            raise UsageError(f"{override} says nothing to a harness", remedy=f"only the sections {allowed} do")
+            where, remedy = f"override {override}", f"only the sections {allowed} do"
+            raise UsageError("says nothing to a harness", where=where, remedy=remedy)
     world_size = load_preset(ANY_MODEL, overrides, enforce=False).config.probe.world_size or 1
     loaded = load_preset(ANY_MODEL, (*overrides, f"parallel.data_parallel_size={world_size}"))
     check_card(loaded)

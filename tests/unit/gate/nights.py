@@ -12,7 +12,8 @@ from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import Status
-from oomscope.gate.suite import Case, MetricBands, Suite
+from oomscope.gate.suite import Case, Suite
+from oomscope.gate.suite_schema import MetricBands
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ErrorKind, Failure, Oom, Peak, ProbeResult, ReservedPeak
 from oomscope.snapshot.verdict_types import Verdict

@@ -18,6 +18,7 @@ from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 
 BUILDS = ("cpu", "cu130")
+TWISTED = "bands: {peak_live:\n {warn: 2, fail: 1}}"
 WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.from_regex(
     r"[-+]?[0-9a-f_]{1,8}[.eE]?[-+]?[0-9]{0,8}", fullmatch=True
 )
@@ -36,7 +37,9 @@ ENTRIES = st.builds(
     key=KEYS,
     outcome=st.sampled_from(["fits", "oom"]),
     values=st.dictionaries(st.sampled_from(["peak_live", "flops"]), st.integers(0, 2**63 - 1)),
-    bands=st.dictionaries(st.just("peak_live"), st.builds(Bands, warn=BAND, fail=BAND)),
+    bands=st.dictionaries(
+        st.just("peak_live"), st.builds(lambda warn, fail: Bands(warn=warn, fail=fail.at_least(warn)), BAND, BAND)
+    ),
     oomscope=WORDS,
 )
 
@@ -111,8 +114,12 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
             + "".join(f"  - {{config: x, backend: sim, torch: 2.13.0+{build}, metrics: {{}}}}\n" for build in BUILDS),
             "2.13.0+cpu and 2.13.0+cu130 are one on the simulated device; keep one of them",
         ),
-        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", "metric 'peak_lve'"),
-        ("schema_version: 1\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", "metric 'b'"),
+        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", 'metric "peak_lve"'),
+        ("schema_version: 1\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", 'metric "b"'),
+        (
+            f"schema_version: 1\ncases:\n  a: [{{config: x, backend: sim, metrics: {{}}, {TWISTED}}}]",
+            ":4: cases.a[0].bands.peak_live: warn is wider than fail",
+        ),
         ("<<<<<<< ours\nschema_version: 1", "not YAML"),
     ],
 )

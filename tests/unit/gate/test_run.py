@@ -14,6 +14,7 @@ from oomscope.gate.baseline import Baseline
 from oomscope.gate.result import GateResult, Standing
 from oomscope.gate.run import Night
 from oomscope.gate.status import Status
+from oomscope.gate.suite import load_suite
 from oomscope.probe.launch import StoppedError
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
@@ -222,6 +223,64 @@ def test_a_command_that_cannot_be_run_names_the_line_of_the_suite() -> None:
     assert first.reason.startswith("memory.yaml:2: command: no program no-such-program")
     assert second.reason.startswith("memory.yaml:2: metric_regex: ")
     assert third.reason.startswith("memory.yaml:2: entry: 'train' is no entry")
+
+
+SUITE = """\
+defaults:
+  rank: 9
+cases:
+  - name: preset
+    preset: no-such-preset
+  - name: override
+    preset: gpt-tiny
+    rank: 0
+    overrides:
+      - data.micro_batch_size=1
+      - data.micro_batch_siz=2
+  - name: limit
+    preset: gpt-tiny
+    rank: 0
+    limit: 0
+  - name: rank
+    preset: gpt-tiny
+  - name: file
+    rank: 0
+    config: none.yaml
+  - name: harness
+    rank: 0
+    harness: none.py
+  - name: harness override
+    rank: 0
+    harness: harness.py
+    overrides: [model.num_layers=2]
+  - name: checkout
+    rank: 0
+    harness: harness.py
+    repo: none
+"""
+
+
+def test_what_cannot_be_planned_names_the_line_of_its_key_and_says_what_to_write_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "harness.py").write_text("def setup(ctx): ...\n")
+    (tmp_path / "memory.yaml").write_text(SUITE)
+    night = run(EXPECTED, cases=list(load_suite(Path("memory.yaml")).cases))
+    assert {found.status for found in night.cases} == {Status.UNUSABLE}
+    said = {found.name: found.reason for found in night.cases}
+    begin = {
+        "preset": 'memory.yaml:5: preset: there is no preset "no-such-preset"; presets are',
+        "override": "memory.yaml:11: override data.micro_batch_siz=2: unknown key",
+        "limit": "memory.yaml:15: limit: a card of 0 B has nothing left",
+        "rank": "memory.yaml:2: rank: a world of 1 rank has no rank 9",
+        "file": "memory.yaml:20: config: none.yaml: No such file or directory; give a readable YAML file",
+        "harness": f"memory.yaml:23: harness: {tmp_path / 'none.py'}: no such harness file; give harness: the path",
+        "harness override": "memory.yaml:27: override model.num_layers=2: says nothing to a harness; only the sections",
+        "checkout": "memory.yaml:31: repo: no such checkout: none; give repo: a folder",
+    }
+    assert {name: said[name][: len(text)] for name, text in begin.items()} == begin
+    assert "--" not in said["rank"]
 
 
 def test_a_file_in_other_names_says_what_was_assumed(tmp_path: Path) -> None:

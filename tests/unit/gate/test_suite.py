@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -179,11 +180,11 @@ def test_the_digest_knows_which_of_two_overrides_counts() -> None:
         ("cases:\n  - {name: a, preset: p, rank: []}", 2, "a list of ranks holds each once"),
         ("cases:\n  - {name: a, preset: p, rank: 1.5}", 2, "1.5 is no rank; give a number"),
         ("cases:\n  - {name: a rank 0, preset: p}\n  - {name: a, preset: p, rank: [0]}", 3, "two cases are called"),
-        ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 2, "metrics are peak_live"),
+        ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 4, "metrics are peak_live"),
         ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_live: {fail: lots}", 5, "is no size"),
         ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
         ("cases:\n  - {name: a, preset: p, limit: huge}", 2, "is no size"),
-        ("cases:\n  - {name: a, preset: p, rank: best}", 2, "'best' is no rank"),
+        ("cases:\n  - {name: a, preset: p, rank: best}", 2, '"best" is no rank'),
         ("cases: {a: b}", 1, "cases"),
         ("- a", 1, "holds no mapping"),
         ("cases: [", 1, "not YAML"),
@@ -276,3 +277,82 @@ def test_errors_speak_of_yaml(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load(tmp_path, text)
     assert str(caught.value) == f"{tmp_path / 'memory.yaml'}{said}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("rank: -1", "5: cases[1].rank: no world has a rank -1; give 0, or a number below the size of the world"),
+        ("rank: true", "5: cases[1].rank: true is no rank; give a number, first, last, worst, or a list of ranks"),
+        ("limit: 1.5", "5: cases[1].limit: 1.5 is no size; give a size such as 80GiB, 512MiB or 1048576"),
+        ("limit: 9EiB", '5: cases[1].limit: "9EiB" is larger than any card; give a size'),
+        ("overrides:\n      - a=1\n      - b", '7: cases[1].overrides[1]: "b" is no section.key=value; write it'),
+        ("from: nemo", "5: cases[1]: from without config; name one, or leave from out"),
+        ("metrics:\n      peak_live:\n      speed:", '7: cases[1].metrics.speed: unknown metric "speed"; metrics are'),
+    ],
+)
+def test_the_line_of_the_key_is_blamed(tmp_path: Path, keys: str, said: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        load(tmp_path, f"cases:\n  - {{name: a, preset: p}}\n  - name: b\n    preset: p\n    {keys}")
+    assert str(caught.value).startswith(f"{tmp_path / 'memory.yaml'}:{said}")
+
+
+TOLD = """\
+defaults: {metrics: {peak_live: {DEFAULT}}}
+cases:
+  - name: a
+    preset: p
+    metrics:
+      peak_live:
+        fail: FAIL
+        warn: WARN
+"""
+
+
+@pytest.mark.parametrize(
+    ("warn", "fail", "contradict"),
+    [
+        ("2MiB", "1MiB", True),
+        ("5%", "1%", True),
+        ("5%", "0", True),
+        ("[1MiB, 5%]", "[1MiB, 2%]", True),
+        ("[2MiB, 5%]", "1MiB", True),
+        ("1MiB", "1MiB", False),
+        ("1%", "5%", False),
+        ("5%", "1MiB", False),
+        ("1MiB", "5%", False),
+    ],
+)
+def test_a_warning_wider_than_the_failure_contradicts_it(
+    tmp_path: Path, warn: str, fail: str, contradict: bool
+) -> None:
+    text = TOLD.replace("FAIL", fail).replace("WARN", warn).replace("{DEFAULT}", "{}")
+    if not contradict:
+        assert load(tmp_path, text).cases[0].bands_of("peak_live").warn == Band.parse(yaml.safe_load(warn))
+        return
+    with pytest.raises(InvalidConfigError) as caught:
+        load(tmp_path, text)
+    said = "cases[0].metrics.peak_live: warn is wider than fail, so that nothing is told before it fails"
+    assert str(caught.value) == f"{tmp_path / 'memory.yaml'}:8: {said}; lower warn, or raise fail"
+
+
+def test_bands_of_defaults_and_case_may_contradict_each_other(tmp_path: Path) -> None:
+    text = TOLD.replace("{DEFAULT}", "{warn: 5%}").replace("FAIL", "1%").replace("        warn: WARN\n", "")
+    with pytest.raises(InvalidConfigError) as caught:
+        load(tmp_path, text)
+    said = (
+        "cases[0].metrics.peak_live: with the defaults warn is wider than fail, so that nothing is told before it fails"
+    )
+    assert str(caught.value) == f"{tmp_path / 'memory.yaml'}:6: {said}; lower warn, or raise fail"
+
+
+def test_each_key_and_override_has_its_place(tmp_path: Path) -> None:
+    big, own, _ = load(tmp_path, WHOLE).cases
+    file = tmp_path / "memory.yaml"
+    assert big.place("preset") == f"{file}:7: preset"
+    assert big.place("limit") == big.place("device.limit=80GiB") == f"{file}:2: limit"
+    assert big.place("probe.iterations=1") == f"{file}:3: override probe.iterations=1"
+    assert big.place("data.micro_batch_size=2") == f"{file}:8: override data.micro_batch_size=2"
+    assert big.place("probe.rank=worst") == f"{file}:9: rank"
+    assert own.place("limit") == f"{file}:15: limit"
+    assert own.place("rank") == own.where == f"{file}:12"
