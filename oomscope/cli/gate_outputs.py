@@ -6,7 +6,6 @@ it is; a green night ends with the code of what failed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -16,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oomscope.cli.gate_home import home_of
 from oomscope.cli.output import internal_error, print_json, print_report, remark, write_file
 from oomscope.cli.streams import OutputError, ReaderGoneError
-from oomscope.errors import ExitCode, GitError, InputError, OomscopeError, gravest
+from oomscope.errors import ExitCode, InputError, OomscopeError, gravest
+from oomscope.files import real_path
 
 if TYPE_CHECKING:
     from oomscope.cli.options_gate_outputs import OutputOptions
@@ -94,7 +95,7 @@ def write_outputs(
     if options.annotations:
         outputs.attempt(partial(_annotate, night, environment))
     if options.summary is None and environment.get(SUMMARY_VARIABLE):
-        outputs.offer(partial(_append_summary, night, Path(environment[SUMMARY_VARIABLE])))
+        outputs.offer(partial(_append_summary, night, environment))
     return outputs.exit_code
 
 
@@ -142,85 +143,83 @@ def _files(
 
 
 def _render(option: str, path: Path, night: GateResult, environment: Mapping[str, str], *, is_told: bool) -> None:
-    write_file(path, RENDERERS[option](*_placed(night, environment)), is_told=is_told)
+    write_file(path, RENDERERS[option](homed(night, environment)), is_told=is_told)
 
 
 def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:
     from oomscope.report.gate_github import annotation_commands
 
-    for command in annotation_commands(*_placed(night, environment)):
+    for command in annotation_commands(homed(night, environment)):
         remark(command)
 
 
-def _append_summary(night: GateResult, path: Path) -> None:
+def _append_summary(night: GateResult, environment: Mapping[str, str]) -> None:
     """Append to the summary of the step, to which its other commands write as well, what there is room for."""
     from oomscope.report.gate_github import SUMMARY_ROOM, summary
 
+    path = Path(environment[SUMMARY_VARIABLE])
     used = path.stat().st_size if path.exists() else 0
-    text = summary(night, SUMMARY_ROOM - used)
+    text = summary(homed(night, environment), SUMMARY_ROOM - used)
     if not text:
         raise InputError("the summary of this step is full", where=str(path), remedy="give the gate a step of its own")
     with path.open("a", encoding="utf-8") as file:
         file.write(f"\n{text}" if used else text)
 
 
-def _placed(night: GateResult, environment: Mapping[str, str]) -> tuple[GateResult, Path]:
-    """Return the night with its suite's real path, and the folder of the repository in which it lies."""
-    suite = Path(night.suite).resolve()
-    return replace(night, suite=str(suite)), workspace(suite, environment)
+def homed(night: GateResult, environment: Mapping[str, str]) -> GateResult:
+    """Return ``night`` with its suite's home: as it was measured, else as git or the CI system know it here."""
+    from oomscope.gate.home import Home
 
-
-def workspace(suite: Path, environment: Mapping[str, str]) -> Path:
-    """Return the folder from which a CI system counts paths: the checkout's that holds ``suite``, else the suite's."""
-    from oomscope.bisect.git import Git
-
+    if night.home is not None:
+        return night
+    suite = real_path(Path(night.suite))
+    if (home := home_of(suite)) is not None:
+        return replace(night, home=home)
     for name in _ROOTS:
-        given = environment.get(name, "")
-        if given and suite.is_relative_to(Path(given).resolve()):
-            return Path(given).resolve()
-    with contextlib.suppress(GitError):
-        return Path(Git(suite.parent, (suite.parent,)).text("rev-parse", "--show-toplevel").strip())
-    return suite.parent
+        root = real_path(Path(environment.get(name) or suite))
+        if suite != root and suite.is_relative_to(root):
+            return replace(night, home=Home(path=suite.relative_to(root).as_posix()))
+    return night
 
 
-def _junit(night: GateResult, _root: Path) -> bytes:
+def _junit(night: GateResult) -> bytes:
     from oomscope.report.gate_junit import junit_document
 
     return junit_document(night)
 
 
-def _html(night: GateResult, _root: Path) -> str:
+def _html(night: GateResult) -> str:
     from oomscope.report.gate_night_html import night_page
 
     return night_page(night)
 
 
-def _summary(night: GateResult, _root: Path) -> str:
+def _summary(night: GateResult) -> str:
     from oomscope.report.gate_github import summary
 
     return summary(night)
 
 
-def _comment(night: GateResult, root: Path) -> str:
+def _comment(night: GateResult) -> str:
     from oomscope.report.gate_github import comment
 
-    return comment(night, root)
+    return comment(night)
 
 
-def _code_quality(night: GateResult, root: Path) -> str:
+def _code_quality(night: GateResult) -> str:
     from oomscope.report.gate_gitlab import code_quality
 
-    return code_quality(night, root)
+    return code_quality(night)
 
 
-RENDERERS: dict[str, Callable[[GateResult, Path], str | bytes]] = {
+RENDERERS: dict[str, Callable[[GateResult], str | bytes]] = {
     "--junit": _junit,
     "--html": _html,
     "--summary": _summary,
     "--comment": _comment,
     "--code-quality": _code_quality,
 }
-"""Option to what makes its file, of the night and the folder of the checkout."""
+"""Option to what makes its file."""
 
 
 def _unwritable(error: OSError) -> OutputError:

@@ -11,6 +11,7 @@ import click
 
 from oomscope.cli.gate_home import home_of
 from oomscope.cli.gate_outputs import keep_outputs, write_outputs
+from oomscope.cli.gate_places import with_places
 from oomscope.cli.gate_standing import standings
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import (
@@ -78,6 +79,7 @@ def run_command(
     """
     from oomscope.gate.run import Night
     from oomscope.gate.suite import load_suite
+    from oomscope.probe.environment import own_environment, told_variables
 
     if state is not None and not bisect:
         raise UsageError("--state without --bisect", remedy="add --bisect, or leave it out: nothing is searched")
@@ -96,6 +98,7 @@ def run_command(
                 baseline_path=against,
                 probe=gate_probe(),
                 home=home_of(suite),
+                variables=told_variables(own_environment()),
                 unwatched=() if names else accepted.beyond(chosen.names),
                 jobs=jobs,
                 strict=strict,
@@ -105,8 +108,10 @@ def run_command(
         if bisect and night.exit_code:
             from oomscope.cli.gate_bisect import Searching, with_culprits
 
+            night = with_places(night, chosen)
             keep_outputs(night, outputs, keep=_keeping(book, night))
             night = with_culprits(night, chosen, Searching(book=book, telling=telling, jobs=jobs, state=state))
+        night = with_places(night, chosen)
         return write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
     finally:
         if book is not None:

@@ -29,6 +29,21 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place:
+    """A line of a file in the suite's repository."""
+
+    path: str
+    """From the root, with slashes."""
+    line: int
+    """From 1."""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Place:
+        """Read back what ``dataclasses.asdict`` made of it."""
+        return cls(path=reading.place(document["path"]), line=reading.whole(document["line"]))
+
+
+@dataclass(frozen=True, kw_only=True)
 class GrownLine:
     """A line of code whose live bytes at the peak grew with a commit."""
 
@@ -113,6 +128,8 @@ class CaseResult:
     """The line of the suite at which the case begins; 0 where it is not known."""
     checkout: str | None = None
     """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
+    place: Place | None = None
+    """The line of code that it is about; None where git knows none in the suite's repository."""
 
     @property
     def decisive(self) -> MetricRow | None:
@@ -158,6 +175,7 @@ class CaseResult:
             "culprit": asdict(self.culprit) if self.culprit else None,
             "line": self.line,
             "checkout": self.checkout,
+            "place": asdict(self.place) if self.place else None,
             "probe": self.probe.to_json() if self.probe else None,
         }
 
@@ -181,6 +199,7 @@ class CaseResult:
             culprit=Culprit.from_json(culprit) if culprit else None,
             line=reading.whole(document.get("line", 0)),
             checkout=None if document.get("checkout") is None else reading.place(document["checkout"]),
+            place=Place.from_json(place) if (place := document.get("place")) else None,
             probe=_probe(document["probe"]),
         )
 
@@ -196,9 +215,12 @@ class GateResult:
     suite: str
     """The suite's file, by its absolute path."""
     baseline: str
+    """What was accepted, by its absolute path."""
     cases: tuple[CaseResult, ...]
     home: Home | None = None
     """The suite's file in its repository, by which nights of one suite are one trend; None outside of git."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those of the environment that were set and change what is allocated."""
     strict: bool = False
     oomscope: str = ""
     unwatched: tuple[str, ...] = ()
@@ -229,6 +251,7 @@ class GateResult:
             "suite": self.suite,
             "home": self.home.to_json() if self.home else None,
             "baseline": self.baseline,
+            "variables": dict(self.variables),
             "strict": self.strict,
             "oomscope": self.oomscope,
             "exit_code": int(self.exit_code),
@@ -260,6 +283,7 @@ class GateResult:
                 suite=reading.place(document["suite"]),
                 home=Home.from_json(home) if (home := document.get("home")) else None,
                 baseline=reading.place(document["baseline"]),
+                variables=reading.texts(document.get("variables", {})),
                 strict=reading.flag(document["strict"]),
                 oomscope=reading.text(document["oomscope"]),
                 unwatched=tuple(reading.text(name) for name in document.get("unwatched", ())),

@@ -9,7 +9,7 @@ import datetime as dt
 import secrets
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Night:
     probe: Probe
     home: Home | None = None
     """The suite's file in its repository; None outside of git."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those of the environment that change what is allocated."""
     unwatched: tuple[str, ...] = ()
     """Cases that only the baseline has, to be told of."""
     jobs: int = 1
@@ -73,7 +75,8 @@ class Night:
             started=started,
             suite=suite_id(self.suite.path),
             home=self.home,
-            baseline=str(self.baseline_path),
+            baseline=str(real_path(self.baseline_path)),
+            variables=self.variables,
             strict=self.strict,
             oomscope=oomscope.__version__,
             unwatched=self.unwatched,

@@ -32,6 +32,9 @@ MEASURED_VARIABLES = (
 )
 """Variables that change what is allocated: part of a measurement's fingerprint."""
 
+_OF_THE_MACHINE = {"CUDA_VISIBLE_DEVICES"}
+"""Of these what says which cards a process sees, and nothing of another machine."""
+
 _REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
 _REMOVED = {
     # Python's own start-up
@@ -47,6 +50,13 @@ def own_environment() -> dict[str, str]:
     """Return the variables that this process was given; any thread may ask."""
     with ON_LOAN:
         return dict(os.environ)
+
+
+def told_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what has to be set on another machine as well, so that the same is allocated there."""
+    return {
+        name: environment[name] for name in MEASURED_VARIABLES if name in environment and name not in _OF_THE_MACHINE
+    }
 
 
 def allocator_variable(environment: Mapping[str, str]) -> str | None:

@@ -6,7 +6,6 @@ the REST API of issue comments (65,536 characters). Of annotations of one level 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from oomscope.gate.result import CaseResult, GateResult
@@ -15,7 +14,7 @@ from oomscope.printable import printable
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import shortened
 from oomscope.report.gate_markdown import night_markdown
-from oomscope.report.gate_places import place_of
+from oomscope.report.gate_places import place_of, suite_path
 from oomscope.report.words import count
 from oomscope.units import KiB, MiB
 
@@ -35,36 +34,34 @@ def summary(night: GateResult, room: int = SUMMARY_ROOM) -> str:
     return night_markdown(night, room)
 
 
-def comment(night: GateResult, root: Path) -> str:
+def comment(night: GateResult) -> str:
     """Return the comment, whose first line is the same every night of the suite, so that it can be found again."""
-    marker = comment_marker(night, root)
+    marker = comment_marker(night)
     return f"{marker}\n{night_markdown(night, COMMENT_ROOM - len(marker.encode()) - 1)}"
 
 
-def comment_marker(night: GateResult, root: Path) -> str:
+def comment_marker(night: GateResult) -> str:
     """Return the first line of the comment of this suite, which nobody sees."""
-    suite = Path(night.suite)
-    name = suite.relative_to(root) if suite.is_relative_to(root) else suite.name
-    plain = "".join(char if char.isalnum() or char in "/._" else "-" for char in str(name))
+    plain = "".join(char if char.isalnum() or char in "/._" else "-" for char in suite_path(night))
     while "--" in plain:  # would end what is hidden
         plain = plain.replace("--", "-")
     return f"<!-- oomscope gate: {plain[:_LONGEST]} -->"
 
 
-def annotation_commands(night: GateResult, root: Path) -> list[str]:
+def annotation_commands(night: GateResult) -> list[str]:
     """Return workflow commands, gravest case first, at most ten; the last one says how many cases have none."""
     told = [case for case in night.cases if night.ruling_of(case).tone is not Tone.GOOD]
     told.sort(key=lambda case: (night.ruling_of(case).passes, GRAVITY.index(case.status)))
     shown = told if len(told) <= MOST_ANNOTATIONS else told[: MOST_ANNOTATIONS - 1]
-    commands = [_annotation(case, night, root) for case in shown]
+    commands = [_annotation(case, night) for case in shown]
     if len(shown) < len(told):
         text = f"{count(len(told) - len(shown), 'further case')} not as expected: see the summary"
         commands.append(_command(_level(told[len(shown)], night), {"title": "oomscope gate"}, text))
     return commands
 
 
-def _annotation(case: CaseResult, night: GateResult, root: Path) -> str:
-    place = place_of(case, night, root)
+def _annotation(case: CaseResult, night: GateResult) -> str:
+    place = place_of(case, night)
     where = {"file": place.path, "line": str(place.line), "title": f"oomscope gate: {case.name}"}
     return _command(_level(case, night), where, shortened(gate_words.case_text(case), _LONGEST))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any, Final
 
 from oomscope.gate.result import CaseResult, GateResult
@@ -15,7 +14,7 @@ from oomscope.gate.status import Status, Tone
 from oomscope.printable import printable
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import shortened
-from oomscope.report.gate_places import place_of
+from oomscope.report.gate_places import place_of, suite_path
 
 _LONGEST: Final = 1000
 """Characters of a description."""
@@ -23,21 +22,19 @@ _SEVERITIES: Final = {Tone.GOOD: "info", Tone.WARN: "minor", Tone.BAD: "major"}
 _REGRESSION: Final = "critical"
 
 
-def code_quality(night: GateResult, root: Path) -> str:
+def code_quality(night: GateResult) -> str:
     """Return the JSON document: an object for each case that is not as expected."""
-    found = [_violation(case, night, root) for case in night.cases if case.status is not Status.SAME]
+    found = [_violation(case, night) for case in night.cases if case.status is not Status.SAME]
     return json.dumps(found, indent=2) + "\n"
 
 
-def _violation(case: CaseResult, night: GateResult, root: Path) -> dict[str, Any]:
-    place = place_of(case, night, root)
-    suite = Path(night.suite)
-    name = suite.relative_to(root).as_posix() if suite.is_relative_to(root) else suite.name
+def _violation(case: CaseResult, night: GateResult) -> dict[str, Any]:
+    place = place_of(case, night)
     check = f"oomscope/{str(case.status).replace(' ', '-')}"
     return {
         "description": printable(shortened(f"{case.name}: {gate_words.case_text(case)}", _LONGEST)),
         "check_name": check,
-        "fingerprint": _fingerprint(name, case.name, check),
+        "fingerprint": _fingerprint(suite_path(night), case.name, check),
         "severity": _REGRESSION if case.status is Status.WORSE else _SEVERITIES[night.ruling_of(case).tone],
         "location": {"path": printable(place.path), "lines": {"begin": place.line}},
     }

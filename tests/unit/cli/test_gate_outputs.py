@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli import gate_outputs
-from oomscope.cli.gate_outputs import RENDERERS, workspace
+from oomscope.cli.gate_outputs import RENDERERS, homed
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
+from oomscope.gate.home import Home
 from oomscope.gate.ledger import Ledger
 from oomscope.gate.status import Status
 from oomscope.probe import variants
@@ -187,14 +188,18 @@ def test_a_summary_that_nobody_asked_for_and_that_cannot_be_written_is_told_and_
     )
 
 
-def test_paths_count_from_the_checkout(place: Path) -> None:
+def test_paths_count_from_the_repository_and_without_git_from_the_checkout(place: Path) -> None:
     repo = new_repo(place / "repo")
-    suite = repo / "ci" / "memory.yaml"
-    suite.parent.mkdir()
-    assert workspace(suite, {}) == repo.resolve()
-    assert workspace(suite, {"CI_PROJECT_DIR": str(place)}) == place.resolve()
-    assert workspace(suite, {"GITHUB_WORKSPACE": "/elsewhere"}) == repo.resolve()
-    assert workspace(place / "memory.yaml", {}) == place
+    inside, outside = repo / "ci" / "memory.yaml", place / "ci" / "memory.yaml"
+    for suite in (inside, outside):
+        suite.parent.mkdir()
+        suite.touch()
+    given = {"CI_PROJECT_DIR": str(place), "GITHUB_WORKSPACE": "/elsewhere"}
+    found = [homed(replace(RED, suite=str(suite)), given).home for suite in (inside, outside)]
+    assert [home.path for home in found if home] == ["ci/memory.yaml", "ci/memory.yaml"]
+    assert homed(replace(RED, suite=str(outside)), {}).home is None
+    known = replace(RED, suite=str(outside), home=Home(path="as/measured.yaml"))
+    assert homed(known, given) is known
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.errors import InputError
 from oomscope.gate.home import Home
-from oomscope.gate.result import Culprit, GateResult, GrownLine
+from oomscope.gate.result import Culprit, GateResult, GrownLine, Place
 from oomscope.probe.result import Site
 from oomscope.report.gate_junit import junit_document
 from oomscope.report.gate_markdown import night_markdown
@@ -25,7 +25,9 @@ GROWN = GrownLine(site=Site(file="train.py", line=3, function="step"), category=
 CULPRIT = Culprit(outcome="culprit", message="found", commit="b" * 40, grown=(GROWN,), commands=("true",))
 WORSE = run(measured(2 * GiB))
 HOME = Home(path="ci/memory.yaml", first_commit="a" * 40, remote="group/project")
-WHOLE = replace(WORSE, home=HOME, cases=(replace(WORSE.cases[0], culprit=CULPRIT),), unwatched=("gone",))
+RED_CASE = replace(WORSE.cases[0], culprit=CULPRIT, place=Place(path="train.py", line=3))
+VARIABLES = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+WHOLE = replace(WORSE, home=HOME, variables=VARIABLES, cases=(RED_CASE,), unwatched=("gone",))
 RED = json.loads(json.dumps(WHOLE.to_json()))
 ROW = ("cases", 0, "metrics", 0)
 
@@ -65,6 +67,9 @@ def test_what_is_no_number_is_refused(path, value) -> None:
         (("home",), "ci/memory.yaml"),
         (("home", "path"), 1),
         (("home", "branch"), "main"),
+        (("variables", "PYTORCH_ALLOC_CONF"), 1),
+        (("cases", 0, "place"), "train.py"),
+        (("cases", 0, "place", "line"), "3"),
         (("strict",), "false"),
         (("cases", 0, "name"), True),
         (("cases", 0, "outcome"), "maybe"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config
+from oomscope.probe.environment import allocator_conf, child_environment, cublas_workspace_config, told_variables
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 
 BUNDLED = ProbeJob(target=BundledTarget(config={}))
@@ -77,3 +77,8 @@ def test_allocator_settings_of_the_job_win_over_the_variable_that_it_sets() -> N
     assert child_environment(job, {})["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64"
     named = replace(job, allocator_conf="max_split_size_mb:32")
     assert child_environment(named, {})["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:32"
+
+
+def test_what_another_machine_has_to_set_is_told_but_not_which_cards_were_seen() -> None:
+    given = {"HOME": "/home/ada", "CUDA_VISIBLE_DEVICES": "3", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert told_variables(given) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}

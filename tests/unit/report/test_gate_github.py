@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +12,14 @@ from markdown_it import MarkdownIt
 
 from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
-from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine
+from oomscope.gate.home import Home
+from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine, Place
 from oomscope.gate.status import GRAVITY, GREEN, Status
 from oomscope.report.gate_github import annotation_commands, comment, comment_marker, summary
-from oomscope.snapshot.sites import Site, SiteBytes
+from oomscope.snapshot.sites import Site
 from oomscope.units import GiB, MiB
-from tests.unit.gate.nights import case_result, measured, night, out_of_memory
+from tests.unit.gate.nights import case_result, night, out_of_memory
 
-ROOT = Path("/repo")
 TABLES = MarkdownIt("commonmark").enable("table")
 HOSTILE = "a|b\n::error::x%0A<script>-->`@ada`"
 SITE = Site(file="train/step.py", line=20, function="step")
@@ -80,13 +79,13 @@ def test_no_size_of_suite_breaks_the_limits(count: int) -> None:
     cases = [worse(f"{number}{long}"[:100], reason=HOSTILE * 50, culprit=culprit(subject=long)) for number in range(12)]
     cases += [case_result(1, name=f"case {number} {long}"[:100]) for number in range(count - len(cases))]
     found = night(1, *cases[:count])
-    for text, room in ((summary(found), 1024**2), (comment(found, ROOT), 64_000)):
+    for text, room in ((summary(found), 1024**2), (comment(found), 64_000)):
         assert len(text.encode()) < room
         left = re.search(r"No room here for ([\d,]+) further case", text)
         assert len(rows(text)) + (int(left[1].replace(",", "")) if left else 0) == count
         assert "12 worse" in text or count == 1
         assert "Whose commit" in text
-    assert len(annotation_commands(found, ROOT)) <= 10
+    assert len(annotation_commands(found)) <= 10
 
 
 def test_too_little_room_is_no_half_a_table() -> None:
@@ -96,16 +95,17 @@ def test_too_little_room_is_no_half_a_table() -> None:
 
 def test_the_comment_can_be_found_again() -> None:
     first, second = night(1, worse()), night(2)
-    marker = comment_marker(first, ROOT)
+    marker = comment_marker(first)
     assert marker == "<!-- oomscope gate: memory.yaml -->"
-    assert comment(first, ROOT).partition("\n")[0] == comment(second, ROOT).partition("\n")[0] == marker
-    odd = replace(first, suite="/repo/ci/a-->b--c\n.yaml")
-    assert comment_marker(odd, ROOT) == "<!-- oomscope gate: ci/a-b-c-.yaml -->"
+    assert comment(first).partition("\n")[0] == comment(second).partition("\n")[0] == marker
+    odd = replace(first, home=Home(path="ci/a-->b--c\n.yaml"))
+    assert comment_marker(odd) == "<!-- oomscope gate: ci/a-b-c-.yaml -->"
 
 
-def test_an_annotation_stands_on_the_line_that_grew_most() -> None:
-    found = night(1, worse(culprit=culprit(), checkout="/repo/code"), replace(case_result(1, Status.WARN), line=7))
-    assert annotation_commands(found, ROOT) == [
+def test_an_annotation_stands_on_the_line_that_the_case_is_about() -> None:
+    place = Place(path="code/train/step.py", line=20)
+    found = night(1, worse(culprit=culprit(), place=place), replace(case_result(1, Status.WARN), line=7))
+    assert annotation_commands(found) == [
         (
             "::error file=code/train/step.py,line=20,title=oomscope gate%3A tiny::worse: peak_live 1.00 GiB, expected "
             "1.00 GiB (+1.00 MiB; 1074790400 and 1073741824); cccccccccc Grow, by Ada"
@@ -116,46 +116,32 @@ def test_an_annotation_stands_on_the_line_that_grew_most() -> None:
 
 def test_those_for_which_there_is_no_room_are_told_by_the_gravest_of_them() -> None:
     warned = [case_result(1, Status.WARN, name=f"warned {number}") for number in range(12)]
-    assert annotation_commands(night(1, *warned), ROOT)[-1].startswith("::warning title=oomscope gate::3 further cases")
+    assert annotation_commands(night(1, *warned))[-1].startswith("::warning title=oomscope gate::3 further cases")
     failed = [case_result(1, Status.UNTESTABLE, name=f"failed {number}") for number in range(12)]
-    levels = [line.split(" ")[0] for line in annotation_commands(night(1, *warned[:1], *failed), ROOT)]
+    levels = [line.split(" ")[0] for line in annotation_commands(night(1, *warned[:1], *failed))]
     assert levels == ["::error"] * 10
 
 
 def test_what_is_only_better_fails_a_strict_night_in_every_form() -> None:
     strict = replace(night(1, *(case_result(1, status, name=str(status)) for status in GREEN)), strict=True)
-    (first, second) = annotation_commands(strict, ROOT)
+    (first, second) = annotation_commands(strict)
     assert first.startswith("::error file=memory.yaml,line=1,title=oomscope gate%3A better::better")
     assert second.startswith("::warning")
     assert [row[1] for row in rows(summary(strict))] == ["⚠️ warn", "❌ better", "✅ same"]
 
 
-def test_without_a_culprit_it_is_the_line_that_holds_most_or_at_which_memory_ran_out() -> None:
-    result = measured(GiB)
-    held = [("a.py", 3), ("b.py", 2), ("b.py", 2)]
-    sites = tuple(
-        SiteBytes(site=replace(SITE, file=file, line=line), bytes=2 * MiB - line, count=1, category=str(number))
-        for number, (file, line) in enumerate(held)
-    )
-    fits = worse(probe=replace(result, peak=replace(result.peak, sites=sites)), checkout="/repo")
-    failed = out_of_memory()
-    oom = worse(probe=replace(failed, oom=replace(failed.oom, site=SITE)), checkout="/repo")
-    elsewhere = replace(oom, checkout="/other")
-    places = [line.partition(",title")[0] for line in annotation_commands(night(1, fits, oom, elsewhere), ROOT)]
-    assert places == [
-        "::error file=b.py,line=2",
-        "::error file=train/step.py,line=20",
-        "::error file=memory.yaml,line=3",
-    ]
+def test_an_annotation_of_a_suite_in_a_folder_has_its_path_in_the_repository() -> None:
+    found = replace(night(1, worse()), home=Home(path="ci/memory.yaml"))
+    (command,) = annotation_commands(found)
+    assert command.startswith("::error file=ci/memory.yaml,line=3,")
 
 
 @settings(max_examples=60)
 @given(st.text(max_size=30) | st.just(HOSTILE))
 def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
-    site = replace(SITE, file=text or "x")
-    case = worse(text or "x", reason=text, checkout="/repo", culprit=culprit(subject=text, grown=()))
-    case = replace(case, culprit=replace(case.culprit, grown=(GrownLine(site=site, category="", delta_bytes=1),)))
-    (command,) = annotation_commands(night(1, case), ROOT)
+    place = Place(path=text or "x", line=1)
+    case = worse(text or "x", reason=text, place=place, culprit=culprit(subject=text, grown=()))
+    (command,) = annotation_commands(night(1, case))
     assert command.splitlines() == [command]
     assert re.fullmatch(r"::error file=[^:,]*,line=\d+,title=[^:,]*::.*", command)
     assert not re.search(r"%(?!25|0A|0D|3A|2C)", command)

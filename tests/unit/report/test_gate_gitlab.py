@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.gate.home import Home
 from oomscope.gate.result import CaseResult
 from oomscope.gate.status import GRAVITY, Status
 from oomscope.report.gate_gitlab import code_quality
 from tests.unit.gate.nights import case_result, night
 
-ROOT = Path("/repo")
 SCHEMA = {
     "type": "array",
     "items": {
@@ -47,7 +46,7 @@ SCHEMA = {
 
 
 def reported(*cases: CaseResult, number: int = 1) -> list[dict]:
-    document = json.loads(code_quality(night(number, *cases), ROOT))
+    document = json.loads(code_quality(night(number, *cases)))
     jsonschema.validate(document, SCHEMA)
     return document
 
@@ -75,9 +74,15 @@ def test_a_fingerprint_stays_over_nights_and_tells_cases_apart() -> None:
 
 def test_a_fingerprint_tells_suites_of_one_name_apart() -> None:
     red = night(1, case_result(1, Status.WORSE))
-    suites = ("/repo/a/memory.yaml", "/repo/b/memory.yaml", "/elsewhere/memory.yaml")
-    made = {json.loads(code_quality(replace(red, suite=suite), ROOT))[0]["fingerprint"] for suite in suites}
+    homes = (Home(path="a/memory.yaml"), Home(path="b/memory.yaml"), None)
+    made = {json.loads(code_quality(replace(red, home=home)))[0]["fingerprint"] for home in homes}
     assert len(made) == 3
+
+
+def test_a_fingerprint_is_the_same_in_every_checkout() -> None:
+    red = replace(night(1, case_result(1, Status.WORSE)), home=Home(path="ci/memory.yaml"))
+    moved = replace(red, suite="/builds/123/ci/memory.yaml")
+    assert code_quality(red) == code_quality(moved)
 
 
 @given(st.text(max_size=30))

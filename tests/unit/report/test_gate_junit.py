@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
+from oomscope.gate.home import Home
 from oomscope.gate.result import Culprit
 from oomscope.gate.status import GRAVITY, Status, exit_code
-from oomscope.report.gate_junit import junit_document
+from oomscope.report.gate_junit import class_name, junit_document
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 
@@ -76,6 +77,22 @@ def test_a_regression_says_its_numbers_and_whose_commit_it_was() -> None:
         "worse: peak_live 1.00 GiB, expected 1.00 GiB (+1.00 MiB; 1074790400 and 1073741824)"
     )
     assert "cccccccccc Grow, by Ada" in (failure.text or "")
+
+
+def test_names_are_those_of_every_checkout() -> None:
+    found = replace(night(1, case_result(1), case_result(1, name="tiny rank 0")), home=Home(path="ci/memory.yaml"))
+    first, second = (junit_document(replace(found, suite=f"/builds/{run}/ci/memory.yaml")) for run in (1, 2))
+    assert first == second
+    (suite,) = ET.fromstring(first)
+    assert suite.get("name") == "ci/memory.yaml"
+    named = [(case.get("classname"), case.get("name")) for case in suite]
+    assert named == [("oomscope.ci.memory", "tiny"), ("oomscope.ci.memory", "tiny rank 0")]
+
+
+def test_no_two_suites_have_one_class() -> None:
+    paths = ("memory.yaml", "memory.yml", "ci/memory.yaml", "ci.memory.yaml", "ci%2Ememory.yaml", "ci/memory.yaml.yaml")
+    assert len({class_name(path) for path in paths}) == len(paths)
+    assert class_name("ci/memory v1.2.yaml") == "oomscope.ci.memory v1%2E2"
 
 
 @given(st.text(st.characters(), max_size=30))
