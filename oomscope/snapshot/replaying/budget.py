@@ -6,7 +6,7 @@ tell the card; otherwise only the user can.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -65,14 +65,20 @@ def budget_of(
         outside = f"{format_size(non_torch)} of it outside PyTorch" if non_torch else "nothing of it outside PyTorch"
         device = Device(total_bytes=limit, non_torch_bytes=non_torch)
         return Budget(device=device, source=f"a card of {format_size(limit)} as given, {outside}")
-    return _at_failure(timeline, settings) or _told(snapshot, timeline) or _below_failure(timeline, settings) or UNKNOWN
+    return (
+        _at_failure(snapshot, timeline, settings)
+        or _told(snapshot, timeline)
+        or _below_failure(timeline, settings)
+        or UNKNOWN
+    )
 
 
-def _at_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
+def _at_failure(snapshot: Snapshot, timeline: Timeline, settings: AllocatorSettings) -> Budget | None:
     """Return what the last failed allocation shows: what was held then, and what the driver said was free.
 
-    Where enough was free, a memory fraction refused the request: the limit lies below what it would have taken. None
-    where nothing failed, or the recording does not tell what was free.
+    Where enough was free, a memory fraction refused the request: the one that the recording tells, if it can have; else
+    the limit lies below what the request would have taken. None where nothing failed, or the recording does not tell
+    what was free.
     """
     trace = timeline.trace
     failures = np.flatnonzero(trace.action == Action.OOM)
@@ -86,6 +92,9 @@ def _at_failure(timeline: Timeline, settings: AllocatorSettings) -> Budget | Non
     if free < wanted:
         source = f"the failed allocation: {format_size(held)} held and {format_size(free)} free then"
         return Budget(device=Device(total_bytes=held + free), source=source)
+    told = _told(snapshot, timeline)
+    if told is not None and told.device.fraction is not None and told.device.available_bytes < held + wanted:
+        return replace(told, source=f"the memory fraction in force, {told.device.fraction:.3g} of {told.source}")
     source = (
         f"the failed allocation, refused with {format_size(free)} free: at most, since a memory fraction was in force"
     )

@@ -90,6 +90,25 @@ def test_a_failure_with_enough_free_shows_a_memory_fraction():
     assert "fraction" not in explained(machine, limit=GiB).verdict.tags
 
 
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_recording_that_tells_the_fraction_tells_the_card(conf):
+    machine = Machine(4 * GiB, conf, fraction=0.25)
+    for size in (500, 500, 100):
+        machine.alloc(size * MiB)
+    free = 4 * GiB - machine.allocator.reserved_bytes
+    card = Card(index=0, total_bytes=4 * GiB, free_bytes=free, memory_fraction=0.25)
+    told = replace(snapshot_of(machine), provenance=Provenance(cards=(card,)))
+    [device] = explain(told, file="snap.pickle").devices
+    assert device.available_bytes == GiB
+    assert device.verdict.kind == "capacity"
+    assert device.verdict.tags == ()
+    assert device.fidelity == 1
+    assert device.available_source.startswith("the memory fraction in force, 0.25 of")
+    larger = replace(card, memory_fraction=0.75)
+    [device] = explain(replace(told, provenance=Provenance(cards=(larger,))), file="snap.pickle").devices
+    assert device.verdict.tags == ("fraction",), "that one would not have refused"
+
+
 def test_the_limit_that_the_user_gives_counts_before_the_file():
     device = explained(fragmented(), limit=2 * GiB, non_torch=GiB // 2)
     assert device.available_bytes == 2 * GiB - GiB // 2
