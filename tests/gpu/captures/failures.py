@@ -1,6 +1,6 @@
 """One failed allocation of each kind, made on purpose under a memory fraction, and the cure that its verdict names.
 
-Each program runs under the default settings and with expandable segments; what it reports is whether the last request
+Each program runs under the default settings and under those that may cure it. It reports whether the last request
 was served, and whether the very same request is served when it is repeated.
 """
 
@@ -29,7 +29,9 @@ def capacity() -> tuple[Held, Request]:
 
 
 def interleaved() -> tuple[Held, Request]:
-    """Every second block of 64 MiB is free: half of the limit, in pieces that pages can be taken from."""
+    """Every second block of 64 MiB of one segment is free: half of the limit, in pieces of several whole pages."""
+    whole = block(LIMIT // MiB - 128)
+    del whole
     blocks = [block(64) for _ in range(LIMIT // (64 * MiB) - 2)]
     held = blocks[::2]
     del blocks
@@ -45,7 +47,7 @@ def pinned_pages() -> tuple[Held, Request]:
 
 
 def other_stream() -> tuple[Held, Request]:
-    """The free bytes lie in segments of another stream, each pinned by a block that is alive."""
+    """The free bytes are whole segments of another stream, which are given back before the request fails."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         blocks = [block(size) for _ in range(7) for size in (448, 32)]
@@ -55,7 +57,7 @@ def other_stream() -> tuple[Held, Request]:
 
 
 def split_other_stream() -> tuple[Held, Request]:
-    """As :func:`other_stream`, with blocks that share segments of 20 MiB."""
+    """The free bytes lie in segments of another stream, each of 20 MiB and pinned by a block that is alive."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         blocks = [block(size) for _ in range(200) for size in (9, 9, 2)]
@@ -85,13 +87,14 @@ PROGRAMS: dict[str, Callable[[], tuple[Held, Request]]] = {
     "split-other-stream": split_other_stream,
     "pending-frees": pending_frees,
 }
-SETTINGS = ("", "expandable_segments:True")
+SETTINGS = ("", "expandable_segments:True", "max_split_size_mb:64")
+"""What the verdict on the first names as its cures is tried with the others."""
 
 
 def items() -> list[dict[str, Any]]:
     """Return what is captured: each program under each setting."""
     return [
-        {"name": name, "conf": conf, "file": f"oom-{name}{'-expandable' if conf else ''}.pickle.gz"}
+        {"name": name, "conf": conf, "file": f"oom-{name}-{history.short(conf)}.pickle.gz"}
         for name in PROGRAMS
         for conf in SETTINGS
     ]

@@ -16,6 +16,8 @@ Columns = dict[str, list[Any]]
 
 ROOT = Path(__file__).resolve().parents[3]
 _FAILED = "oom"
+SAID = "oomscope"
+"""The key under which a snapshot tells of itself; readers that do not know it pass over it."""
 
 
 def columns_of(trace: list[dict[str, Any]]) -> Columns:
@@ -38,10 +40,28 @@ def save(path: Path, snapshot: dict[str, Any] | None = None) -> None:
     """Write the snapshot (this process's own unless given) with the paths of this machine cut off its frames."""
     snapshot = torch.cuda.memory._snapshot() if snapshot is None else snapshot  # type: ignore[no-untyped-call]
     trim(snapshot)
+    snapshot[SAID] = said()
     partial = path.with_suffix(".partial")
     with gzip.open(partial, "wb", compresslevel=9) as file:
         pickle.dump(snapshot, file, protocol=4)
     partial.rename(path)
+
+
+def short(conf: str) -> str:
+    """Return a setting as part of a file's name."""
+    return conf.partition(":")[0].replace("_", "-") or "default"
+
+
+def said() -> dict[str, Any]:
+    """Return version and card, which no snapshot of torch's own tells; without the card where it cannot be asked."""
+    told: dict[str, Any] = {"reason": "asked", "torch_version": str(torch.__version__)}
+    try:
+        free, total = torch.cuda.mem_get_info()
+        card = {"name": str(torch.cuda.get_device_properties(0).name), "total_bytes": total, "free_bytes": free}
+        told["cards"] = [{"index": 0, **card, "memory_fraction": torch.cuda.get_per_process_memory_fraction()}]
+    except RuntimeError as error:
+        told["unknown"] = str(error)
+    return told
 
 
 def trim(snapshot: dict[str, Any]) -> None:

@@ -45,15 +45,10 @@ LIMIT_OF_GC = 12 << 30
 def items() -> list[dict[str, Any]]:
     """Return what is captured: a way under a setting each."""
     return [
-        {**way, "conf": conf, "file": f"training-{way['name']}-{short(conf)}.pickle.gz"}
+        {**way, "conf": conf, "file": f"training-{way['name']}-{history.short(conf)}.pickle.gz"}
         for number, way in enumerate(WAYS)
         for conf in (SETTINGS if number == 0 else SETTINGS[:2])
     ]
-
-
-def short(conf: str) -> str:
-    """Return a setting as part of a file's name."""
-    return conf.partition(":")[0].replace("_", "-") or "default"
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
