@@ -26,7 +26,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 
 from oomscope.probe.gpus import find_gpu
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.units import format_size
 

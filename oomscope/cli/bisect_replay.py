@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from oomscope.cli.journals import asked_again, found, search_options
+from oomscope.cli.journals import found, search_options
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_progress import progress_options
+from oomscope.cli.searches_again import asked_again
 from oomscope.errors import ExitCode
 
 

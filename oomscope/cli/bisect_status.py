@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.journals import state_option, store_of, suspects_left
+from oomscope.cli.journals import state_option, store_of
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.output import print_json, print_report
+from oomscope.cli.searches_again import suspects_left
 from oomscope.errors import ExitCode, InputError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from oomscope.probe.cuda_observer import CudaObserver
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.nvml import CardMemory, read_card
 from oomscope.probe.roles import categorise
-from oomscope.probe.sessions import Modules, Optimizers, SessionSettings, listed
+from oomscope.probe.session import Modules, Optimizers, SessionSettings, listed
 from oomscope.snapshot.reading.schema import snapshot_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Moment, Snapshot, Stack
@@ -33,7 +33,7 @@ _NOISE = 16 * MiB
 
 
 class CudaSession:
-    """A :class:`~oomscope.probe.sessions.Session` on the current CUDA device. Use it once, in a fresh process.
+    """A :class:`~oomscope.probe.session.Session` on the current CUDA device. Use it once, in a fresh process.
 
     Args:
         settings: the limit, or the card whose total is the limit; the rest of the card is what is there.

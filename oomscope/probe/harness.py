@@ -21,7 +21,7 @@ from typing import cast
 from oomscope.errors import InputError, TargetError
 from oomscope.probe.importing import forget_modules, make_importable, takes_one_argument
 from oomscope.probe.job import CheckoutTarget, HarnessTarget
-from oomscope.probe.sessions import listed
+from oomscope.probe.session import listed
 from oomscope.probe.target import Context, Target
 
 Setup = Callable[[Context], object]

@@ -28,7 +28,8 @@ from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
-from oomscope.probe.sessions import Session, SessionSettings, open_session, resolve_backend, settings_of
+from oomscope.probe.session import Session, SessionSettings
+from oomscope.probe.sessions import open_session, resolve_backend, settings_of
 from oomscope.snapshot.trace import Moment
 
 Stage = Literal["import", "setup", "step"]

@@ -16,7 +16,7 @@ from oomscope.probe.command.asked import check_command
 from oomscope.probe.entry import check_entry, load_entry
 from oomscope.probe.harness import HarnessError, Setup, build_target, check_harness, forget, load_setup
 from oomscope.probe.job import BundledTarget, CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob
-from oomscope.probe.sessions import Session
+from oomscope.probe.session import Session
 from oomscope.probe.target import Context, Target
 
 if TYPE_CHECKING:

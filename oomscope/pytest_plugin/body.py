@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from oomscope.probe.measurement import Measurement
     from oomscope.probe.result import ProbeResult
-    from oomscope.probe.sessions import Session
+    from oomscope.probe.session import Session
 
 
 class Recording:

@@ -12,7 +12,7 @@ from oomscope.model.mesh import ParallelState
 from oomscope.model.trainer import Trainer
 from oomscope.model.transformer import GPTStage
 from oomscope.probe.gpus import find_gpu
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim.session import SimSession
 
 CPU = torch.device("cpu")

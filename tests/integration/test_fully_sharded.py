@@ -13,7 +13,7 @@ from oomscope.config.schema import Config
 from oomscope.probe.gpus import find_gpu
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.recipes import load_recipe, world_of
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from tests.ledgers.sharded import gathered_in_backward, gathered_in_forward, shard_ledger

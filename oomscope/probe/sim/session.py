@@ -17,7 +17,7 @@ from oomscope.model.observer import Phase, Role
 from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.local_part import local_part
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
-from oomscope.probe.sessions import listed
+from oomscope.probe.session import listed
 from oomscope.probe.sim import autocast, backend, mixed_precision, parity, refusals
 from oomscope.probe.sim.autograd import BackwardGuard
 from oomscope.probe.sim.dispatch import SimMode
@@ -31,11 +31,11 @@ from oomscope.snapshot.sites import user_frame
 from oomscope.snapshot.trace import Category, Snapshot
 
 if TYPE_CHECKING:
-    from oomscope.probe.sessions import SessionSettings
+    from oomscope.probe.session import SessionSettings
 
 
 class SimSession:
-    """A :class:`~oomscope.probe.sessions.Session` on the simulated device. Use it once.
+    """A :class:`~oomscope.probe.session.Session` on the simulated device. Use it once.
 
     Args:
         settings: the card, its limit and the allocator's configuration; ``settings.gpu`` must be given.

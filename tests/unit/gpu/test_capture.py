@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.probe.gpus import find_gpu
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from tests.gpu import capture
 from tests.gpu.captures import failures, history, parcel, running, temporaries, training

@@ -13,7 +13,7 @@ from oomscope.errors import MachineUnfitError
 from oomscope.probe import cuda
 from oomscope.probe.gpus import GPUS
 from oomscope.probe.nvml import CardMemory
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.snapshot.trace import Action, Category, Moment
 from oomscope.units import GiB, MiB
 

@@ -16,7 +16,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot

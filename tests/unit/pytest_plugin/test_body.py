@@ -13,7 +13,7 @@ from oomscope.capture import history
 from oomscope.errors import MachineUnfitError
 from oomscope.probe import sessions
 from oomscope.probe.gpus import find_gpu
-from oomscope.probe.sessions import Session, SessionSettings
+from oomscope.probe.session import Session, SessionSettings
 from oomscope.probe.sim import SimSession
 
 pytest_plugins = ("pytester",)

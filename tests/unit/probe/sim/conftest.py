@@ -8,7 +8,7 @@ import pytest
 
 from oomscope.probe.gpus import find_gpu
 from oomscope.probe.measurement import Measurement
-from oomscope.probe.sessions import SessionSettings
+from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.snapshot.trace import Action, Category, Trace
 
