@@ -40,10 +40,11 @@ def interleaved() -> tuple[Held, Request]:
 
 def pinned_pages() -> tuple[Held, Request]:
     """Half of each page of 2 MiB is alive: mapping pages elsewhere frees nothing."""
-    blocks = [torch.empty(MiB, dtype=torch.uint8, device="cuda") for _ in range(LIMIT // MiB - 64)]
-    held = blocks[::2]
+    large = block(3072)
+    blocks = [block(1) for _ in range(LIMIT // MiB - 3072 - 64)]
+    held = [large, *blocks[::2]]
     del blocks
-    return held, lambda: block(1024)
+    return held, lambda: block(400)
 
 
 def other_stream() -> tuple[Held, Request]:
