@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from oomscope.cli.gate_home import home_of
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import ledger_option, ledger_path
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
@@ -17,7 +18,7 @@ METRIC = "peak_live"
 @click.command(short_help="Show how the numbers went.")
 @click.argument("names", nargs=-1, metavar="[CASE]...")
 @click.option("--metric", default=METRIC, show_default=True, metavar="NAME", help="What is shown.")
-@click.option("--suite", type=FILE, metavar="FILE", help="Only nights of this suite.")
+@click.option("--suite", type=FILE, metavar="FILE", help="Only nights of this suite, in any checkout.")
 @click.option("--last", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Nights of each case.")
 @ledger_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the trends as one offline HTML page.")
@@ -45,6 +46,7 @@ def history_command(
     from oomscope.gate.history import SCHEMA_VERSION, trends
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.metrics import METRICS
+    from oomscope.gate.series import Place
     from oomscope.gate.suite import suite_id
 
     if metric not in METRICS:
@@ -59,7 +61,7 @@ def history_command(
         require_matplotlib()
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
-    of_suite = None if suite is None else suite_id(suite)
+    of_suite = None if suite is None else Place(path=suite_id(suite), home=home_of(suite))
     with Ledger(place) as book:
         points = [
             point

@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oomscope.errors import InputError
+from oomscope.gate.home import Home
 from oomscope.gate.result import CaseResult, GateResult
+from oomscope.gate.series import Place, Series, series_of
 from oomscope.gate.status import GREEN, Status
 
 APPLICATION_ID = 0x6F6F6D73
 """``ooms``: tells the file from other people's (``PRAGMA application_id``)."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_S = 30.0
 """How long a writer waits for others."""
 _REBUILD = "move it away, and make it again with oomscope gate import RESULT.json..."
@@ -35,7 +37,8 @@ CREATE TABLE nights (
     suite TEXT NOT NULL,
     exit_code INTEGER NOT NULL,
     oomscope TEXT NOT NULL,
-    place INTEGER NOT NULL
+    place INTEGER NOT NULL,
+    home TEXT
 ) STRICT;
 CREATE TABLE cases (
     night TEXT NOT NULL REFERENCES nights(night),
@@ -53,6 +56,12 @@ ALTER TABLE nights ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
 UPDATE nights SET place = rowid;
 """
 """Makes version 2 of version 1, which knew the order of nights by the clock alone."""
+_HOMES = """
+ALTER TABLE nights ADD COLUMN home TEXT;
+"""
+"""Makes version 3 of version 2, which knew suites by their absolute paths alone."""
+_UPDATES = {1: _PLACES + _HOMES, 2: _HOMES}
+"""By version, what brings a ledger of it up to date."""
 _NEXT = "SELECT coalesce(max(place), 0) + 1 FROM nights"
 _BY_CLOCK = f"{_NEXT} WHERE started <= ?"
 
@@ -64,6 +73,9 @@ class Point:
     night: str
     started: str
     suite: str
+    """The suite's file, by its absolute path on that night."""
+    series: Series
+    """The suite, wherever it lay."""
     case: CaseResult
 
 
@@ -137,29 +149,36 @@ class Ledger:
             _insert_night(connection, night, place)
             _put_cases(connection, night)
 
-    def points(self, name: str | None = None, *, suite: str | None = None, last: int | None = None) -> list[Point]:
-        """Return the nights of the case ``name`` (of all cases without one), oldest first.
+    def points(self, name: str | None = None, *, suite: Place | None = None, last: int | None = None) -> list[Point]:
+        """Return the nights of the case ``name`` (of all cases without one), oldest first within each suite and case.
 
         Args:
             name: a case.
-            suite: only nights of this suite.
-            last: only so many of the youngest nights of each case.
+            suite: only nights of this suite, in whatever checkout.
+            last: only so many of the youngest nights of each case of a suite.
 
         Raises:
             InputError: the ledger is damaged.
         """
         query = (
-            "SELECT night, started, suite, document FROM (SELECT nights.night, started, suite, name, document,"
-            " row_number() OVER (PARTITION BY suite, name ORDER BY place DESC) AS age"
-            " FROM cases JOIN nights USING (night)"
-            " WHERE (:name IS NULL OR name = :name) AND (:suite IS NULL OR suite = :suite))"
-            " WHERE :last IS NULL OR age <= :last ORDER BY suite, name, age DESC"
+            "SELECT night, started, suite, number, document FROM (SELECT nights.night, started, suite, number, name,"
+            " document, row_number() OVER (PARTITION BY number, name ORDER BY place DESC) AS age"
+            " FROM cases JOIN nights USING (night) JOIN temp.series USING (night)"
+            " WHERE (:name IS NULL OR name = :name) AND (:number IS NULL OR number = :number))"
+            " WHERE :last IS NULL OR age <= :last ORDER BY number, name, age DESC"
         )
         with self._one_line():
-            rows = self._connection.execute(query, {"name": name, "suite": suite, "last": last}).fetchall()
+            series, number = self._number_series(suite)
+            rows = self._connection.execute(query, {"name": name, "number": number, "last": last}).fetchall()
             return [
-                Point(night=night, started=started, suite=of_suite, case=CaseResult.from_json(json.loads(document)))
-                for night, started, of_suite, document in rows
+                Point(
+                    night=night,
+                    started=started,
+                    suite=path,
+                    series=series[number],
+                    case=CaseResult.from_json(json.loads(document)),
+                )
+                for night, started, path, number, document in rows
             ]
 
     def green_commits(self, case: CaseResult, *, suite: str, inside: str = "") -> frozenset[str]:
@@ -188,6 +207,22 @@ class Ledger:
                 said[standing.commit] = then.status in GREEN and _would_pass(then, case)
         return frozenset(commit for commit, is_green in said.items() if is_green and commit != here)
 
+    def _number_series(self, sought: Place | None) -> tuple[list[Series], int | None]:
+        """Number the series of all nights, in a table that lasts as long as the connection.
+
+        Returns the series by number, and the number of that of ``sought``.
+        """
+        rows = self._connection.execute("SELECT night, suite, home FROM nights ORDER BY place").fetchall()
+        places = {night: Place(path=suite, home=_home(home)) for night, suite, home in rows}
+        found = series_of((*places.values(), *((sought,) if sought else ())))
+        series = sorted(set(found.values()))
+        numbers = {one: number for number, one in enumerate(series)}
+        self._connection.execute("CREATE TEMP TABLE IF NOT EXISTS series (night TEXT PRIMARY KEY, number INTEGER)")
+        self._connection.execute("DELETE FROM temp.series")
+        numbered = [(night, numbers[found[place]]) for night, place in places.items()]
+        self._connection.executemany("INSERT INTO temp.series VALUES (?, ?)", numbered)
+        return series, None if sought is None else numbers[found[sought]]
+
     def _refuse_others(self) -> None:
         """Refuse a database of something else before anything is changed in it, its journal's mode included."""
         if not (self._is_empty() or self._pragma("application_id") == APPLICATION_ID):
@@ -210,8 +245,8 @@ class Ledger:
                 _execute(connection, _TABLES)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 version = _made(connection)
-            elif version == 1:
-                _execute(connection, _PLACES)
+            elif version in _UPDATES:
+                _execute(connection, _UPDATES[version])
                 version = _made(connection)
         if version != SCHEMA_VERSION:
             raise InputError(
@@ -273,8 +308,13 @@ def _made(connection: sqlite3.Connection) -> int:
 
 def _insert_night(connection: sqlite3.Connection, night: GateResult, place: int) -> None:
     """Write the night without its cases; one that is there already stays where it stands."""
-    row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope, place)
-    connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?, ?)", row)
+    home = json.dumps(night.home.to_json()) if night.home else None
+    row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope, place, home)
+    connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _home(text: str | None) -> Home | None:
+    return None if text is None else Home.from_json(json.loads(text))
 
 
 def _put_cases(connection: sqlite3.Connection, night: GateResult) -> None:

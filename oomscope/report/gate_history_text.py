@@ -1,14 +1,15 @@
-"""The trends of the gate for the terminal: a line of bars for each case, and a row a night."""
+"""The trends of the gate for the terminal: what changed at a glance, then each case with a row a night."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.gate.history import Entry, Trend
+from oomscope.gate.history import Entry, Step, Trend
 from oomscope.gate.status import ruling
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import short_hash
@@ -16,35 +17,115 @@ from oomscope.report.layout import section, table
 from oomscope.report.sparkline import Sparkline
 from oomscope.report.words import count
 
+BEGINS_AFRESH = "other conditions: the trend begins afresh"
+
 
 def history_report(trends: Sequence[Trend]) -> RenderableType:
     """Return the whole report."""
-    return Group(*(section(title(trend), Group(Sparkline(trend.values), nights(trend))) for trend in trends))
+    return Group(
+        Text(heading(trends), style="bold"),
+        overview(trends),
+        *(section(title(trend), _body(trend)) for trend in trends),
+    )
 
 
-def title(trend: Trend) -> str:
-    """Return what a trend shows: ``llama3-8b: peak_live over 30 nights``."""
-    return f"{trend.name}: {trend.metric} over {count(len(trend.entries), 'night')}"
+def heading(trends: Sequence[Trend]) -> str:
+    """Return ``peak_live of 3 cases over 30 nights, the last of 2026-01-05 02:00 UTC``."""
+    nights = {entry.night: entry.started for trend in trends for entry in trend.entries}
+    last = moment_text(max(nights.values()))
+    return (
+        f"{trends[0].metric} of {count(len(trends), 'case')} over {count(len(nights), 'night')}, the last of {last} UTC"
+    )
 
 
-def nights(trend: Trend) -> Table:
-    """Return a row a night, oldest first."""
-    rows = table(">Night (UTC)", "Verdict", f">{trend.metric}", ">Change", "Commit", "?Remark")
-    for entry in trend.entries:
+def overview(trends: Sequence[Trend]) -> Table:
+    """Return a row a case, what is worse first: how it stands, by how much it changed, when, and at which commit."""
+    rows = table("Case", "Verdict", ">Last night", ">Since first", "Largest step")
+    for trend in sorted(trends, key=lambda trend: trend.gravity):
         rows.add_row(
-            night_text(entry),
-            Text(str(entry.status), style=gate_words.STYLES[ruling([entry.status]).tone]),
-            gate_words.value_text(trend.metric, entry.value),
-            gate_words.change_text(trend.metric, entry.change) if entry.change is not None else "",
-            commit_text(entry),
-            remark_text(entry),
+            trend.label, _status_text(trend.entries[-1]), now_text(trend), change_text(trend), step_text(trend)
         )
     return rows
 
 
+def now_text(trend: Trend) -> str:
+    """Return the number of the last night."""
+    return gate_words.value_text(trend.metric, trend.entries[-1].value)
+
+
+def change_text(trend: Trend) -> str:
+    """Return by how much the trend changed over the nights that can be compared; empty where these are not two."""
+    return "" if trend.change is None else gate_words.change_text(trend.metric, trend.change)
+
+
+def step_text(trend: Trend) -> str:
+    """Return the largest step of a trend: how large, when, and at which commit; empty where it has none."""
+    step = trend.step
+    if step is None:
+        return ""
+    size = gate_words.change_text(trend.metric, step.change)
+    gone = "" if trend.change else ", gone by now"
+    return f"{size} on {night_text(step.after)}{gone}: {whose_text(step)}"
+
+
+def whose_text(step: Step) -> str:
+    """Return whose commit a step was: the one that was searched and found, else between which two it lies."""
+    before, after, culprit = step.before.standing, step.after.standing, step.after.culprit
+    if culprit is not None and culprit.commit:
+        author = f", by {culprit.author}" if culprit.author else ""
+        return f"{short_hash(culprit.commit)} {culprit.subject}{author}"
+    if after is None:
+        return "no commit is known"
+    if before is None:
+        return commit_text(step.after)
+    if before.commit == after.commit:
+        return f"{commit_text(step.after)}, the commit of the night before"
+    return f"after {short_hash(before.commit)}, up to {commit_text(step.after)}"
+
+
+def title(trend: Trend) -> str:
+    """Return what a trend shows: ``llama3-8b (ci/memory.yaml): peak_live over 30 nights``."""
+    return f"{trend.label}: {trend.metric} over {count(len(trend.entries), 'night')}"
+
+
+def _body(trend: Trend) -> RenderableType:
+    said = [Text.assemble((when, "dim"), f"  {text}") for when, text in remarks(trend.entries)]
+    bars = Sparkline([entry.value for entry in trend.entries])
+    return Group(bars, nights(trend), *([Text(), *said] if said else []))
+
+
+def nights(trend: Trend) -> Table:
+    """Return a row a night, oldest first."""
+    rows = table(">Night (UTC)", "Verdict", f">{trend.metric}", ">Change", "Commit")
+    for entry in trend.entries:
+        rows.add_row(
+            night_text(entry),
+            _status_text(entry),
+            gate_words.value_text(trend.metric, entry.value),
+            gate_words.change_text(trend.metric, entry.change) if entry.change is not None else "",
+            commit_text(entry),
+        )
+    return rows
+
+
+def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Return what else is to be said of nights, and of which; what is said of several in a row is said once."""
+    said = []
+    for text, run in groupby(entries, key=remark_text):
+        alike = list(run)
+        when = night_text(alike[0]) + (f" to {night_text(alike[-1])}" if len(alike) > 1 else "")
+        said += [(when, text)] if text else []
+    return said
+
+
 def night_text(entry: Entry) -> str:
     """Return when a night began, in UTC as it is kept, to the minute."""
-    return entry.started[:16].replace("T", " ")
+    return moment_text(entry.started)
+
+
+def moment_text(started: str) -> str:
+    """Return a time to the minute, without its zone."""
+    return started[:16].replace("T", " ")
 
 
 def commit_text(entry: Entry) -> str:
@@ -57,4 +138,9 @@ def commit_text(entry: Entry) -> str:
 
 def remark_text(entry: Entry) -> str:
     """Return what else is to be said of a night."""
-    return entry.reason if entry.is_comparable else "other conditions: the trend begins afresh"
+    whose = f"whose commit: {gate_words.culprit_text(entry.culprit)}" if entry.culprit is not None else ""
+    return "; ".join(filter(None, ("" if entry.is_comparable else BEGINS_AFRESH, entry.reason, whose)))
+
+
+def _status_text(entry: Entry) -> Text:
+    return Text(str(entry.status), style=gate_words.STYLES[ruling([entry.status]).tone])

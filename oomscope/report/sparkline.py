@@ -13,23 +13,30 @@ BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*%#"
 
 
-def sparkline(values: Sequence[int], width: int, *, bars: str = BARS) -> str:
-    """Return ``values`` as at most ``width`` bars from zero to their maximum; each bar shows its slice's maximum."""
+def sparkline(values: Sequence[int | None], width: int, *, bars: str = BARS) -> str:
+    """Return ``values`` as at most ``width`` bars from zero to their maximum; each bar shows its slice's maximum.
+
+    Where a slice has no value at all there is a blank.
+    """
     if not values or width < 1:
         return ""
     columns = min(width, len(values))
     edges = [index * len(values) // columns for index in range(columns + 1)]
-    slices = [max(values[low:high]) for low, high in pairwise(edges)]
-    top = max(slices)
-    if top <= 0:
-        return bars[0] * columns
-    return "".join(bars[min(len(bars) - 1, max(0, value) * len(bars) // top)] for value in slices)
+    slices = [
+        max((value for value in values[low:high] if value is not None), default=None) for low, high in pairwise(edges)
+    ]
+    top = max((value for value in slices if value is not None), default=0)
+    return "".join(" " if value is None else _bar(value, top, bars) for value in slices)
+
+
+def _bar(value: int, top: int, bars: str) -> str:
+    return bars[min(len(bars) - 1, max(0, value) * len(bars) // top)] if top > 0 else bars[0]
 
 
 class Sparkline:
     """A rich renderable that takes the width it is given."""
 
-    def __init__(self, values: Sequence[int], style: str = "") -> None:
+    def __init__(self, values: Sequence[int | None], style: str = "") -> None:
         self.values = values
         self.style = style
 

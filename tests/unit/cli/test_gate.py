@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
         gate(capsys, "run", "memory.yaml", "--quiet")
     code, out, err = gate(capsys, "history", "tiny", "--html", "trend.html", "--png", "trend.png")
     assert code == ExitCode.OK
-    assert "tiny: peak_live over 2 nights" in out
+    assert re.search(r"tiny \(.*memory.yaml\): peak_live over 2 nights", out)
     assert "+1.00 MiB" in out
     assert "other" not in out
     assert err == "Wrote trend.html\nWrote trend.png\n"

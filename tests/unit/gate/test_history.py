@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.gate.history import trends
+import pytest
+
+from oomscope.gate.history import Trend, trends
 from oomscope.gate.ledger import Point
+from oomscope.gate.series import Series
 from oomscope.gate.status import Status
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result
 
+SERIES = Series(suite="memory.yaml", repository="group/project")
 
-def point(number: int, case=None, suite: str = "/repo/memory.yaml") -> Point:
-    return Point(night=f"n{number}", started=f"2026-01-0{number}", suite=suite, case=case or case_result(number))
+
+def point(number: int, case=None, series: Series = SERIES) -> Point:
+    started = f"2026-01-0{number}"
+    return Point(
+        night=f"n{number}", started=started, suite="/r/memory.yaml", series=series, case=case or case_result(number)
+    )
+
+
+def on(gpu: str, number: int, live: int = GiB) -> Point:
+    """A night on a card."""
+    case = case_result(number, live=live)
+    assert case.key is not None
+    return point(number, replace(case, key=replace(case.key, backend="cuda", gpu=gpu)))
+
+
+def untestable(number: int) -> Point:
+    return point(number, replace(case_result(number, Status.UNTESTABLE), values={}, key=None))
 
 
 def test_changes_are_from_one_measured_night_to_the_next() -> None:
@@ -33,11 +52,77 @@ def test_under_other_conditions_the_trend_begins_afresh() -> None:
 
 
 def test_each_suite_and_case_has_a_trend_of_its_own() -> None:
-    points = [point(1), point(1, suite="/other.yaml"), point(2), point(1, case_result(1, name="b"))]
+    other = Series(suite="/other.yaml")
+    points = [point(1), point(1, series=other), point(2), point(1, case_result(1, name="b"))]
     found = trends(points, "peak_live")
-    assert [(trend.suite, trend.name, len(trend.entries)) for trend in found] == [
-        ("/other.yaml", "tiny", 1),
-        ("/repo/memory.yaml", "b", 1),
-        ("/repo/memory.yaml", "tiny", 2),
+    assert [(trend.label, len(trend.entries)) for trend in found] == [
+        ("tiny (/other.yaml)", 1),
+        ("b (memory.yaml)", 1),
+        ("tiny (memory.yaml)", 2),
     ]
     assert found[2].to_json()["nights"][0]["commit"] == f"{1:040x}"
+
+
+def test_two_repositories_are_told_apart_where_both_are_shown() -> None:
+    fork = replace(SERIES, repository="somebody/fork")
+    labels = [trend.label for trend in trends([point(1), point(1, series=fork)], "peak_live")]
+    assert labels == ["tiny (memory.yaml of group/project)", "tiny (memory.yaml of somebody/fork)"]
+
+
+def test_each_card_has_a_trend_of_its_own_and_a_night_without_a_number_is_one_of_each() -> None:
+    points = [point(1), on("H100", 2, 2 * GiB), untestable(3), point(4, case_result(4, live=GiB + 1)), on("H100", 5)]
+    simulated, real = trends(points, "peak_live")
+    assert (simulated.label, real.label) == ("tiny (memory.yaml, sim h100-80gb)", "tiny (memory.yaml, cuda H100)")
+    assert [entry.value for entry in simulated.entries] == [GiB, None, GiB + 1]
+    assert [entry.change for entry in simulated.entries] == [None, None, 1]
+    assert [entry.value for entry in real.entries] == [2 * GiB, None, GiB]
+    (never,) = trends([untestable(1)], "peak_live")
+    assert (never.label, never.backend, never.change, never.step) == ("tiny (memory.yaml)", None, None, None)
+
+
+def grown(*values: int) -> Trend:
+    (trend,) = trends(
+        [point(at, case_result(at, live=GiB + value)) for at, value in enumerate(values, start=1)], "peak_live"
+    )
+    return trend
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "step"),
+    [
+        ((0,), None, None),
+        ((0, 0, 0), 0, None),
+        ((0, 5, 5, 7), 7, (2, 5)),
+        ((0, 5, 0, 7), 7, (4, 7)),
+        ((0, 9, 0, 3), 3, (2, 9)),
+        ((9, 0, 4), -5, (2, -9)),
+        ((0, 3, 6), 6, (3, 3)),
+        ((0, 3, 0), 0, (3, -3)),
+    ],
+)
+def test_the_step_to_tell_is_the_largest_towards_where_the_trend_went(values, change, step) -> None:
+    trend = grown(*values)
+    found = trend.step
+    assert trend.change == change
+    assert (found and (int(found.after.night[1:]), found.change)) == step
+
+
+def test_what_was_measured_under_other_conditions_is_no_part_of_the_change() -> None:
+    moved = case_result(3, live=9 * GiB)
+    assert moved.key is not None
+    moved = replace(moved, key=replace(moved.key, torch="9.9"))
+    (trend,) = trends([point(1), point(2), point(3, moved), untestable(4)], "peak_live")
+    assert (len(trend.stretch), trend.change, trend.step) == (1, None, None)
+
+
+def test_worse_comes_first_then_what_has_no_answer_then_what_grew_most() -> None:
+    worse = trends([point(1, case_result(1, Status.WORSE))], "peak_live")
+    broken = trends([untestable(1)], "peak_live")
+    found = sorted((grown(5, 0), grown(0, 5), *broken, grown(0, 9), *worse), key=lambda trend: trend.gravity)
+    assert [(str(trend.status), trend.change) for trend in found] == [
+        ("worse", None),
+        ("untestable", None),
+        ("same", 9),
+        ("same", 5),
+        ("same", -5),
+    ]

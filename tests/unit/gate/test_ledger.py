@@ -16,7 +16,9 @@ import pytest
 
 from oomscope.errors import InputError
 from oomscope.gate.compare import MetricRow
+from oomscope.gate.home import Home
 from oomscope.gate.ledger import Ledger, default_ledger
+from oomscope.gate.series import Place, Series
 from oomscope.gate.status import Status
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
@@ -64,7 +66,20 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
         assert ledger.add(night(2, case_result(2, live=2 * GiB), case_result(2, name="other")))
         assert [point.case for point in ledger.points("tiny")] == [case_result(1), case_result(2, live=2 * GiB)]
         assert [point.night for point in ledger.points("tiny", last=1)] == ["night0002"]
-        assert ledger.points("tiny", suite="elsewhere") == []
+        assert ledger.points("tiny", suite=Place(path="elsewhere")) == []
+
+
+def test_nights_of_a_suite_are_one_series_wherever_the_checkout_lay(tmp_path: Path) -> None:
+    home = Home(path="ci/memory.yaml", first_commit="a" * 40)
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number in range(4):
+            ledger.put(replace(night(number), suite=f"/builds/{9 - number}/ci/memory.yaml", home=home))
+        ledger.put(replace(night(4), suite="/elsewhere.yaml"))
+        one = Series(suite="ci/memory.yaml", repository="a" * 10)
+        assert {point.series for point in ledger.points()} == {one, Series(suite="/elsewhere.yaml")}
+        assert [point.night for point in ledger.points(last=2)] == ["night0004", "night0002", "night0003"]
+        fresh = Place(path="/builds/10/ci/memory.yaml", home=home)
+        assert [point.night for point in ledger.points(suite=fresh)] == [f"night{number:04}" for number in range(4)]
 
 
 def test_what_is_put_takes_the_place_of_what_was_added(tmp_path: Path) -> None:
@@ -153,17 +168,25 @@ def test_nights_from_elsewhere_stand_where_their_clock_says(tmp_path: Path) -> N
         assert [point.night for point in ledger.points("tiny")] == [f"night{number:04}" for number in range(5)]
 
 
-def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lacking", [("home",), ("home", "place")])
+def test_an_older_ledger_is_brought_up_to_date(tmp_path: Path, lacking: tuple[str, ...]) -> None:
     path = tmp_path / "gate.sqlite"
     with Ledger(path) as ledger:
         for number in range(3):
             ledger.put(night(number))
     older = sqlite3.connect(path)
-    older.executescript("ALTER TABLE nights DROP COLUMN place; PRAGMA user_version = 1")
+    for column in lacking:
+        older.execute(f"ALTER TABLE nights DROP COLUMN {column}")
+    older.execute(f"PRAGMA user_version = {3 - len(lacking)}")
     older.close()
-    for _ in range(2):
-        with Ledger(path) as ledger:
-            assert [point.night for point in ledger.points("tiny")] == [f"night{number:04}" for number in range(3)]
+    home = Home(path="memory.yaml", first_commit="a" * 40)
+    with Ledger(path) as ledger:
+        assert [point.night for point in ledger.points("tiny")] == [f"night{number:04}" for number in range(3)]
+        ledger.put(replace(night(3), home=home))
+    with Ledger(path) as ledger:
+        found = ledger.points("tiny")
+        assert [point.night for point in found] == [f"night{number:04}" for number in range(4)]
+        assert {point.series.suite for point in found} == {"memory.yaml"}
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.gate.history import trends
+from oomscope.gate.history import Trend, trends
 from oomscope.gate.ledger import Point
-from oomscope.gate.result import Standing
+from oomscope.gate.result import CaseResult, Culprit, Standing
+from oomscope.gate.series import Series
 from oomscope.gate.status import Status
-from oomscope.report import gate_html, page_size
+from oomscope.report import gate_history_text, gate_html, page_size
 from oomscope.report.console import result_console, show
 from oomscope.report.gate_history_text import history_report
 from oomscope.report.gate_html import history_page
@@ -19,6 +20,7 @@ from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result
 from tests.unit.report.browser import browse, in_a_browser
 
+SERIES = Series(suite="ci/memory.yaml", repository="group/project")
 HOSTILE = Standing(commit="c" * 40, subject='<script>alert("x")</script>', dirty=True)
 
 
@@ -28,31 +30,97 @@ def found():
         replace(case_result(2, Status.WORSE, live=GiB + MiB), standing=HOSTILE),
         replace(case_result(3, Status.UNTESTABLE), values={}, key=None, reason="no module"),
     ]
-    points = [
-        Point(night=f"n{number}", started=f"2026-01-0{number}T02:00:00+00:00", suite="/repo/memory.yaml", case=case)
-        for number, case in enumerate(cases, start=1)
-    ]
-    return trends(points, "peak_live")
+    return trends([point(number, case) for number, case in enumerate(cases, start=1)], "peak_live")
+
+
+def point(number: int, case: CaseResult) -> Point:
+    started = f"2026-01-0{number}T02:00:00+00:00"
+    return Point(night=f"n{number}", started=started, suite="/repo/memory.yaml", series=SERIES, case=case)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *trends: Trend, width: int = 100) -> list[str]:
+    console = result_console()
+    console.width = width
+    show(console, history_report(trends))
+    return capsys.readouterr().out.splitlines()
 
 
 def test_the_terminal_has_a_row_a_night(capsys: pytest.CaptureFixture[str]) -> None:
-    show(result_console(), history_report(found()))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "tiny: peak_live over 3 nights"
-    assert [line.split()[:3] for line in lines[-3:]] == [
+    lines = printed(capsys, *found())
+    assert lines[0] == "peak_live of 1 case over 3 nights, the last of 2026-01-03 02:00 UTC"
+    at = lines.index("tiny (ci/memory.yaml): peak_live over 3 nights")
+    rows = [line for line in lines[at:] if line.startswith("2026")]
+    assert [line.split()[:3] for line in rows[:3]] == [
         ["2026-01-01", "02:00", "same"],
         ["2026-01-02", "02:00", "worse"],
         ["2026-01-03", "02:00", "untestable"],
     ]
-    assert "+1.00 MiB" in lines[-2]
-    assert "cccccccccc* <script>" in lines[-2]
+    assert "+1.00 MiB" in rows[1]
+    assert "cccccccccc* <script>" in rows[1]
+    assert lines[at + 1] == "██ "[: len(lines[at + 1])]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_remark_is_shown_however_narrow_the_terminal(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    reason = "setup: ModuleNotFoundError: No module named 'a_module_of_ours' (train.py:1 in <module>)"
+    (trend,) = found()
+    broken = replace(trend, entries=(*trend.entries[:2], *(replace(trend.entries[2], reason=reason),) * 2))
+    shown = " ".join(" ".join(printed(capsys, broken, width=width)).split())
+    assert shown.count(reason) == 1
+    assert "2026-01-03 02:00 to 2026-01-03 02:00" in shown
+
+
+def test_the_first_lines_say_which_case_grew_by_how_much_when_and_at_which_commit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    grown = case_result(2, Status.WORSE, live=GiB + MiB)
+    calm, worse = (
+        trends(
+            [point(at, replace(case, name=name)) for at, case in enumerate((case_result(1), then), start=1)],
+            "peak_live",
+        )[0]
+        for name, then in (("calm", case_result(2)), ("grown", grown))
+    )
+    lines = printed(capsys, calm, worse, width=160)
+    grew, stayed = (" ".join(line.split()) for line in lines[3:5])
+    assert grew.startswith("grown (ci/memory.yaml) worse 1.00 GiB +1.00 MiB +1.00 MiB on 2026-01-02 02:00: after 0")
+    assert stayed == "calm (ci/memory.yaml) same 1.00 GiB 0"
+
+
+SEARCHED = Culprit(outcome="culprit", message="", commit="e" * 40, subject="Widen", author="Bo")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {}, "after 0000000000, up to 0000000000 Change 2"),
+        ({}, {"culprit": SEARCHED}, "eeeeeeeeee Widen, by Bo"),
+        ({}, {"standing": None}, "no commit is known"),
+        ({"standing": None}, {}, "0000000000 Change 2"),
+        ({"standing": HOSTILE}, {"standing": HOSTILE}, 'cccccccccc* <script>alert("x")</script>, the commit of the'),
+    ],
+)
+def test_a_step_is_of_the_commit_that_was_found_or_between_two(before, after, said: str) -> None:
+    cases = (replace(case_result(1), **before), replace(case_result(2, live=2 * GiB), **after))
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    assert f"+1.00 GiB on 2026-01-02 02:00: {said}" in gate_history_text.step_text(trend)
+
+
+def test_what_came_and_went_is_told_as_gone() -> None:
+    cases = (case_result(1), case_result(2, live=2 * GiB), case_result(3))
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    assert "-1.00 GiB on 2026-01-03 02:00, gone by now" in gate_history_text.step_text(trend)
 
 
 def test_no_number_of_cases_makes_the_page_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_size, "LARGEST", 150_000)
     points = [
         Point(
-            night=f"n{n}", started=f"2026-01-{n + 1:02}T02:00:00+00:00", suite="/s", case=case_result(n, name=f"c{k}")
+            night=f"n{n}",
+            started=f"2026-01-{n + 1:02}T02:00:00+00:00",
+            suite="/s",
+            series=SERIES,
+            case=case_result(n, name=f"c{k}"),
         )
         for k in range(30)
         for n in range(20)
@@ -60,7 +128,7 @@ def test_no_number_of_cases_makes_the_page_too_large(monkeypatch: pytest.MonkeyP
     page = history_page(trends(points, "peak_live"), metric="peak_live")
     assert len(page.encode()) <= 150_000
     assert "20 nights, the last 5 shown" in page
-    assert "c29: peak_live over 20 nights" in page
+    assert "c29 (ci/memory.yaml): peak_live over 20 nights" in page
     assert "2026-01-20 02:00" in page
     assert "nights, the last" not in history_page(found(), metric="peak_live")
 

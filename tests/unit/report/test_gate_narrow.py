@@ -13,6 +13,7 @@ from oomscope.gate.compare import compare_metric
 from oomscope.gate.history import trends
 from oomscope.gate.ledger import Point
 from oomscope.gate.result import Standing
+from oomscope.gate.series import Series
 from oomscope.gate.status import Status
 from oomscope.report.gate_html import history_page
 from oomscope.report.gate_night_html import night_page
@@ -33,7 +34,7 @@ document.body.dataset.wide = wide.map((box) => box.className || box.tagName).joi
 document.body.dataset.at = window.innerWidth;
 </script></body>"""
 NIGHT = night_page(replace(night(1, LONG, case_result(1)), suite=SUITE))
-POINT = Point(night="n1", started="2026-01-01T00:00:00+00:00", suite=SUITE, case=LONG)
+POINT = Point(night="n1", started="2026-01-01T00:00:00+00:00", suite=SUITE, series=Series(suite=SUITE), case=LONG)
 HISTORY = history_page(trends([POINT, replace(POINT, night="n2")], "peak_live"), metric="peak_live")
 
 

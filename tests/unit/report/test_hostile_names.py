@@ -18,6 +18,7 @@ from oomscope.bisect.result import CommitCulprit
 from oomscope.gate.history import trends
 from oomscope.gate.ledger import Point
 from oomscope.gate.result import CaseResult, Standing
+from oomscope.gate.series import Series
 from oomscope.gate.status import Status
 from oomscope.probe.sweep import Axis, Sweep
 from oomscope.report.bisect_html import bisect_page
@@ -86,7 +87,8 @@ def gate_night() -> str:
 
 
 def gate_history() -> str:
-    point = Point(night="n", started="2026-01-01T02:00:00+00:00", suite=f"/{EVIL}.yaml", case=hostile_case(1))
+    series = Series(suite=f"/{EVIL}.yaml", repository=EVIL)
+    point = Point(night="n", started="2026-01-01T02:00:00+00:00", suite="/s", series=series, case=hostile_case(1))
     return history_page(trends([point], "peak_live"), metric="peak_live")
 
 
