@@ -93,8 +93,7 @@ def _named(stats: AllocatorStats) -> dict[str, int]:
 def rehearse(out: Path, *, ways: int, records: int, torch_version: str = TORCH) -> None:
     """Write all parts but the temporaries, which nothing stands for."""
     out.mkdir(parents=True, exist_ok=True)
-    first = [item for item in training.items() if item["name"] == training.WAYS[0]["name"]]
-    wanted = [item for item in (*first, *training.items()) if not item["conf"].startswith("garbage")]
+    wanted = [item for item in training.items() if not item["conf"].startswith("garbage")]
     traces = islice(capture.records([ROOT / "fixtures" / "allocator-golden"]), 0, None, 3)
     parts: dict[str, Any] = {
         "machine": lambda _folder: [machine()],
