@@ -28,8 +28,8 @@ from oomscope.cli.options_gate import (
 from oomscope.cli.options_gate_outputs import OutputOptions, output_options
 from oomscope.cli.options_jobs import jobs_option
 from oomscope.cli.options_progress import progress_options
-from oomscope.cli.output import refuse_one_place
-from oomscope.errors import ExitCode, UsageError
+from oomscope.cli.output import refuse_one_place, remark
+from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
     from oomscope.gate.ledger import Ledger
@@ -66,7 +66,7 @@ def run_command(
     telling: str | None,
     as_json: bool,
     **written: Any,
-) -> ExitCode:
+) -> int:
     """Measure each case of SUITE.yaml and compare it with the baseline; what is worse is measured again.
 
     \b
@@ -77,9 +77,10 @@ def run_command(
     Exit codes: 0 green, 1 a confirmed regression, 2 suite or baseline cannot be used, 4 nothing to compare with, 5
     machine unfit, 6 a case cannot be tested, 8 nothing was measured, 9 better than the baseline with --strict.
     """
-    from oomscope.gate.run import Night
+    from oomscope.gate.run import InterruptedNight, Night
     from oomscope.gate.suite import load_suite
     from oomscope.probe.environment import own_environment, told_variables
+    from oomscope.probe.processes import signals_as_exits
 
     if state is not None and not bisect:
         raise UsageError("--state without --bisect", remedy="add --bisect, or leave it out: nothing is searched")
@@ -91,7 +92,7 @@ def run_command(
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)
     try:
-        with announced(chosen, telling) as announce:
+        with signals_as_exits(), announced(chosen, telling) as announce:
             night = Night(
                 suite=chosen,
                 baseline=accepted,
@@ -113,6 +114,11 @@ def run_command(
             night = with_culprits(night, chosen, Searching(book=book, telling=telling, jobs=jobs, state=state))
         night = with_places(night, chosen)
         return write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
+    except InterruptedNight as stop:
+        night = with_places(stop.night, chosen)
+        write_outputs(night, outputs, as_json=as_json, keep=_keeping(book, night))
+        remark("oomscope: interrupted; what was measured until then is not lost")
+        return stop.exit_code
     finally:
         if book is not None:
             book.close()

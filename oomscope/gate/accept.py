@@ -128,9 +128,12 @@ def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Ba
         values={name: case.values[name] for name in known.counted if name in case.values},
         bands=before.bands if before else {},
         oomscope=night.oomscope,
+        rank=case.rank,
     )
 
 
 def _says_the_same(before: Entry | None, now: Entry) -> bool:
     """Whether nothing is new but the version that measured it."""
-    return before is not None and (before.outcome, dict(before.values)) == (now.outcome, dict(now.values))
+    if before is None:
+        return False
+    return (before.outcome, dict(before.values), before.rank) == (now.outcome, dict(now.values), now.rank)

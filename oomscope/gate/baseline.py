@@ -89,6 +89,8 @@ class Entry:
     """What calibration found, by metric."""
     oomscope: str = ""
     """The version that measured it."""
+    rank: str = ""
+    """The rank that it is of, with its world, as ``8 of 16, stage 2 of 2``; empty in a world of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,8 @@ class Baseline:
 
 def _entry_document(entry: Entry) -> dict[str, Any]:
     document: dict[str, Any] = {**asdict(entry.key), "outcome": entry.outcome, "oomscope": entry.oomscope}
+    if entry.rank:
+        document["rank"] = entry.rank
     document["metrics"] = {name: entry.values[name] for name in METRICS if name in entry.values}
     if entry.bands:
         document["bands"] = {
@@ -190,6 +194,8 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
+    rank: Text = ""
+    """The rank that it is of, with its world."""
     metrics: dict[MetricName, Annotated[int, Field(ge=0, le=MOST)]]
     """What is expected."""
     bands: dict[MetricName, MetricBands] = Field(default={})
@@ -232,7 +238,12 @@ def _entry(document: EntryDocument) -> Entry:
     key = Key(**{one.name: getattr(document, one.name) for one in fields(Key)})
     bands = {name: _bands(row) for name, row in document.bands.items()}
     return Entry(
-        key=key, outcome=document.outcome, values=dict(document.metrics), bands=bands, oomscope=document.oomscope
+        key=key,
+        outcome=document.outcome,
+        values=dict(document.metrics),
+        bands=bands,
+        oomscope=document.oomscope,
+        rank=document.rank,
     )
 
 

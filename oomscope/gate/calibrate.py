@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oomscope.errors import MachineUnfitError, TargetError
@@ -63,9 +63,7 @@ class Calibration:
     def entry(self, before: Entry) -> Entry:
         """Return the baseline's entry with these bands; what is expected stays as it was accepted."""
         bands = {name: spread.bands(name) for name, spread in self.spreads.items() if name in before.values}
-        return Entry(
-            key=before.key, outcome=before.outcome, values=before.values, bands=bands, oomscope=before.oomscope
-        )
+        return replace(before, bands=bands)
 
     def outside(self, before: Entry) -> list[str]:
         """Return the metrics whose accepted value is none that the repeats could have measured."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from oomscope.errors import OomscopeError, UsageError
 from oomscope.files import real_path
@@ -19,6 +20,9 @@ from oomscope.probe.recipes import check_target
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets import OwnKind, named_target
 
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+
 Probe = Callable[[ProbeJob, threading.Event], ProbeResult]
 """Measures a job, and raises ``launch.StoppedError`` soon after the event was set: the gate's only way to a device."""
 
@@ -29,12 +33,23 @@ class CasePlan:
 
     job: ProbeJob
     ranks: tuple[int, ...]
+    config: Config
+    """Says how the ranks are laid out; of your own code, only how many there are."""
     notes: tuple[str, ...] = ()
     """What is to be said of where the configuration comes from."""
 
     def measure(self, probe: Probe, stop: threading.Event) -> ProbeResult:
         """Return the measurement: of several ranks, that of the worst."""
         return probe_ranks(self.job, list(self.ranks), lambda job: probe(job, stop))
+
+    def rank_text(self, rank: int) -> str:
+        """Return ``8 of 16, stage 2 of 2``, where ``rank`` stands in its world; empty in a world of one."""
+        from oomscope.model.mesh import rank_coordinates
+
+        parallel = self.config.parallel
+        stages = parallel.pipeline_model_parallel_size
+        stage = "" if stages == 1 else f", stage {rank_coordinates(self.config, rank).pp + 1} of {stages}"
+        return "" if parallel.world_size == 1 else f"{rank} of {parallel.world_size}{stage}"
 
 
 def plan_of(case: Case) -> CasePlan:
@@ -70,7 +85,7 @@ def _bundled_plan(case: Case) -> CasePlan:
         loaded = load_in(dialect, text, source=str(case.path), overrides=case.overrides)
     check_card(loaded)
     ranks = chosen_ranks(loaded.config.probe.rank, loaded.config)
-    return CasePlan(job=bundled_job(loaded.config), ranks=tuple(ranks), notes=loaded.remarks)
+    return CasePlan(job=bundled_job(loaded.config), ranks=tuple(ranks), config=loaded.config, notes=loaded.remarks)
 
 
 def _own_plan(case: Case, kind: OwnKind) -> CasePlan:
@@ -80,4 +95,4 @@ def _own_plan(case: Case, kind: OwnKind) -> CasePlan:
         raise UsageError(f"no such checkout: {case.checkout}", where="--repo", remedy="give --repo a folder")
     settings = harness_settings(case.overrides)
     ranks = chosen_ranks(settings.probe.rank, settings)
-    return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks))
+    return CasePlan(job=checkout_job(target, settings), ranks=tuple(ranks), config=settings)

@@ -34,6 +34,8 @@ class Metric:
     by_default: bool = True
     """Whether a case without a list of metrics has it."""
     is_bytes: bool = True
+    is_of_the_card: bool = True
+    """Whether it is memory of the card, of which there cannot be more than the card has."""
 
 
 def _peak_live(result: ProbeResult) -> int | None:
@@ -103,7 +105,7 @@ _ALL: Final = (
         is_worse_when_larger=False,
         by_default=False,
     ),
-    Metric(name="pinned", meaning="the most pinned bytes of the host", read=_pinned),
+    Metric(name="pinned", meaning="the most pinned bytes of the host", read=_pinned, is_of_the_card=False),
     Metric(
         name="non_torch",
         meaning="bytes of the card that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",
@@ -115,6 +117,7 @@ _ALL: Final = (
         meaning="floating-point operations of an iteration, recomputation included (bundled transformer only)",
         read=_flops,
         is_bytes=False,
+        is_of_the_card=False,
     ),
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})

@@ -11,7 +11,7 @@ from oomscope.gate import reading
 from oomscope.gate.baseline import Key
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.home import Home
-from oomscope.gate.status import Ruling, Status, ruling
+from oomscope.gate.status import Ruling, Status, Tone, ruling
 from oomscope.probe.result import ProbeResult, Site
 
 SCHEMA_VERSION = 1
@@ -126,6 +126,8 @@ class CaseResult:
     culprit: Culprit | None = None
     line: int = 0
     """The line of the suite at which the case begins; 0 where it is not known."""
+    rank: str = ""
+    """The rank that was measured, with its world, as ``8 of 16, stage 2 of 2``; empty in a world of one."""
     checkout: str | None = None
     """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
     place: Place | None = None
@@ -174,6 +176,7 @@ class CaseResult:
             "notes": list(self.notes),
             "culprit": asdict(self.culprit) if self.culprit else None,
             "line": self.line,
+            "rank": self.rank,
             "checkout": self.checkout,
             "place": asdict(self.place) if self.place else None,
             "probe": self.probe.to_json() if self.probe else None,
@@ -198,6 +201,7 @@ class CaseResult:
             notes=tuple(reading.text(note) for note in document["notes"]),
             culprit=Culprit.from_json(culprit) if culprit else None,
             line=reading.whole(document.get("line", 0)),
+            rank=reading.text(document.get("rank", "")),
             checkout=None if document.get("checkout") is None else reading.place(document["checkout"]),
             place=Place.from_json(place) if (place := document.get("place")) else None,
             probe=_probe(document["probe"]),
@@ -223,6 +227,8 @@ class GateResult:
     """Those of the environment that were set and change what is allocated."""
     strict: bool = False
     oomscope: str = ""
+    interrupted: bool = False
+    """It was ended before all cases were measured."""
     unwatched: tuple[str, ...] = ()
     """Cases that the baseline has and the suite has not, where the whole suite was measured."""
     schema_version: int = SCHEMA_VERSION
@@ -230,6 +236,8 @@ class GateResult:
     @property
     def ruling(self) -> Ruling:
         """What the night comes to."""
+        if self.interrupted:
+            return Ruling(exit_code=ExitCode.INTERRUPTED, tone=Tone.BAD)
         return ruling((status for case in self.cases for status in case.statuses), strict=self.strict)
 
     @property
@@ -255,6 +263,7 @@ class GateResult:
             "strict": self.strict,
             "oomscope": self.oomscope,
             "exit_code": int(self.exit_code),
+            "interrupted": self.interrupted,
             "unwatched": list(self.unwatched),
             "cases": [case.to_json() for case in self.cases],
         }
@@ -286,6 +295,7 @@ class GateResult:
                 variables=reading.texts(document.get("variables", {})),
                 strict=reading.flag(document["strict"]),
                 oomscope=reading.text(document["oomscope"]),
+                interrupted=reading.flag(document.get("interrupted", False)),
                 unwatched=tuple(reading.text(name) for name in document.get("unwatched", ())),
                 cases=tuple(CaseResult.from_json(case) for case in reading.rows(document["cases"])),
             )

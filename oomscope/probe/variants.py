@@ -6,7 +6,7 @@ What the rules refuse is an outcome of its own, with their reason, and is never 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -194,7 +194,9 @@ def slowest_step(config: Config) -> float | None:
     return max(known) if known and len(known) == len(costs) else None
 
 
-def side_by_side(calls: Sequence[Callable[[threading.Event], Answer]], jobs: int) -> Iterator[tuple[int, Answer]]:
+def side_by_side(
+    calls: Sequence[Callable[[threading.Event], Answer]], jobs: int
+) -> Generator[tuple[int, Answer], None, None]:
     """Make ``calls``, ``jobs`` at a time, and yield the number and answer of each as it comes.
 
     An interrupt ends what runs, at once, and passes on; so does leaving the iteration early.

@@ -11,8 +11,8 @@ import pytest
 
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.result import GateResult, Standing
-from oomscope.gate.run import Night
+from oomscope.gate.result import CaseResult, GateResult, Standing
+from oomscope.gate.run import InterruptedNight, Night
 from oomscope.gate.status import Status
 from oomscope.gate.suite import load_suite
 from oomscope.probe.launch import StoppedError
@@ -68,6 +68,91 @@ def test_a_machine_that_fails_the_second_time_hides_no_first_one() -> None:
     (found,) = run(probe=probe).cases
     assert found.status is Status.UNFIT
     assert found.reason == "no place for temporary files; worse at first (peak_live)"
+
+
+def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
+    answers = [out_of_memory(GiB, demand=2 * GiB), ZeroDivisionError("by zero")]
+
+    def probe(_job, _stop):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    night = run(probe=probe)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.DEFECT, ExitCode.INTERNAL)
+    assert found.reason.startswith("ZeroDivisionError: by zero")
+    assert found.reason.endswith("please report it; worse at first (out of memory (capacity), where it fitted)")
+    assert found.first_values is not None
+    assert found.first_values["peak_live"] == 2 * GiB
+    assert next((row.name, row.measured, row.status) for row in found.rows) == ("peak_live", 2 * GiB, "unconfirmed")
+    assert found.probe is not None
+    assert found.probe.verdict is not None
+    assert GateResult.from_json(night.to_json(), where="night.json") == night
+
+
+def _ended(stop: BaseException, probe, *names: str, jobs: int = 1) -> InterruptedNight:
+    """Return a night that ``stop`` ends once its first case is done."""
+
+    def announce(_done, _total, _case) -> None:
+        raise stop
+
+    with pytest.raises(InterruptedNight) as caught:
+        run(
+            cases=[case(name) for name in names],
+            probe=probe,
+            baseline=Baseline(entries={name: (entry(case(name), EXPECTED),) for name in names}),
+            jobs=jobs,
+            announce=announce,
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_an_interrupted_night_keeps_what_it_measured(stop: BaseException, code: int) -> None:
+    ended = _ended(stop, played(EXPECTED), "done", "open")
+    done, left = ended.night.cases
+    assert (done.status, done.values["peak_live"]) == (Status.SAME, GiB)
+    assert (left.status, left.reason) == (Status.UNMEASURED, "interrupted before it was measured")
+    assert (ended.exit_code, ended.night.exit_code) == (code, ExitCode.INTERRUPTED)
+    assert GateResult.from_json(ended.night.to_json(), where="night.json") == ended.night
+
+
+def test_an_interrupt_between_the_two_measurements_keeps_the_first() -> None:
+    measured_once = threading.Event()
+
+    def probe(job, stop):
+        if job.target.config["data"]["micro_batch_size"] != 3:
+            assert measured_once.wait(timeout=30)
+            return EXPECTED
+        if not measured_once.is_set():
+            measured_once.set()
+            return measured(GiB + 1)
+        assert stop.wait(timeout=30)
+        raise StoppedError
+
+    def announce(_done, _total, _case) -> None:
+        raise KeyboardInterrupt
+
+    red = case("red", overrides=("data.micro_batch_size=3",))
+    accepted = Baseline(entries={one.name: (entry(one, EXPECTED),) for one in (case(), red)})
+    with pytest.raises(InterruptedNight) as caught:
+        run(cases=[case(), red], probe=probe, baseline=accepted, jobs=2, announce=announce)
+    green, found = caught.value.night.cases
+    assert (green.status, found.status) == (Status.SAME, Status.UNMEASURED)
+    assert found.reason == "interrupted before it was measured again; worse at first (peak_live)"
+    assert found.first_values is not None
+    assert found.first_values["peak_live"] == found.rows[0].measured == GiB + 1
+
+
+def test_an_interrupt_before_anything_was_measured_leaves_no_night() -> None:
+    def announce(_done, _total, _case) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(EXPECTED, cases=[case("wrong", source="none"), case()], announce=announce)
+    assert not isinstance(caught.value, InterruptedNight)
 
 
 def test_what_cannot_be_compared_again_is_not_green() -> None:
@@ -372,6 +457,33 @@ def test_the_worst_rank_speaks_for_all() -> None:
     night = run(cases=[staged], probe=probe, baseline=Baseline())
     assert len(ranks) > 1
     assert night.cases[0].values["peak_live"] == GiB + max(ranks)
+
+
+STAGES = "preset: gpt-tiny\nparallel: {pipeline_model_parallel_size: PP}\nmodel: {num_layers: 8}\n"
+
+
+def test_numbers_of_another_rank_are_said_to_be(tmp_path: Path) -> None:
+    def measured_with(stages: int, accepted: Baseline) -> CaseResult:
+        (tmp_path / "train.yaml").write_text(STAGES.replace("PP", str(stages)))
+        played_rank = replace(EXPECTED, rank=stages - 1, world_size=stages)
+        return run(played_rank, cases=[last], baseline=accepted).cases[0]
+
+    last = case(kind="config", source=str(tmp_path / "train.yaml"), overrides=("probe.rank=last",))
+    assert measured_with(1, Baseline()).rank == ""
+    two = measured_with(2, Baseline())
+    assert two.rank == "1 of 2, stage 2 of 2"
+    accepted = Baseline(entries={"tiny": (entry(last, EXPECTED, rank=two.rank),)})
+    assert (measured_with(2, accepted).status, measured_with(2, accepted).notes) == (Status.SAME, ())
+    four = measured_with(4, accepted)
+    assert four.status is Status.SAME
+    said = "the baseline is of rank 1 of 2, stage 2 of 2, and this is rank 3 of 4, stage 4 of 4: their numbers"
+    assert four.notes == (f"{said} are compared",)
+    first = replace(last, overrides=("probe.rank=first",))
+    other = run(EXPECTED, cases=[first], baseline=accepted).cases[0]
+    assert (other.status, other.reason) == (
+        Status.INCOMPATIBLE,
+        "accepted under other conditions: the suite asked for something else",
+    )
 
 
 def test_a_night_survives_being_written() -> None:
