@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -30,6 +31,17 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_collection() -> None:
+    """Have no garbage looked for meanwhile: half a million objects come, all of which stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of the garbage collector's sight from here on."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -102,6 +102,7 @@ def _whole_run(
     def told(step: Progress) -> None:
         progress(replace(step, stage="demand"))
 
+    gc.collect()  # what the first run left in cycles, before as much is made again
     try:
         ending = run_once(job, replace(settings, unlimited=True), backend, progress=told, opener=opener)
     except OomscopeError as error:
@@ -133,8 +134,6 @@ def run_once(
         return Ending(measurement=None, failure=_failure_of(error, job, backend, "import"))
     session = opener(settings, backend)
     stopped = _run(recipe, session, job, backend, progress)
-    del recipe
-    gc.collect()
     return _ending(stopped, session)
 
 
@@ -244,7 +243,7 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
 
     told = replace(measurement.snapshot, provenance=origin_of(measurement, job))
     try:
-        return measurement, str(write_snapshot(told, job.snapshot_path, force=True))
+        return measurement, str(write_snapshot(told, job.snapshot_path, force=job.snapshot_force))
     except SnapshotError as error:
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None
 

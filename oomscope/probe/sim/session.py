@@ -213,10 +213,10 @@ def _collected_at_known_times() -> Iterator[None]:
     """Keep Python's collector from freeing tensors in reference cycles at times that depend on the process.
 
     Cycles are collected when an iteration begins, so that two runs give the same trace. What was there before, which is
-    torch's modules more than anything, is left out of that: looking through it takes longer than some iterations.
+    torch's modules more than anything, is left out of that: looking through it takes longer than some iterations. So
+    does looking for its garbage first; that is left to whoever goes on when this is over.
     """
     enabled = gc.isenabled()
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
