@@ -75,6 +75,11 @@ def refuse_existing(path: Path | None, *, force: bool, option: str) -> None:
         _FREE.add(real_path(path))
 
 
+def may_replace(path: Path) -> bool:
+    """Whether a file at ``path`` may be replaced: not where :func:`refuse_existing` found none, and no one asked to."""
+    return real_path(path) not in _FREE
+
+
 def refuse_one_place(*places: tuple[str, Path | None]) -> None:
     """Refuse, before any work is done, to write two files to one place, or one over what is read.
 
@@ -116,7 +121,7 @@ def named_refusal(path: Path) -> Iterator[bool]:
     """
     real = real_path(path)
     try:
-        yield real not in _FREE
+        yield may_replace(path)
     except FileExistsError as error:
         what = "file exists: somebody else wrote it meanwhile"
         raise InputError(what, where=str(path), remedy="choose another name or give --force") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.cli.options_targets import TargetOptions
+from oomscope.cli.output import may_replace
 from oomscope.cli.source import ConfigSource
 from oomscope.errors import UsageError
 from oomscope.probe.harness_settings import harness_settings
@@ -44,7 +45,8 @@ def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, s
         raise UsageError("both --command and --snapshot", remedy="let the command itself write one")
     if len(plan.ranks) > 1:
         raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
-    return replace(plan, job=replace(plan.job, snapshot_path=str(snapshot.absolute())))
+    place = str(snapshot.absolute())
+    return replace(plan, job=replace(plan.job, snapshot_path=place, snapshot_force=may_replace(snapshot)))
 
 
 def _bundled_plan(source: ConfigSource) -> Plan:

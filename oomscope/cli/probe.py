@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_progress import Telling, progress_options, telling_of
 from oomscope.cli.options_targets import TargetOptions, target_options
+from oomscope.cli.os_errors import refused_by_system
 from oomscope.cli.output import (
+    internal_error,
     keep_log,
     print_json,
     print_report,
@@ -23,8 +26,9 @@ from oomscope.cli.output import (
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source, dialect_option
+from oomscope.cli.streams import OutputError, ReaderGoneError
 from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
-from oomscope.errors import ConfigError, ExitCode, gravest
+from oomscope.errors import ConfigError, ExitCode, InputError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
 if TYPE_CHECKING:
@@ -96,15 +100,16 @@ def probe(
     for warning in plan.warnings:
         remark(f"warning: {warning}")
     result = _measure(plan, telling_of(telling))
-    _write_files(result, plan, html=html, tables=tables)
+    lost = _write_files(result, plan, html=html, tables=tables)
     if as_json:
         print_json(result.to_json())
     else:
         _show(result, plan, keeps_log=not git_bisect)
     if git_bisect:
         return git_bisect_code(result)
-    is_snapshot_lost = snapshot is not None and result.snapshot is None and result.outcome != "error"
-    return gravest([probe_exit_code(result), ExitCode.OUTPUT_LOST if is_snapshot_lost else ExitCode.OK])
+    if snapshot is not None and result.snapshot is None and result.outcome != "error":
+        lost.append(ExitCode.OUTPUT_LOST)
+    return gravest([probe_exit_code(result), *lost])
 
 
 def _measure(plan: Plan, telling: Telling) -> ProbeResult:
@@ -116,16 +121,41 @@ def _measure(plan: Plan, telling: Telling) -> ProbeResult:
         return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
 
 
-def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> None:
-    """Write what was asked for, before anything is printed: the reader of the report may leave at any line."""
-    if html is not None:
-        from oomscope.report.html import probe_page
+def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed: the reader of the report may leave at any line.
 
-        write_file(html, probe_page(result, title=plan.title))
+    A file that cannot be written takes neither the report nor another file with it: it is told, and its code returned.
+    """
+    lost: list[ExitCode] = []
+    if html is not None:
+        lost += _lost(lambda: _write_page(html, result, plan.title))
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
     if tables is not None:
-        write_probe_tables(tables, result, plan.job)
+        lost += _lost(lambda: write_probe_tables(tables, result, plan.job))
+    return lost
+
+
+def _write_page(path: Path, result: ProbeResult, title: str) -> None:
+    from oomscope.report.html import probe_page
+
+    write_file(path, probe_page(result, title=title))
+
+
+def _lost(write: Callable[[], object]) -> list[ExitCode]:
+    """Write a file; tell what hindered it, and return the code of that."""
+    try:
+        write()
+    except (OutputError, ReaderGoneError, BrokenPipeError):  # of standard error: there is nobody to tell
+        raise
+    except InputError as error:
+        remark(f"oomscope: {error}")
+        return [ExitCode.OUTPUT_LOST]
+    except Exception as error:  # noqa: BLE001 - a defect of a renderer hides no measurement
+        refused = refused_by_system(error)
+        remark(f"oomscope: {refused or internal_error()}")
+        return [ExitCode.OUTPUT_LOST if refused else ExitCode.INTERNAL]
+    return []
 
 
 def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool) -> None:

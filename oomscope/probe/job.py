@@ -60,7 +60,9 @@ class ProbeJob:
     environment: dict[str, str | None] = field(default_factory=dict)
     """Variables that this job sets on top of the user's; null takes one away."""
     snapshot_path: str | None = None
-    """Where to write the snapshot; null means none is kept. A file that exists is replaced: the caller asks first."""
+    """Where to write the snapshot; null means none is kept."""
+    snapshot_force: bool = True
+    """Replace a file that exists there by then; without it the snapshot is lost, and a note says so."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

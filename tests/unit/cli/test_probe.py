@@ -11,6 +11,7 @@ from oomscope.cli.main import run
 from oomscope.cli.probe import PRESETS
 from oomscope.config.presets import preset_names
 from oomscope.probe.job import BundledTarget, HarnessTarget, Progress
+from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
 from tests.unit.report import results
 
@@ -310,3 +311,41 @@ def test_files_are_written_also_where_nobody_reads_the_report(probed, tmp_path: 
     files = ["--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "tables")]
     assert run(["probe", "--preset", "gpt-tiny", *files]) == 141
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "tables"]
+
+
+@pytest.mark.parametrize(("result", "code"), [(results.FITS, 74), (results.OOM, 74), (results.BROKEN, 74)])
+def test_a_page_that_somebody_else_wrote_meanwhile_takes_no_report_with_it(
+    probed, tmp_path: Path, monkeypatch, capsys, result, code: int
+) -> None:
+    page, tables = tmp_path / "a.html", tmp_path / "tables"
+
+    def measure(*_: object) -> ProbeResult:
+        page.write_text("theirs")
+        return result
+
+    monkeypatch.setattr("oomscope.probe.launch.run", measure)
+    words = ["probe", "--preset", "gpt-tiny", "--html", str(page), "--csv", str(tables)]
+    assert run(words) == code
+    said = capsys.readouterr()
+    assert "gpt-tiny · rank 0 of 1" in said.out
+    assert f"oomscope: {page}: file exists: somebody else wrote it meanwhile; choose another name" in said.err
+    assert (page.read_text(), tables.is_dir()) == ("theirs", True)
+    assert run([*words, "--json", "--force"]) in {0, 3, 6}
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_defect_of_the_page_takes_no_report_with_it(probed, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("oomscope.report.html.probe_page", lambda *_, **__: 1 / 0)
+    assert run(["probe", "--preset", "gpt-tiny", "--html", str(tmp_path / "a.html"), "--json"]) == 70
+    said = capsys.readouterr()
+    assert json.loads(said.out)["outcome"] == "fits"
+    assert "oomscope: internal error: ZeroDivisionError" in said.err
+
+
+def test_a_snapshot_replaces_only_what_was_there_or_is_forced(probed, tmp_path: Path) -> None:
+    file = tmp_path / "trace.pickle"
+    words = ["probe", "--preset", "gpt-tiny", "--snapshot", str(file)]
+    assert run(words) == 0
+    file.touch()
+    assert run([*words, "--force"]) == 0
+    assert [job.snapshot_force for job in probed.jobs] == [False, True]

@@ -446,6 +446,14 @@ def test_a_snapshot_that_cannot_be_written_is_a_note(bench: Bench, tmp_path: Pat
     assert any(note.startswith("no snapshot:") for note in result.notes)
 
 
+def test_a_snapshot_that_may_replace_nothing_leaves_what_somebody_else_wrote(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "out.pickle"
+    path.write_text("theirs")
+    result = bench(STEPPING.format(step="lambda: None"), snapshot_path=str(path), snapshot_force=False)
+    assert (result.outcome, result.snapshot, path.read_text()) == ("fits", None, "theirs")
+    assert any(note.startswith(f"no snapshot: {path}: file exists") for note in result.notes)
+
+
 def test_the_second_run_sees_fresh_modules(bench: Bench) -> None:
     bench.oom = FAILED
     (bench.repo / "the_repo_state.py").write_text("calls = []\n")
