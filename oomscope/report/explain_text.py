@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.report import explain_words as words
+from oomscope.report.conf_variable import conf_variable
 from oomscope.report.layout import bar, facts, section, table
 from oomscope.report.probe_text import fix_table, verdict_parts
 from oomscope.report.rows import SHOWN, lines
@@ -90,7 +91,8 @@ def difference_table(ranks: tuple[RankRow, ...], categories: list[str]) -> Table
 def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Iterator[RenderableType]:
     yield Text(words.heading_text(explanation, device), style="dim")
     yield Text(words.status_text(device), style="bold green" if device.verdict.kind == "headroom" else "bold red")
-    yield from verdict_parts(device.verdict, has_card=device.available_bytes is not None)
+    has_card = device.available_bytes is not None
+    yield from verdict_parts(device.verdict, has_card=has_card, variable=conf_variable(device))
     if advice := words.advice_text(device):
         yield Text("What to do: ").append(advice, style="bold")
     yield Text()

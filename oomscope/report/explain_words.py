@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from oomscope.report.conf_variable import conf_variable
 from oomscope.report.words import count, moment_text, one_line, percent
 from oomscope.snapshot.explaining.composition import Composition
 from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
@@ -155,7 +156,7 @@ def advice_text(device: DeviceExplanation) -> str | None:
     saved = best.saved_bytes if recorded.survives else 0
     if saved <= WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
         return None
-    return f"set PYTORCH_ALLOC_CONF={best.conf}: the same allocations then reserve {format_size(saved)} less"
+    return f"set {conf_variable(device)}={best.conf}: the same allocations then reserve {format_size(saved)} less"
 
 
 def _has_room(device: DeviceExplanation) -> bool:

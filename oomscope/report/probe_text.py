@@ -49,13 +49,15 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
         yield Text(f"note: {note}", style="dim")
 
 
-def verdict_parts(verdict: Verdict, *, has_card: bool = True) -> Iterator[RenderableType]:
-    """Yield the verdict's sentence, where the missing bytes sit, and what to do, on a card that is known or not."""
+def verdict_parts(
+    verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF"
+) -> Iterator[RenderableType]:
+    """Yield the verdict's sentence, where the missing bytes sit, and what to do; see :func:`words.advice_text`."""
     if verdict.kind == "headroom" and not verdict.tags:
         yield Text(verdict.headline)
     else:
         yield Text("Verdict: ").append(words.kind_text(verdict), style="bold").append(f". {verdict.headline}")
-    advice = words.advice_text(verdict, has_card=has_card)
+    advice = words.advice_text(verdict, has_card=has_card, variable=variable)
     if advice:
         yield Text("What to do: ").append(advice, style="bold")
     if verdict.kind == "fragmentation" and verdict.gaps:

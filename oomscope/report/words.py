@@ -228,35 +228,38 @@ def failed_when(event: int | None) -> str:
     return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
 
 
-def advice_text(verdict: Verdict, *, has_card: bool = True) -> str | None:
+def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF") -> str | None:
     """Return what to do: about what grows, then about the failure as far as something was tried.
 
-    Where the card is unknown (``has_card``), nothing is said of how much room is left.
+    Args:
+        verdict: why it failed.
+        has_card: whether the card is known; else nothing is said of how much room is left.
+        variable: where the torch that failed reads its allocator's settings.
     """
-    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict))
+    advice = (_leak_advice(verdict, has_card=has_card), _failure_advice(verdict, variable))
     return "; ".join(text for text in advice if text) or None
 
 
-def _failure_advice(verdict: Verdict) -> str | None:
+def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     if "foreign" in verdict.tags:
         return "end the other processes on the card or take another one: alone on it the same allocations pass"
     if "fraction" in verdict.tags:
         return (
-            "raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in PYTORCH_ALLOC_CONF), "
+            f"raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
             "which refused the request although the device had enough free"
         )
     if verdict.kind == "fragmentation":
-        return _fragmentation_advice(verdict)
+        return _fragmentation_advice(verdict, variable)
     if verdict.kind == "capacity":
         return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
     return None
 
 
-def _fragmentation_advice(verdict: Verdict) -> str:
+def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     if verdict.cured_by and "later: capacity" in verdict.tags:
         return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.cured_by:
-        return f"set PYTORCH_ALLOC_CONF={verdict.cured_by[0]}: the same allocations pass under it"
+        return f"set {variable}={verdict.cured_by[0]}: the same allocations pass under it"
     if verdict.uncured and verdict.put_off_by:
         return f"less memory must be live: {verdict.put_off_by.name} only puts the failure off"
     if verdict.uncured:

@@ -18,7 +18,9 @@ from oomscope.report.explain_text import report
 from oomscope.report.explain_words import advice_text
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.device_free import FREE_UNKNOWN
-from oomscope.snapshot.explaining.explain import explain
+from oomscope.snapshot.drawing.draw import draw
+from oomscope.snapshot.explaining.analysis import analyse
+from oomscope.snapshot.explaining.explain import explain, explanation_of
 from oomscope.snapshot.explaining.rank_folder import analyse_ranks
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
@@ -45,6 +47,30 @@ def test_the_answer_comes_first():
     assert lines[0] == "torch-2.13-oom.pickle.zst · device 0 · 98 events · default allocator settings"
     assert lines[1] == "OUT OF MEMORY asking for 9.00 MiB in forward, at …/user/project/train.py:32 forward"
     assert lines[2].startswith("Verdict: fragmentation")
+
+
+@pytest.mark.parametrize(
+    ("given", "variable"),
+    [("2.9", "PYTORCH_CUDA_ALLOC_CONF"), ("2.10", "PYTORCH_ALLOC_CONF"), ("2.13", "PYTORCH_ALLOC_CONF")],
+)
+def test_a_cure_is_named_as_the_torch_of_the_recording_reads_it(given, variable):
+    snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
+    [device] = explain(snapshot, file="a.pickle", limit=5632 * MiB, torch_version=given).devices
+    assert advice_text(device).startswith(f"set {variable}=expandable_segments:True")
+    [found] = explain(snapshot, file="a.pickle", limit=5632 * MiB).devices
+    old = replace(found, torch_version="2.11", version_source="found")
+    assert advice_text(old).startswith("set PYTORCH_CUDA_ALLOC_CONF=")
+    assert advice_text(replace(old, torch_version="2.12")).startswith("set PYTORCH_ALLOC_CONF=")
+
+
+def test_the_cure_of_a_failure_is_named_so_in_text_and_page():
+    snapshot = load_snapshot(FIXTURES / "tinytrain-v0.2.pickle.gz")
+    analyses = analyse(snapshot, file="a.pickle", limit=5 * GiB, torch_version="2.6")
+    found = explanation_of(snapshot, analyses, file="a.pickle")
+    assert found.devices[0].verdict.cured_by
+    for text in (rendered(found), explain_page(found, [draw(each) for each in analyses])):
+        assert "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the same" in text
+        assert "set PYTORCH_ALLOC_CONF" not in text
 
 
 def recorded(machine: Machine, **facts) -> Snapshot:
