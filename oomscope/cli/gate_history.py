@@ -77,7 +77,7 @@ def history_command(
     if png is not None:
         from oomscope.report.gate_png import history_picture
 
-        write_file(png, history_picture(found, metric=metric))
+        write_file(png, history_picture(found))
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:

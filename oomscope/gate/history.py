@@ -151,6 +151,11 @@ def trends(points: Iterable[Point], metric: str) -> tuple[Trend, ...]:
     )
 
 
+def gravest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
+    """Return ``trends`` in the order in which people want to hear of them."""
+    return tuple(sorted(trends, key=lambda trend: trend.gravity))
+
+
 def _of_cards(
     series: Series, name: str, metric: str, nights: Sequence[Point], *, of_repository: bool
 ) -> Iterator[Trend]:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.gate.history import Entry, Step, Trend
+from oomscope.gate.history import Entry, Step, Trend, gravest_first
 from oomscope.gate.status import ruling
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import short_hash
@@ -25,7 +25,7 @@ def history_report(trends: Sequence[Trend]) -> RenderableType:
     return Group(
         Text(heading(trends), style="bold"),
         overview(trends),
-        *(section(title(trend), _body(trend)) for trend in trends),
+        *(section(title(trend), _body(trend)) for trend in gravest_first(trends)),
     )
 
 
@@ -41,7 +41,7 @@ def heading(trends: Sequence[Trend]) -> str:
 def overview(trends: Sequence[Trend]) -> Table:
     """Return a row a case, what is worse first: how it stands, by how much it changed, when, and at which commit."""
     rows = table("Case", "Verdict", ">Last night", ">Since first", "Largest step")
-    for trend in sorted(trends, key=lambda trend: trend.gravity):
+    for trend in gravest_first(trends):
         rows.add_row(
             trend.label, _status_text(trend.entries[-1]), now_text(trend), change_text(trend), step_text(trend)
         )
@@ -106,6 +106,13 @@ def nights(trend: Trend) -> Table:
             commit_text(entry),
         )
     return rows
+
+
+def entry_text(trend: Trend, entry: Entry) -> str:
+    """Return all of a night but its remarks: when, verdict, number, change and commit."""
+    change = gate_words.change_text(trend.metric, entry.change) if entry.change else ""
+    number = "" if entry.value is None else gate_words.value_text(trend.metric, entry.value)
+    return ", ".join(filter(None, (f"{night_text(entry)}: {entry.status}", number, change, commit_text(entry))))
 
 
 def remarks(entries: Sequence[Entry]) -> list[tuple[str, str]]:
