@@ -62,7 +62,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     good = repository.resolve(request.range.good)
     line = repository.line(good, bad, request.paths)
     with room(request.places.checkouts.absolute(), "bisect") as place:
-        subject = subject_of(request.subject, repository, place / _CLONE)
+        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         for end in (good, bad):
             subject.check(end)
@@ -75,7 +75,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
     """Look for a good end before ``bad``, and search from there."""
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
-        subject = subject_of(request.subject, repository, place / _CLONE)
+        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(bad)
         refuse_absent(request.subject, request.preparation, repository, (bad,))

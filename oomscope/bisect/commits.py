@@ -98,6 +98,14 @@ class Repository:
         """What people call the repository: its directory."""
         return self.common.parent.name if self.common.name == ".git" else self.common.name.removesuffix(".git")
 
+    @property
+    def top(self) -> Path:
+        """The folder of the work tree that was named, or that the named folder lies in; the repository without one."""
+        try:
+            return Path(Git(self.path, _spellings(self.path)).text(*_ABSOLUTE, "--show-toplevel"))
+        except GitError:
+            return self.common
+
     def resolve(self, revision: str) -> Commit:
         """Return the commit that ``revision`` names; ``HEAD`` and ``@`` are those of the work tree that was named.
 

@@ -62,7 +62,7 @@ def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -
     line = repository.line(good, bad, request.paths)
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
-        subject = subject_of(request.subject, repository, place / _CLONE)
+        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         refuse_absent(request.subject, request.preparation, repository, (good, bad))
         prober = stack.enter_context(Prober.of(request, **means))

@@ -17,6 +17,7 @@ from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
 from oomscope.bisect.source_text import CommitSource, FixedSource, Source
 from oomscope.errors import ConfigError, GitError, UsageError
 from oomscope.probe.card import check_card
+from oomscope.probe.job import HarnessTarget
 from oomscope.probe.jobs import bundled_job, checkout_job
 from oomscope.probe.ranks import chosen_ranks
 
@@ -80,7 +81,9 @@ class Subject(Protocol):
         ...
 
 
-def subject_of(choice: ConfigInRepo | OwnCode, repository: Repository, checkout: Path) -> Subject:
+def subject_of(
+    choice: ConfigInRepo | OwnCode, repository: Repository, checkout: Path
+) -> ConfigSubject | OwnCodeSubject:
     """Return the subject that ``choice`` names in ``repository``, with ``checkout`` as the place for clones.
 
     Raises:
@@ -106,6 +109,17 @@ def path_in_repo(path: str, option: str = "--config") -> str:
             "is no path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
         )
     return normal
+
+
+def seen_from(root: Path | None, path: Path) -> str:
+    """Return ``path`` for a command that is run in ``root``.
+
+    What lies in it, or beside it, has a path that holds in other checkouts as well; all else is whole.
+    """
+    if root is None:
+        return str(path.absolute())
+    near = root if root.parent == Path(root.anchor) else root.parent
+    return os.path.relpath(path, root) if path.is_relative_to(near) else str(path.absolute())
 
 
 @dataclass(frozen=True)
@@ -142,20 +156,25 @@ class ConfigSubject:
         """Return oomscope's own code, which no commit changes."""
         return FixedSource()
 
-    def commands(self, commit: Commit) -> tuple[str, ...]:
-        """Return commands that write the commit's file beside the repository's own and probe it."""
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
+        """Return commands that write the commit's file beside the repository's own and probe it.
+
+        With ``root``, the top of a checkout, they are run there, and hold in every checkout.
+        """
         dialect = ["--from", self.dialect] if self.dialect else []
         probe = ["oomscope", "probe", *dialect, self.written(commit), *self.overrides]
-        return self.write(commit), shlex.join(probe)
+        return self.write(commit, root), shlex.join(probe)
 
     def written(self, commit: Commit) -> str:
         """Return the name under which :meth:`write` writes the commit's file."""
         path = PurePosixPath(self.path)
         return f"{path.stem}-{commit.short}{path.suffix if self.dialect else '.yaml'}"
 
-    def write(self, commit: Commit) -> str:
+    def write(self, commit: Commit, root: Path | None = None) -> str:
         """Return the command that writes the commit's file beside the current directory's own."""
-        show = ["git", "-C", str(self.repository.path), "show", f"{commit.hash}:{self.path}"]
+        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        where = [] if repository == "." else ["-C", repository]
+        show = ["git", *where, "show", f"{commit.hash}:{self.path}"]
         return f"{shlex.join(show)} > {shlex.quote(self.written(commit))}"
 
     def read(self, commit: Commit) -> Config:
@@ -218,11 +237,18 @@ class OwnCodeSubject:
         """Return the files of the commit."""
         return CommitSource(self.repository, commit)
 
-    def commands(self, commit: Commit) -> tuple[str, ...]:
-        """Return commands that lay the commit out beside the current directory and probe it."""
-        place = f"{self.repository.name}-{commit.short}"
-        clone = ["git", "clone", "--shared", "--no-checkout", str(self.repository.path), place]
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
+        """Return commands that lay the commit out in the current directory and probe it.
+
+        With ``root``, the top of a checkout, they are run there, hold in every checkout, and lay it out beside it.
+        """
+        place = f"{self.repository.name}-{commit.short}" if root is None else f"../oomscope-{commit.short}"
+        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        clone = shlex.join(["git", "clone", "--shared", "--no-checkout", repository, place])
         checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
         target = self.choice.target_at(place)
+        if root is not None and isinstance(target, HarnessTarget):
+            target = replace(target, harness=seen_from(root, Path(target.harness)))
         probe = ["oomscope", "probe", *target.words(), "--repo", target.repo, *self.choice.overrides]
-        return shlex.join(clone), shlex.join(checkout), shlex.join(probe)
+        once = clone if root is None else f"test -d {place} || {clone}"  # of several cases that one commit is behind
+        return once, shlex.join(checkout), shlex.join(probe)

@@ -12,7 +12,7 @@ from oomscope.bisect.journalled import journalled
 from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.request import SurroundingsRequest
 from oomscope.bisect.result import BisectResult
-from oomscope.bisect.subjects import subject_of
+from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.probe.rooms import room
 
 _CLONE = "clone"
@@ -38,7 +38,7 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
     request.places.make()
     commit = repository.resolve(request.revision)
     with room(request.places.checkouts.absolute(), "bisect") as place:
-        subject = subject_of(request.subject, repository, place / _CLONE)
+        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
         subject = request.preparation.of(subject, repository, request.builds(place))
         subject.check(commit)
         refuse_absent(request.subject, request.preparation, repository, (commit,))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oomscope.cli.gate_standing import folder_of, newest_before, path_inside, place_inside
 from oomscope.cli.output import internal_error
-from oomscope.errors import OomscopeError
+from oomscope.errors import GitError, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.status import Status
 
@@ -28,6 +28,8 @@ INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from 
 NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
 ANY_OOM = "any-oom"
 """What ``--bad`` calls running out of memory; of it no commit has a share."""
+BACKEND, BACKENDS = "probe.backend", {"sim", "cuda"}
+"""What chooses between the devices, by default which of them are there, and what it knows."""
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
 
@@ -96,7 +98,9 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
         if why_not:
             return Culprit(outcome="not searched", message=why_not)
         row = None if _bad(case) == ANY_OOM else _decisive(case)
-        return _culprit(_search(case, measured, good, how), good, row)
+        request = _request(case, measured, good, how)
+        culprit = _culprit(_search(request, how), good, row)
+        return _with_commands(culprit, request, case, night) if culprit.commit else culprit
     except OomscopeError as error:
         return Culprit(outcome="not searched", message=str(error))
     except Exception:  # noqa: BLE001 - a defect of the search hides no regression
@@ -145,13 +149,11 @@ def _bad(case: CaseResult) -> str:
     return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
 
 
-def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> BisectResult:
-    from oomscope.bisect.commit_bisect import bisect_commits
+def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
     from oomscope.bisect.journal_use import JournalUse
     from oomscope.bisect.predicate import Bad
     from oomscope.bisect.ranges import RevisionRange
     from oomscope.bisect.request import CommitRequest
-    from oomscope.cli.onlooker import onlooker_of
 
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
@@ -162,7 +164,13 @@ def _search(case: CaseResult, measured: Case, good: str, how: Searching) -> Bise
         jobs=how.jobs,
         places=how.places(),
     )
-    request = replace(request, journal=JournalUse(words=_words(request, measured, how)))
+    return replace(request, journal=JournalUse(words=_words(request, measured, how)))
+
+
+def _search(request: CommitRequest, how: Searching) -> BisectResult:
+    from oomscope.bisect.commit_bisect import bisect_commits
+    from oomscope.cli.onlooker import onlooker_of
+
     onlooker = onlooker_of(how.telling, answers_here=False)
     try:
         return bisect_commits(request, reporter=onlooker)
@@ -227,5 +235,23 @@ def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
         verdict=verdict,
         site=grown[0].site.brief if grown else "",
         grown=grown,
-        commands=found.first_bad.commands if found.first_bad else (),
     )
+
+
+def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, night: GateResult) -> Culprit:
+    """Return ``culprit`` with commands that measure its commit on any machine: at the root of a checkout, as here."""
+    from oomscope.bisect.commits import Repository
+    from oomscope.bisect.subjects import subject_of
+    from oomscope.report.gate_commands import with_variables
+
+    choice, backend = request.subject, case.key.backend if case.key else ""
+    if backend in BACKENDS and not any(text.startswith(f"{BACKEND}=") for text in choice.overrides):
+        choice = replace(choice, overrides=(*choice.overrides, f"{BACKEND}={backend}"))
+    root = Path(night.suite.removesuffix(night.home.path)) if night.home is not None else None
+    try:
+        repository = Repository.open(request.repo)
+        subject = subject_of(choice, repository, Path())
+        *before, probe = subject.commands(repository.resolve(culprit.commit), root)
+    except GitError:  # the repository is gone by now, and the commit is known
+        return culprit
+    return replace(culprit, commands=(*before, with_variables(night.variables, probe)))

@@ -127,9 +127,10 @@ def _print(night: GateResult, *, as_json: bool) -> None:
     if as_json:
         print_json(night.to_json())
     else:
+        from oomscope.report.gate_commands import Commands
         from oomscope.report.gate_text import gate_report
 
-        print_report(gate_report(night))
+        print_report(gate_report(night, Commands.seen_from(night, real_path(Path()))))
     sys.stdout.flush()
 
 

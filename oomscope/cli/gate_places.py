@@ -33,7 +33,8 @@ def _with_places(night: GateResult, suite: Suite) -> GateResult:
     if night.home is None:
         return night
     root = Path(night.suite.removesuffix(night.home.path))
-    wanted = [_places(case, measured, root) for case, measured in zip(night.cases, suite.cases, strict=True)]
+    measured = {case.name: case for case in suite.cases}
+    wanted = [_places(case, measured[case.name], root) for case in night.cases]
     known = _known(root, {place.path for places in wanted for place in places})
     told = [next((place for place in places if place.path in known), None) for places in wanted]
     cases = (replace(case, place=place) for case, place in zip(night.cases, told, strict=True))

@@ -15,6 +15,7 @@ from oomscope.cli.options_progress import telling_of
 from oomscope.cli.output import write_file
 from oomscope.cli.progress import shown_progress
 from oomscope.errors import ConfigError, InputError, UsageError
+from oomscope.gate.names import baseline_beside
 
 if TYPE_CHECKING:
     from oomscope.gate.baseline import Baseline
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_BASELINE_SUFFIX = ".baseline.yaml"
 MOST_RESULT_BYTES = 1024**3
 """Of a JSON document that is read back."""
 
@@ -46,7 +46,7 @@ ledger_option = click.option(
 
 def baseline_path(suite: Path, given: Path | None) -> Path:
     """Return the baseline's file: the one given, else the one beside the suite."""
-    return given or suite.with_name(suite.stem + _BASELINE_SUFFIX)
+    return given or baseline_beside(suite)
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -6,6 +6,7 @@ It is the step summary and the comment of GitHub; both have a limit, and say wha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import indent
 from typing import Final
 
 from oomscope.gate.compare import MetricRow
@@ -13,8 +14,9 @@ from oomscope.gate.result import CaseResult, Culprit, GateResult
 from oomscope.gate.status import GRAVITY, GREEN, Status, Tone
 from oomscope.report import gate_words
 from oomscope.report.bisect_words import short_hash, shortened
+from oomscope.report.gate_commands import Commands
 from oomscope.report.markdown import block, code, escaped, fitted, head, row
-from oomscope.report.words import count
+from oomscope.report.words import count, date_text
 from oomscope.units import format_size
 
 _SIGNS: Final = {Tone.GOOD: "✅", Tone.WARN: "⚠️", Tone.BAD: "❌"}
@@ -28,13 +30,15 @@ _TAIL: Final = 200
 def night_markdown(night: GateResult, room: int) -> str:
     """Return the night in at most ``room`` bytes, half of it for the table; where there is no room, nothing."""
     cases = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
-    text = f"### {_heading(night)}\n\n" + head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
+    columns = head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
+    text = f"### {_heading(night)}\n\n{_about(night)}\n\n{columns}"
     if len(text.encode()) + _TAIL > room:
         return ""
-    details = [_details(case) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
+    commands = Commands.of(night)
+    details = [_details(case, commands) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
     for_rows = room // 2 if details else room
     text, rows_left = fitted(text, (_case_row(case, night) for case in cases), for_rows - _TAIL)
-    text, _ = fitted(f"{text}\n", _next(night), room - _TAIL)
+    text, _ = fitted(f"{text}\n", _next(night, commands), room - _TAIL)
     text, details_left = fitted(text, details, room - _TAIL)
     if rows_left or details_left:
         left = [count(rows_left, "further case")] if rows_left else []
@@ -48,6 +52,13 @@ def _heading(night: GateResult) -> str:
     return f"{_SIGNS[tone]} oomscope gate: {escaped(gate_words.heading(night))}"
 
 
+def _about(night: GateResult) -> str:
+    """Return of what and when the night is: a comment is replaced by that of the next one."""
+    commits = {case.standing.commit: case.standing for case in night.cases if case.standing is not None}
+    parts = [f"`{short_hash(one.commit)}` {escaped(shortened(one.subject, _LONGEST))}" for one in commits.values()]
+    return ", ".join([*(parts if len(parts) == 1 else []), date_text(night.started)])
+
+
 def _case_row(case: CaseResult, night: GateResult) -> str:
     name, verdict = code(case.name), f"{_SIGNS[night.ruling_of(case).tone]} {case.status}"
     if case.ran_out:
@@ -58,12 +69,16 @@ def _case_row(case: CaseResult, night: GateResult) -> str:
     return row([name, verdict, *(escaped(text) for text in gate_words.row_texts(measured))])
 
 
-def _next(night: GateResult) -> Iterator[str]:
-    for step in gate_words.next_steps(night):
-        yield f"- {escaped(step)}\n"
+def _next(night: GateResult, commands: Commands) -> Iterator[str]:
+    steps = gate_words.next_steps(night, commands)
+    for step in steps:
+        text = f"- {escaped(step.text)}"
+        yield f"{text}:\n\n{indent(block(step.commands), '  ')}\n" if step.commands else f"{text}\n"
+    if night.home is not None and any(step.commands for step in steps):
+        yield f"{gate_words.FROM_THE_ROOT}\n" if steps[-1].commands else f"\n{gate_words.FROM_THE_ROOT}\n"
 
 
-def _details(case: CaseResult) -> str:
+def _details(case: CaseResult, commands: Commands) -> str:
     """Return what is behind the status of a case, folded up."""
     parts = [f"\n<details><summary>{escaped(case.name)}: {case.status}</summary>\n\n"]
     if case.reason:
@@ -81,6 +96,8 @@ def _details(case: CaseResult) -> str:
     if verdict is not None and verdict.headline != told:
         parts.append(f"**{escaped(verdict.kind)}**: {escaped(shortened(verdict.headline, _LONGEST))}\n\n")
     parts += [f"- {escaped(shortened(note, _LONGEST))}\n" for note in case.notes[:_LINES_SHOWN]]
+    parts.append("\n" if case.notes else "")
+    parts.append(f"To measure it again:\n\n{block([commands.run([case.name])])}\n")
     return "".join([*parts, "</details>\n"])
 
 
@@ -106,5 +123,5 @@ def _culprit(culprit: Culprit) -> str:
     if culprit.verdict:
         parts.append(f"{escaped(shortened(culprit.verdict, _LONGEST))}\n\n")
     if culprit.commands and sum(map(len, culprit.commands)) <= _LINES_SHOWN * _LONGEST:
-        parts.append(f"To see it again:\n\n{block(culprit.commands)}\n")
+        parts.append(f"To see the commit again:\n\n{block(culprit.commands)}\n")
     return "".join(parts)

@@ -12,6 +12,7 @@ from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import GRAVITY, Status, ruling
 from oomscope.report import gate_words
 from oomscope.report.bars import Bar, bars
+from oomscope.report.gate_commands import Commands
 from oomscope.report.gate_html import BARS
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.page_size import fitting
@@ -57,6 +58,7 @@ def _page(night: GateResult, share: float) -> str:
         undetailed=len(odd) - len(detailed),
         ruling=ruling,
         gate_words=gate_words,
+        commands=Commands.of(night),
         versions=next((case.probe.versions for case in cases if case.probe is not None), {}),
     )
 

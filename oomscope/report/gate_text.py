@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,11 +12,12 @@ from oomscope.gate.calibrate import Calibration
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Ruling, Status, ruling
 from oomscope.report import gate_words
+from oomscope.report.gate_commands import Commands
 from oomscope.report.layout import facts, section, table
 
 
-def gate_report(night: GateResult) -> RenderableType:
-    """Return the whole report."""
+def gate_report(night: GateResult, commands: Commands | None = None) -> RenderableType:
+    """Return the whole report, with ``commands`` to go on by; without them, with those for any folder."""
     parts: list[RenderableType] = [_heading(night), case_table(night)]
     others = metric_table(night)
     if others.row_count:
@@ -27,9 +28,9 @@ def gate_report(night: GateResult) -> RenderableType:
     culprits = [(case.name, Text(gate_words.culprit_text(case.culprit))) for case in night.cases if case.culprit]
     if culprits:
         parts.append(section("Whose commit", facts(culprits)))
-    steps = gate_words.next_steps(night)
+    steps = gate_words.next_steps(night, commands or Commands.seen_from(night, None))
     if steps:
-        parts.append(section("Next", Group(*(Text(step) for step in steps))))
+        parts.append(section("Next", Group(*(line for step in steps for line in _step(step)))))
     return Group(*parts)
 
 
@@ -76,6 +77,13 @@ def _heading(night: GateResult) -> Text:
 
 def _status_text(status: Status, come_to: Ruling) -> Text:
     return Text(str(status), style=gate_words.STYLES[come_to.tone])
+
+
+def _step(step: gate_words.Step) -> Iterator[Text]:
+    """Yield the sentence, and each command on a line of its own however long."""
+    yield Text(f"{step.text}:" if step.commands else step.text)
+    for command in step.commands:
+        yield Text(f"  {command}", no_wrap=True, overflow="ignore")
 
 
 def _remarks(night: GateResult) -> list[tuple[str, Text]]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, Culprit, GateResult
 from oomscope.gate.status import GRAVITY, Status, Tone
 from oomscope.report.bisect_words import short_hash
+from oomscope.report.gate_commands import Commands
 from oomscope.report.words import count
 from oomscope.units import format_size
 
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "red"}
 """Colours of a terminal."""
 _TERA = 10**12
+FROM_THE_ROOT = "Commands are for the root of a checkout of the repository."
 NAMED = 10
 """Cases that one sentence names."""
 
@@ -97,31 +102,63 @@ _UNANSWERED = {
 """What to do about cases that say nothing of memory."""
 
 
-def next_steps(night: GateResult) -> list[str]:
-    """Return what to do about the cases that are not as expected, one sentence for each kind."""
-    kinds = {case.status for case in night.cases}
-    steps = [step for status, step in _UNANSWERED.items() if status in kinds]
-    if Status.WORSE in kinds:
-        first = "mend it" if any(case.culprit for case in night.cases) else "find the commit with --bisect"
-        steps.append(f"worse: {first}, or accept it with oomscope gate update --accept NAME")
-    if kinds & {Status.NO_BASELINE, Status.INCOMPATIBLE}:
-        steps.append("no baseline for this: accept what was measured with oomscope gate update")
-    if any(case.is_better for case in night.cases):
-        steps.append("better than the baseline: propose a new one with oomscope gate update")
-    if Status.UNTESTABLE in kinds:
-        steps.append("untestable: what the code said is in the JSON document (--result FILE), under probe.failure")
-    if Status.UNCONFIRMED in kinds:
-        steps.append("unconfirmed: the numbers vary; set bands with oomscope gate calibrate --write")
-    if Status.WARN in kinds:
-        steps.append("warn: accept it with oomscope gate update --accept NAME, or set bands in the suite")
+class Step(NamedTuple):
+    """What to do next."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+    """Shell commands that do it."""
+
+
+def next_steps(night: GateResult, commands: Commands) -> list[Step]:
+    """Return what to do about the cases that are not as expected, one step for each kind."""
+    named = {status: [case.name for case in night.cases if case.status is status] for status in Status}
+    steps = [Step(text) for status, text in _UNANSWERED.items() if named[status]]
+    if worse := named[Status.WORSE]:
+        steps.append(_worse(worse, night, commands))
+    if new := [*named[Status.NO_BASELINE], *named[Status.INCOMPATIBLE]]:
+        steps.append(Step("no baseline for this: accept what is measured", (commands.update(_few(new)),)))
+    if better := [case.name for case in night.cases if case.is_better]:
+        steps.append(Step("better than the baseline: propose a new one", (commands.update(_few(better)),)))
+    if named[Status.UNTESTABLE]:
+        where = "what the code said is in the JSON document (--result FILE), under probe.failure"
+        steps.append(Step(f"untestable: {where}"))
+    if varying := named[Status.UNCONFIRMED]:
+        steps.append(Step("unconfirmed: the numbers vary; set bands", (commands.calibrate(_few(varying)),)))
+    if warned := named[Status.WARN]:
+        said = "warn: set bands in the suite, or accept it"
+        steps.append(Step(f"{said}{_by_name(warned)}", (_accepting(warned, commands),)))
     if night.unwatched:
-        named = ", ".join(night.unwatched[:NAMED])
-        more = len(night.unwatched) - NAMED
-        of_more = f" and {more} more" if more > 0 else ""
-        steps.append(
-            f"not watched, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
-        )
+        steps.append(Step(_unwatched(night.unwatched)))
     return steps
+
+
+def _worse(names: list[str], night: GateResult, commands: Commands) -> Step:
+    if any(case.culprit for case in night.cases):
+        return Step(f"worse: mend it, or accept it{_by_name(names)}", (_accepting(names, commands),))
+    found = commands.run(_few(names), "--bisect")
+    return Step(f"worse: find the commit, or accept it{_by_name(names)}", (found, _accepting(names, commands)))
+
+
+def _accepting(names: list[str], commands: Commands) -> str:
+    return commands.update(accept=names if len(names) <= NAMED else names[:1])
+
+
+def _by_name(names: list[str]) -> str:
+    """Say that each of many cases is accepted by its own name, as the one that a command has."""
+    return "" if len(names) <= NAMED else f" by its name, as this first of {len(names)}"
+
+
+def _few(names: list[str]) -> list[str]:
+    """Return the names that a command has: none, which stands for all cases, where there are many."""
+    return names if len(names) <= NAMED else []
+
+
+def _unwatched(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    of_more = f" and {more} more" if more > 0 else ""
+    named = ", ".join(names[:NAMED])
+    return f"not watched, since only the baseline has them: {named}{of_more}; oomscope gate update removes them"
 
 
 def culprit_text(culprit: Culprit) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ cases:
     overrides: [probe.backend=sim]
 """
 TRAIN = "preset: gpt-tiny\n"
+CHECKOUT = "git -C ../oomscope-{short} checkout --detach {hash}"
 
 
 def answer(request: CommitRequest, **fields: Any) -> BisectResult:
@@ -161,6 +163,58 @@ def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, caps
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: out_of_memory(GiB, demand=2 * GiB))
     _, case = night(capsys, repo, "--bisect")
     assert (case["culprit"]["brought"], case["culprit"]["beyond"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("case", "changed", "before", "probe"),
+    [
+        (
+            "{name: a, config: ../my train.yaml}",
+            "my train.yaml",
+            ["git show '{hash}:my train.yaml' > 'my train-{short}.yaml'"],
+            "oomscope probe 'my train-{short}.yaml' probe.backend=sim",
+        ),
+        (
+            "{name: a, harness: harness.py, repo: .., rank: 0, overrides: [probe.backend=sim]}",
+            "train.py",
+            ["test -d ../oomscope-{short} || git clone --shared --no-checkout . ../oomscope-{short}", CHECKOUT],
+            "oomscope probe --harness ci/harness.py --repo ../oomscope-{short} probe.backend=sim probe.rank=0",
+        ),
+        (
+            "{name: a, entry: 'train:step', repo: ../../code}",
+            "../code/train.py",
+            ["test -d ../oomscope-{short} || git clone --shared --no-checkout ../code ../oomscope-{short}", CHECKOUT],
+            "oomscope probe --entry train:step --repo ../oomscope-{short} probe.backend=sim",
+        ),
+    ],
+    ids=["config", "harness", "entry in another repository"],
+)
+def test_the_commands_are_for_the_root_of_any_checkout(
+    tmp_path: Path, capsys, monkeypatch, case: str, changed: str, before: list[str], probe: str
+) -> None:
+    repo, code = new_repo(tmp_path / "repo"), new_repo(tmp_path / "code")
+    commit(code, "Begin", {"train.py": ""})
+    suite = f"cases: [{case}]\n"
+    commit(repo, "Begin", {"ci/memory.yaml": suite, "ci/harness.py": "", "my train.yaml": TRAIN, "train.py": ""})
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB))
+    assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
+    night(capsys, repo)
+    (repo / changed).parent.joinpath(Path(changed).name).write_text(f"{TRAIN}# longer\n")
+    guilty = commit(code if changed.startswith("..") else repo, "Longer", {})
+    culprit = CommitCulprit(commit=guilty, subject="", author="", date="", delta=Bytes(), sites=())
+    said = {"outcome": "culprit", "culprit": culprit}
+    monkeypatch.setattr(commit_bisect, "bisect_commits", lambda request, **_: answer(request, **said))
+    monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
+    _, found = night(capsys, repo, "--bisect")
+    names = {"hash": guilty, "short": guilty[:10]}
+    expected = [command.format(**names) for command in (*before, f"PYTORCH_ALLOC_CONF=max_split_size_mb:64 {probe}")]
+    assert found["culprit"]["commands"] == expected
+    git(tmp_path, "clone", "--quiet", str(repo), "elsewhere/repo")
+    git(tmp_path, "clone", "--quiet", str(code), "elsewhere/code")
+    for command in expected[:-1] * 2:
+        subprocess.run(command, shell=True, cwd=tmp_path / "elsewhere/repo", check=True, capture_output=True)
 
 
 def test_the_search_has_the_jobs_and_the_place_of_the_night(

@@ -108,7 +108,7 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
 
 
 def test_the_report_of_the_terminal_may_fail_as_well(capsys, monkeypatch) -> None:
-    def failing(_night: object) -> None:
+    def failing(*_given: object) -> None:
         raise KeyError("row")
 
     monkeypatch.setattr("oomscope.report.gate_text.gate_report", failing)

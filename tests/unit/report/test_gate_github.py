@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -55,7 +56,21 @@ def test_a_red_night_says_what_whose_and_how_to_see_it_again() -> None:
     assert "Whose commit: `cccccccccc` Grow, by Ada" in text
     assert "| `train/step.py:20 step` | activation | +1.00 MiB |" in text
     assert "```\noomscope probe\n```" in text
-    assert "- worse: mend it, or accept it with oomscope gate update --accept NAME" in text
+    assert "\n`0000000000` Change 1, 2026-01-02 00:00 UTC\n" in text
+    assert "- worse: mend it, or accept it:\n\n  ```\n  oomscope gate update" in text
+    assert "To measure it again:\n\n```\noomscope gate run /repo/memory.yaml --case tiny\n```" in text
+
+
+def test_commands_are_for_every_checkout_and_a_shell_reads_them_as_they_were() -> None:
+    name = 'it\'s `the` "case" | $x'
+    found = replace(night(1, worse(name)), home=Home(path="memory.yaml"), variables={"PYTORCH_ALLOC_CONF": "a:[b c]"})
+    blocks = [token.content for token in TABLES.parse(summary(found)) if token.type == "fence"]
+    searched, accepted, again = [line for text in blocks for line in text.splitlines()]
+    accept = ["update", "memory.yaml", "--case", name, "--accept", name]
+    assert shlex.split(accepted) == ["PYTORCH_ALLOC_CONF=a:[b c]", "oomscope", "gate", *accept]
+    assert shlex.split(again)[2:] == ["gate", "run", "memory.yaml", "--case", name]
+    assert shlex.split(searched) == [*shlex.split(again), "--bisect"]
+    assert "Commands are for the root of a checkout of the repository." in summary(found)
 
 
 def test_a_run_that_went_out_of_memory_says_why() -> None:

@@ -5,20 +5,41 @@ from __future__ import annotations
 import pytest
 
 from oomscope.gate.compare import MetricRow
-from oomscope.gate.result import Culprit
+from oomscope.gate.result import Culprit, GateResult
 from oomscope.gate.status import Status
-from oomscope.report.gate_words import culprit_text, next_steps, row_texts
+from oomscope.report.gate_commands import Commands
+from oomscope.report.gate_words import Step, culprit_text, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 
 
+def steps(night: GateResult) -> list[Step]:
+    return next_steps(night, Commands.of(night))
+
+
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.SAME])
 def test_whatever_is_not_as_expected_has_a_next_step(status: Status) -> None:
-    assert next_steps(night(1, case_result(1, status)))
+    assert steps(night(1, case_result(1, status)))
 
 
 def test_what_is_as_expected_has_none() -> None:
-    assert next_steps(night(1)) == []
+    assert steps(night(1)) == []
+
+
+def test_what_is_many_is_accepted_one_by_one_and_searched_for_as_a_whole() -> None:
+    names = [f"case {number}" for number in range(11)]
+    (few,) = steps(night(1, *(case_result(1, Status.WORSE, name=name) for name in names[:2])))
+    assert few.text == "worse: find the commit, or accept it"
+    assert few.commands == (
+        "oomscope gate run /repo/memory.yaml --case 'case 0' --case 'case 1' --bisect",
+        "oomscope gate update /repo/memory.yaml --case 'case 0' --case 'case 1' --accept 'case 0' --accept 'case 1'",
+    )
+    (many,) = steps(night(1, *(case_result(1, Status.WORSE, name=name) for name in names)))
+    assert many.text == "worse: find the commit, or accept it by its name, as this first of 11"
+    assert many.commands == (
+        "oomscope gate run /repo/memory.yaml --bisect",
+        "oomscope gate update /repo/memory.yaml --case 'case 0' --accept 'case 0'",
+    )
 
 
 @pytest.mark.parametrize(
