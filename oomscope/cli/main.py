@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module; None for an unknown name (click then suggests one)."""
+        """Import the command's module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].partition(":")
@@ -158,12 +158,18 @@ class InterruptedByUserError(OomscopeError):
 
 
 def _from_click(error: click.ClickException) -> UsageError:
+    from oomscope.cli.suggestions import mistyped
+
     context = getattr(error, "ctx", None)
-    remedy = f"see {context.command_path} --help" if context else None
-    return UsageError(error.format_message().rstrip("."), remedy=remedy)
+    message, meant = mistyped(error)
+    help_of = f"see {context.command_path} --help" if context else None
+    return UsageError(message.rstrip("."), remedy=f"did you mean {meant}?" if meant else help_of)
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
+    from oomscope.cli.suggestions import name_nearest_file
+
+    name_nearest_file(error)
     if as_json:
         print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)})
     remark(f"oomscope: {error}")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from oomscope.cli.options_targets import NAMES
 from oomscope.cli.search_deltas import search_environment, search_keys, search_keys_of_commits
 from oomscope.cli.search_options import SearchOptions
+from oomscope.cli.suggestions import other_than_range
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.ranges import RevisionRange
+    from oomscope.bisect.ranges import FileRange, RevisionRange
     from oomscope.bisect.reporter import Reporter
     from oomscope.bisect.result import BisectResult
 
@@ -23,7 +24,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
         UsageError: the options contradict each other.
         OomscopeError: see :func:`oomscope.bisect.commit_bisect.bisect_commits`.
     """
-    from oomscope.bisect.ranges import FileRange, parse_ends, parse_open, parse_range
+    from oomscope.bisect.ranges import FileRange, parse_ends, parse_open
 
     for word in options.overrides:
         if "=" not in word:
@@ -32,7 +33,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
         if options.axes.axis not in {None, "commits"}:
             raise UsageError(f"--find-good with --axis {options.axes.axis}", remedy="name the good end")
         return _search_commits(options, parse_open(options.ends), reporter)
-    ends = parse_ends(options.ends) if options.axes.axis == "environment" else parse_range(options.ends)
+    ends = parse_ends(options.ends) if options.axes.axis == "environment" else _range(options.ends)
     if isinstance(ends, FileRange):
         return search_keys(options, ends, reporter)
     if options.axes.axis == "config":
@@ -40,6 +41,17 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
     if options.axes.axis == "environment":
         return search_environment(options, ends, reporter)
     return _search_commits(options, ends, reporter)
+
+
+def _range(text: str) -> RevisionRange | FileRange:
+    from oomscope.bisect.ranges import parse_range
+    from oomscope.cli.bisect_group import SUBCOMMANDS
+
+    try:
+        return parse_range(text)
+    except UsageError as error:
+        error.remedy = other_than_range(text, SUBCOMMANDS) or error.remedy
+        raise
 
 
 def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:

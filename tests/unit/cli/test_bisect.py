@@ -131,7 +131,9 @@ def test_two_files(searched, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ([], "Missing argument"),
-        (["v1"], "is no range"),
+        (["v1"], "is no range; write GOOD..BAD"),
+        (["resum"], "is no range; did you mean oomscope bisect resume?"),
+        (["a.pickle.gz"], "oomscope explain a.pickle.gz reads a memory snapshot"),
         (["v1..v2"], "nothing says what to measure"),
         (["v1..v2", "--config", "a.yaml", "--harness", "h.py"], "both --config and --harness"),
         (["v1..v2", "--config", "a.yaml", "src"], "write paths after --"),

@@ -74,11 +74,11 @@ def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_unknown_command_is_one_line_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.run(["prob"]) == ExitCode.USAGE
+    assert entry.run(["nothing-like-it"]) == ExitCode.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "prob" in captured.err
+    assert "nothing-like-it" in captured.err
     assert "--help" in captured.err
 
 

@@ -1,0 +1,66 @@
+"""What a mistyped word may have meant: the command, option or file of nearly that name, if there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import click
+
+from oomscope.errors import InputError, OomscopeError, UsageError
+
+_NOT_THERE: Final = re.compile("no such .*file", re.IGNORECASE)
+_FILES_LOOKED_AT: Final = 5000
+
+
+def nearest(word: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Return the name that ``word`` is most like, leading dashes apart; None where it is like none."""
+    by_letters = {name.lstrip("-"): name for name in names}
+    close = get_close_matches(word.lstrip("-"), by_letters, n=1, cutoff=cutoff)
+    return by_letters[close[0]] if close else None
+
+
+def mistyped(error: click.ClickException) -> tuple[str, str | None]:
+    """Return what is wrong with a command line, and the command or option that may be meant."""
+    context = getattr(error, "ctx", None)
+    command: str | None = getattr(error, "command_name", None)
+    word = error.option_name if isinstance(error, click.NoSuchOption) else command
+    if context is None or word is None:
+        return error.format_message(), None
+    names = _options(context)
+    if command is not None:
+        names = [*context.command.list_commands(context), *names]
+    return error.message, nearest(word, names)
+
+
+def _options(context: click.Context) -> list[str]:
+    options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
+    return [name for each in options for name in (*each.opts, *each.secondary_opts) if name.startswith("--")]
+
+
+def name_nearest_file(error: OomscopeError) -> None:
+    """Let ``error`` say which file may be meant, where it is that one is not there."""
+    if not isinstance(error, InputError | UsageError) or not error.where or not _NOT_THERE.search(error.message):
+        return
+    missing = Path(error.where)
+    try:
+        with os.scandir(missing.parent) as entries:
+            names = [entry.name for entry in islice(entries, _FILES_LOOKED_AT)]
+    except (OSError, ValueError):
+        return
+    near = get_close_matches(missing.name, names, n=1, cutoff=0.75)
+    if near and near[0] != missing.name:
+        error.remedy = f"did you mean {missing.with_name(near[0])}?"
+
+
+def other_than_range(text: str, commands: Iterable[str]) -> str | None:
+    """Return what to do with a word that was given to ``bisect`` and is no range; None where nothing is known of it."""
+    if {".pickle", ".pkl"} & set(Path(text).suffixes):
+        return f"oomscope explain {text} reads a memory snapshot, oomscope diff A B compares two"
+    near = nearest(text, commands, cutoff=0.75)
+    return f"did you mean oomscope bisect {near}?" if near else None
