@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.bisect.journal_use import JournalUse
-from oomscope.bisect.reporter import Silent
 from oomscope.cli.bisect import bisect, options_of
 from oomscope.cli.journals import USE
 from oomscope.cli.search import run_search
@@ -57,6 +56,8 @@ def asked_again(begun: Begun, use: JournalUse, changes: Mapping[str, Any]) -> It
 
 def suspects_left(account: Account, state: Path | None) -> int | None:
     """Return among how many changes the culprit still is, by the recorded answers; None where that cannot be said."""
+    from oomscope.bisect.reporter import Silent
+
     begun = account.begun
     use = JournalUse(search=begun.search, only_recorded=True)
     changes = {"fresh": True, "deadline": None} | ({"state": state.absolute()} if state else {})
