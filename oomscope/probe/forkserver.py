@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Set
 from typing import Any
 
+from oomscope.probe.collector import uncollected
 from oomscope.probe.job import Progress
 from oomscope.probe.preload import preload, sets_too_late, top_level_names
 from oomscope.probe.processes import MARK, kill_group, kill_marked, reap
@@ -43,7 +44,8 @@ def serve(descriptor: int, fresh_names: Set[str]) -> list[str]:
         fresh_names: the top-level modules that a fresh worker has when it comes to its target.
     """
     mark_address = _address_of_mark()
-    preload()
+    with uncollected():
+        preload()
     early = sorted(top_level_names() - fresh_names)
     gc.collect()
     gc.freeze()  # what is there now is never garbage: no worker has to look through it, and pages stay shared

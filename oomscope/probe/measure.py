@@ -22,6 +22,7 @@ from oomscope.errors import (
     SnapshotError,
     UsageError,
 )
+from oomscope.probe.collector import uncollected
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
@@ -58,7 +59,8 @@ def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener =
         opener: makes the session of a backend.
     """
     try:
-        backend = resolve_backend(job)
+        with uncollected():
+            backend = resolve_backend(job)
         settings = settings_of(job, backend)
         ending = run_once(job, settings, backend, progress=progress, opener=opener)
     except OomscopeError as error:
@@ -129,10 +131,12 @@ def run_once(
     """
     progress(Progress(stage="import"))
     try:
-        recipe = load_recipe(job)
+        with uncollected():
+            recipe = load_recipe(job)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
         return Ending(measurement=None, failure=_failure_of(error, job, backend, "import"))
-    session = opener(settings, backend)
+    with uncollected():
+        session = opener(settings, backend)
     stopped = _run(recipe, session, job, backend, progress)
     return _ending(stopped, session)
 
