@@ -5,8 +5,8 @@
 Parts, in this order: ``capture`` (tests/gpu/capture.py), ``accuracy`` (the memory of many configurations, and whether
 they fit limits), ``bisect`` (the demo's history, which has a commit that fragments and one that needs more),
 ``recompute`` and ``offload`` (what they cost in time, one run after the other). ``--card sim`` rehearses without a
-card: the simulated device stands on both sides. Each part writes ``OUT/PART.json.gz`` and prints its table; what time
-leaves out is told, and the exit code is 1 where something failed.
+card: the simulated device stands on both sides. Each part writes ``OUT/PART.json.gz``, again while it goes on, and
+prints its table; what fails or is left out for want of time is named, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.truth import accuracy, history, timings  # noqa: E402
-from benchmarks.truth.matrix import CASES  # noqa: E402
+from benchmarks.truth.matrix import CASES, Case  # noqa: E402
 from benchmarks.truth.measuring import Bench  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
 
-PARTS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {
-    "accuracy": lambda bench, only: accuracy.run(bench, [case for case in CASES if only in case.name]),
-    "bisect": lambda bench, _only: history.run(bench),
-    "recompute": lambda bench, only: timings.run(bench, [case for case in timings.RECOMPUTE if only in case.name]),
-    "offload": lambda bench, only: timings.run(bench, [case for case in timings.OFFLOAD if only in case.name]),
+Keep = Callable[[dict[str, Any]], None]
+PARTS: dict[str, Callable[[Bench, str, Keep], dict[str, Any]]] = {
+    "accuracy": lambda bench, only, keep: accuracy.run(bench, named(CASES, only), keep),
+    "bisect": lambda bench, _only, _keep: history.run(bench),
+    "recompute": lambda bench, only, keep: timings.run(bench, named(timings.RECOMPUTE, only), keep),
+    "offload": lambda bench, only, keep: timings.run(bench, named(timings.OFFLOAD, only), keep),
 }
+
+
+def named(cases: Sequence[Case], only: str) -> list[Case]:
+    """Return the cases whose names hold ``only``."""
+    return [case for case in cases if only in case.name]
 
 
 def main() -> int:
@@ -59,19 +66,39 @@ def main() -> int:
         if part == "capture":
             code |= capture(given.out, (until - started) / 60)
             continue
-        with tempfile.TemporaryDirectory(prefix="truth-") as folder:
-            bench = Bench(card=given.card, folder=Path(folder), at_once=given.at_once, until=until)
-            document = PARTS[part](bench, given.only)
-            write(given.out, part, document, Path(folder))
+        try:
+            document = measure(part, given, until)
+        except Exception:  # noqa: BLE001 # the parts behind it are worth having
+            print(f"== {part} failed", traceback.format_exc(), sep="\n", flush=True)
+            code = 1
+            continue
         print(f"== {part}, {time.monotonic() - started:.0f} s", document["table"], sep="\n", flush=True)
-        code |= "?" in document["table"]
+        code |= "?" in document["table"] or bool(document["failed"])
     return code
+
+
+def measure(part: str, given: argparse.Namespace, until: float) -> dict[str, Any]:
+    """Measure one part, write its document (again and again while it goes on), and return it."""
+    with tempfile.TemporaryDirectory(prefix="truth-", ignore_cleanup_errors=True) as folder:
+        bench = Bench(card=given.card, folder=Path(folder), at_once=given.at_once, until=until)
+
+        def keep(document: dict[str, Any], *, is_whole: bool = False) -> None:
+            facts = {"torch": torch.__version__, "card": given.card, "is_whole": is_whole}
+            write(given.out, part, {**facts, **document}, Path(folder))
+
+        document = PARTS[part](bench, given.only, keep)
+        keep(document, is_whole=True)
+    return document
 
 
 def capture(out: Path, minutes: float) -> int:
     """Run the captures, which need nothing but torch, in a process of their own."""
     command = [sys.executable, ROOT / "tests" / "gpu" / "capture.py", out, "--minutes", str(minutes)]
-    return subprocess.run(command, check=False).returncode
+    try:
+        return subprocess.run(command, check=False, timeout=60 * minutes + 60).returncode
+    except subprocess.TimeoutExpired:
+        print("the captures did not end in time", flush=True)
+        return 1
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.truth.measuring import Backend, Bench, table
+from benchmarks.truth.measuring import GRACE_S, Backend, Bench, table
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "fixtures" / "demo"
@@ -23,8 +23,8 @@ def run(bench: Bench) -> dict[str, Any]:
     repo = bench.folder / "tinytrain"
     subprocess.run([sys.executable, DEMO / "build.py", repo], check=True, capture_output=True)
     wanted = [(range_, limit, backend) for range_, limit in SEARCHES for backend in (bench.card, "sim")]
-    rows = bench.each(wanted, lambda each: _search(bench, repo, *each), at_once=2)
-    return {"searches": rows, "table": _table(rows)}
+    rows = bench.each(wanted, lambda each: _search(bench, repo, *each), at_once=2, name=" ".join)
+    return {"searches": rows, "failed": bench.failed, "table": _table(rows)}
 
 
 def _search(bench: Bench, repo: Path, range_: str, limit: str, backend: Backend) -> dict[str, Any]:
@@ -32,13 +32,15 @@ def _search(bench: Bench, repo: Path, range_: str, limit: str, backend: Backend)
     words = ["bisect", range_, "--harness", DEMO / "harness.py", "--repo", repo, "--limit", limit, "--iterations", "4"]
     more = ["--backend", backend, "--state", state, "--fresh", "--json", "--quiet"]
     started = time.monotonic()
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [*_COMMAND, *words, *more],
         cwd=bench.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
+        timeout=max(5.0, bench.until + GRACE_S - started),
     )
     seconds = time.monotonic() - started
     row = {"range": range_, "limit": limit, "backend": backend, "exit_code": done.returncode, "wall_s": seconds}

@@ -1,14 +1,15 @@
-"""Runs probes on either backend, several at once, each in a fresh process."""
+"""Runs probes on either backend, several at once, each in a fresh process that is ended when the time is up."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from oomscope.config.schema import Config
 from oomscope.probe import launch
@@ -19,6 +20,17 @@ from oomscope.probe.result import ProbeResult
 Backend = Literal["sim", "cuda"]
 Item = TypeVar("Item")
 Row = TypeVar("Row")
+
+LONGEST_S = 180.0
+"""No probe takes longer."""
+GRACE_S = 20.0
+"""What has begun when the time is up may go on so long."""
+FLUSH_S = 20.0
+"""What is done is handed on as often."""
+
+
+def _nowhere(_rows: list[Any]) -> None:
+    """Keep nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,42 +48,80 @@ class Bench:
     folder: Path
     at_once: int
     until: float
+    failed: list[dict[str, str]] = field(default_factory=list)
+    """What gave no row, and why."""
 
-    def each(self, items: Iterable[Item], measure: Callable[[Item], Row], at_once: int | None = None) -> list[Row]:
-        """Return ``measure`` of each of ``items``, in order, without those that time left out, which are told of."""
-        left_out = []
+    def each(
+        self,
+        items: Iterable[Item],
+        measure: Callable[[Item], Row],
+        *,
+        at_once: int | None = None,
+        name: Callable[[Item], str] = str,
+        keep: Callable[[list[Row]], None] = _nowhere,
+    ) -> list[Row]:
+        """Return ``measure`` of each of ``items``, in order, without those that failed or that time left out.
 
-        def one(item: Item) -> Row | None:
+        Args:
+            items: what is measured.
+            measure: measures one; whatever it raises costs its own row alone.
+            at_once: how many side by side; None: as many as the bench says.
+            name: what an item is called among those that failed.
+            keep: is given the rows so far, again and again.
+        """
+        rows: dict[int, Row] = {}
+        known = len(self.failed)
+        kept, lock = [time.monotonic()], threading.Lock()
+
+        def one(number: int, item: Item) -> None:
             if time.monotonic() > self.until:
-                left_out.append(item)
-                return None
-            return measure(item)
+                self.failed.append({"name": name(item), "failed": "left out: the time was up"})
+                return
+            try:
+                row = measure(item)
+            except Exception as error:  # noqa: BLE001 # the others are worth having
+                self.failed.append({"name": name(item), "failed": f"{type(error).__name__}: {error}"})
+                return
+            with lock:
+                rows[number] = row
+                if time.monotonic() - kept[0] > FLUSH_S:
+                    keep([rows[at] for at in sorted(rows)])
+                    kept[0] = time.monotonic()
 
         with ThreadPoolExecutor(at_once or self.at_once) as pool:
-            rows = [row for row in pool.map(one, items) if row is not None]
-        if left_out:
-            print(f"time was up: {len(left_out)} left out", file=sys.stderr)
-        return rows
+            for number, item in enumerate(items):
+                pool.submit(one, number, item)
+        for each in self.failed[known:]:
+            print(f"{each['name']}: {each['failed']}", file=sys.stderr)
+        return [rows[at] for at in sorted(rows)]
+
+    def measured(
+        self,
+        config: Config,
+        backend: Backend,
+        *,
+        snapshot: Path | None = None,
+        like: ProbeResult | None = None,
+        demand: bool = True,
+    ) -> ProbeResult:
+        """Return what a probe of ``config`` gives.
+
+        Args:
+            config: what to train.
+            backend: where.
+            snapshot: a file to write the trace to.
+            like: a result of the card; a simulated one gets its total and what it found outside the allocator.
+            demand: whether a simulated failure is run once more without a limit.
+        """
+        job = replace(bundled_job(config), backend=backend, snapshot_path=str(snapshot) if snapshot else None)
+        left = max(5.0, self.until + GRACE_S - time.monotonic())
+        job = replace(job, timeout_s=min(job.timeout_s, LONGEST_S, left), measure_demand=demand)
+        if like is not None and backend == "sim":
+            job = replace(job, **_surroundings(job, like))
+        return launch.run(job)
 
 
-def measured(
-    config: Config, backend: Backend, *, snapshot: Path | None = None, like: ProbeResult | None = None
-) -> ProbeResult:
-    """Return what a probe of ``config`` gives.
-
-    Args:
-        config: what to train.
-        backend: where.
-        snapshot: a file to write the trace to.
-        like: a result of the card; a simulated one gets its total and what it found outside the allocator.
-    """
-    job = replace(bundled_job(config), backend=backend, snapshot_path=str(snapshot) if snapshot else None)
-    if like is not None and backend == "sim":
-        job = replace(job, **_surroundings(job, like))
-    return launch.run(job)
-
-
-def _surroundings(job: ProbeJob, like: ProbeResult) -> dict[str, int | str | None]:
+def _surroundings(job: ProbeJob, like: ProbeResult) -> dict[str, Any]:
     return {
         "limit_bytes": job.limit_bytes or like.limit_bytes,
         "non_torch_bytes": like.non_torch_bytes or 0,

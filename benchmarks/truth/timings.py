@@ -1,12 +1,15 @@
-"""What recomputation and offloading cost on a card, beside the estimate; one run at a time, since time is measured."""
+"""What recomputation and offloading cost on a card, beside the estimate; one run at a time on the card, where time is
+measured, while the simulations run beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.truth.matrix import Case
-from benchmarks.truth.measuring import Bench, measured, table
+from benchmarks.truth.measuring import Bench, table
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
 
@@ -56,21 +59,38 @@ OFFLOAD = (
 )
 
 
-def run(bench: Bench, cases: Sequence[Case]) -> dict[str, Any]:
+Timed = tuple[Case, ProbeResult, ProbeResult]
+
+
+def run(
+    bench: Bench, cases: Sequence[Case], keep: Callable[[dict[str, Any]], None] = lambda _document: None
+) -> dict[str, Any]:
     """Measure ``cases``, of which the first is what the others are compared with (and ``unfused`` what its own is)."""
-    rows = bench.each(cases, lambda case: (case, *_both(bench, case)), at_once=1)
-    return {
-        "rows": [{"name": case.name, "card": card.to_json(), "sim": sim.to_json()} for case, card, sim in rows],
-        "table": _table(rows),
-    }
+    with ThreadPoolExecutor(max(1, bench.at_once)) as pool:
+
+        def one(case: Case) -> tuple[Case, ProbeResult, Future[ProbeResult]]:
+            card = bench.measured(case.config(), bench.card)
+            return case, card, pool.submit(bench.measured, case.config(), "sim", like=card)
+
+        def finished(rows: Sequence[tuple[Case, ProbeResult, Future[ProbeResult]]]) -> list[Timed]:
+            return [(case, card, sim.result()) for case, card, sim in rows if sim.done() and not sim.exception()]
+
+        rows = bench.each(
+            cases,
+            one,
+            at_once=1,
+            name=lambda case: case.name,
+            keep=lambda rows: keep(_document(bench, finished(rows))),
+        )
+    return _document(bench, finished(rows))
 
 
-def _both(bench: Bench, case: Case) -> tuple[ProbeResult, ProbeResult]:
-    card = measured(case.config(), bench.card)
-    return card, measured(case.config(), "sim", like=card)
+def _document(bench: Bench, rows: Sequence[Timed]) -> dict[str, Any]:
+    timed = [{"name": case.name, "card": card.to_json(), "sim": sim.to_json()} for case, card, sim in rows]
+    return {"rows": timed, "failed": bench.failed, "table": _table(rows)}
 
 
-def _table(rows: Sequence[tuple[Case, ProbeResult, ProbeResult]]) -> str:
+def _table(rows: Sequence[Timed]) -> str:
     first = rows[0][1:] if rows else None
     lines = []
     for case, card, sim in rows:

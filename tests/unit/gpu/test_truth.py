@@ -1,0 +1,142 @@
+"""The benchmark that holds the simulated device against a card: nothing costs more than its own row."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu_truth
+from benchmarks.truth import accuracy, measuring, timings
+from benchmarks.truth.matrix import CASES
+from benchmarks.truth.measuring import Bench
+from benchmarks.truth.slack import POLICIES, SHUFFLES, reserved_by_order
+from oomscope.allocator import Driver
+from oomscope.units import GiB, MiB
+from tests.gpu.captures import failures, history
+from tests.gpu.emulated import emulated_torch, on_card
+
+from .results import fitting
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(card="sim", folder=tmp_path, at_once=2, until=time.monotonic() + 60)
+
+
+def test_a_measurement_that_raises_costs_its_own_row(bench: Bench, capsys):
+    rows = bench.each([1, 0, 2], lambda item: 6 // item, name=lambda item: f"case {item}")
+    assert rows == [6, 3]
+    assert bench.failed == [{"name": "case 0", "failed": "ZeroDivisionError: integer division or modulo by zero"}]
+    bench.each([3], lambda item: item)
+    assert capsys.readouterr().err.count("case 0") == 1
+
+
+def test_what_time_leaves_out_is_named(tmp_path: Path):
+    late = Bench(card="sim", folder=tmp_path, at_once=2, until=time.monotonic() - 1)
+    assert late.each(["a"], lambda item: item) == []
+    assert late.failed == [{"name": "a", "failed": "left out: the time was up"}]
+
+
+def test_what_is_done_is_kept_on_the_way(bench: Bench, monkeypatch):
+    monkeypatch.setattr(measuring, "FLUSH_S", -1.0)
+    kept = []
+    bench.each([1, 2], lambda item: item, at_once=1, keep=kept.append)
+    assert kept == [[1], [1, 2]]
+
+
+def test_a_probe_ends_with_the_time(bench: Bench, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting())
+    bench.measured(CASES[0].config(), "cuda")
+    late = Bench(card="sim", folder=bench.folder, at_once=2, until=time.monotonic() - 100)
+    late.measured(CASES[0].config(), "sim", demand=False)
+    assert 70 < jobs[0].timeout_s <= 80
+    assert (jobs[1].timeout_s, jobs[1].measure_demand) == (5.0, False)
+
+
+def test_limits_are_set_where_other_processes_do_not_count(bench: Bench, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting(reserved=2 * GiB))
+    case = next(case for case in CASES if case.name == "expandable segments")
+    document = accuracy.run(bench, [CASES[0], case])
+    assert document["failed"] == []
+    confs = [job.allocator_conf for job in jobs if "fraction" in job.allocator_conf]
+    limits = {int(float(conf.rpartition(":")[2]) * 100 * GiB) for conf in confs}
+    assert limits == {int(share * 2 * GiB) for share in accuracy.LIMITS}
+    assert sum(conf.startswith("expandable_segments:True,") for conf in confs) == 4
+    assert all(job.limit_bytes in {None, 100 * GiB} for job in jobs)
+    assert {job.non_torch_bytes for job in jobs if job.limit_bytes and not job.allocator_conf} == {7 * MiB}
+
+
+def test_a_pair_that_went_wrong_is_tried_again_alone(bench: Bench, monkeypatch):
+    calls = []
+
+    def run(job):
+        calls.append(job.allocator_conf)
+        return fitting(outcome="oom" if len(calls) == 1 else "fits")
+
+    monkeypatch.setattr(measuring.launch, "run", run)
+    document = accuracy.run(bench, CASES[:1])
+    assert [pair["card"]["outcome"] for pair in document["pairs"]] == ["fits"]
+    assert len(document["limits"]) == len(accuracy.LIMITS)
+
+
+def test_simulations_run_beside_what_is_timed(bench: Bench, monkeypatch):
+    monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
+    document = timings.run(bench, timings.OFFLOAD[:2])
+    assert [row["name"] for row in document["rows"]] == ["no offloading", "optimizer offload 0.25"]
+    assert (document["failed"], "?" in document["table"]) == ([], True)
+
+
+def test_a_part_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_truth.history, "run", lambda _bench: 1 // 0)
+    monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: {"table": "rows", "failed": []})
+    words = [str(tmp_path), "--card", "sim", "--part", "bisect", "--part", "accuracy"]
+    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", *words])
+    assert gpu_truth.main() == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["accuracy.json.gz"]
+
+
+@pytest.fixture
+def undecided(tmp_path: Path) -> Path:
+    """Return a recording in which the address of one of two free blocks of 12 MiB decides what has to be taken."""
+    fake = emulated_torch("", Driver(GiB), "2.11.0")
+    with on_card(fake, failures):
+        large = failures.block(24)
+        del large
+        first, second, apart = (failures.block(12) for _ in range(3))
+        del second, apart
+        third = failures.block(12)
+        del first
+        held = third, failures.block(24)
+        history.save(tmp_path / "trace.pickle.gz")
+        del held
+    return tmp_path / "trace.pickle.gz"
+
+
+def test_the_band_shows_what_addresses_decide(undecided: Path):
+    peaks = reserved_by_order(undecided)
+    assert set(peaks) == {*POLICIES, *(f"shuffle {number + 1}" for number in range(SHUFFLES))}
+    assert (peaks["bump"], peaks["down"]) == (60 * MiB, 36 * MiB)
+    assert set(peaks.values()) == {36 * MiB, 60 * MiB}
+
+
+def test_the_band_is_empty_where_addresses_decide_nothing(undecided: Path):
+    assert len(set(reserved_by_order(undecided, "2.13.0").values())) == 1
+
+
+def test_the_band_stands_beside_the_row():
+    card, sim = fitting(reserved=50 * MiB), fitting(reserved=60 * MiB)
+    pair = accuracy.Pair(case=CASES[0], card=card, sim=sim, by_order={"bump": 60 * MiB, "down": 45 * MiB})
+    assert "| -10.00 % to +20.00 % |" in accuracy._table([pair], [])
+    assert pair.to_json()["reserved_by_address_order"] == {"bump": 60 * MiB, "down": 45 * MiB}
+    assert "not known" in accuracy._table([accuracy.Pair(case=CASES[0], card=card, sim=sim)], [])
+
+
+def test_what_is_measured_is_named_once():
+    names = [case.name for case in CASES]
+    assert len(names) == len(set(names)) >= 30
+    assert gpu_truth.named(CASES, "mla") == [case for case in CASES if "mla" in case.name]
