@@ -38,12 +38,15 @@ def night_markdown(night: GateResult, room: int) -> str:
     details = [_details(case, commands) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
     for_rows = room // 2 if details else room
     text, rows_left = fitted(text, (_case_row(case, night) for case in cases), for_rows - _TAIL)
-    text, _ = fitted(f"{text}\n", _next(night, commands), room - _TAIL)
+    text, steps_left = fitted(f"{text}\n", _next(night, commands), room - _TAIL)
     text, details_left = fitted(text, details, room - _TAIL)
-    if rows_left or details_left:
+    if rows_left or steps_left or details_left:
         left = [count(rows_left, "further case")] if rows_left else []
+        left += ["what to do next"] if steps_left else []
         left += [f"details of {count(details_left, 'case')}"] if details_left else []
-        text += f"\nNo room here for {' and '.join(left)}; the JSON document has all.\n"
+        *others, last = left
+        named = f"{', '.join(others)} and {last}" if others else last
+        text += f"\nNo room here for {named}; the JSON document has all.\n"
     return text
 
 

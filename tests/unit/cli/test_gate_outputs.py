@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli import gate_outputs
+from oomscope.cli import gate_outputs, gate_report
 from oomscope.cli.gate_outputs import RENDERERS, homed
 from oomscope.cli.main import run
+from oomscope.cli.options_gate import read_night
 from oomscope.errors import ExitCode
 from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
 from oomscope.gate.home import Home
 from oomscope.gate.ledger import Ledger
+from oomscope.gate.result import GateResult
 from oomscope.gate.status import Status
 from oomscope.probe import variants
 from oomscope.units import GiB, MiB
@@ -105,6 +107,41 @@ def test_a_renderer_that_fails_changes_no_red_and_loses_nothing_else(
         assert err.count("Wrote") == len(OUTPUTS) - 1
         assert "Traceback" not in err
         assert sum(line.startswith("oomscope: ") for line in err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", OUTPUTS)
+def test_a_place_that_was_lost_meanwhile_changes_no_red_and_loses_nothing_else(capsys, monkeypatch, option) -> None:
+    def read_and_remove(path: Path) -> GateResult:
+        Path("gone").rmdir()
+        return read_night(path)
+
+    monkeypatch.setattr(gate_report, "read_night", read_and_remove)
+    for name, code in (("red.json", ExitCode.REGRESSION), ("green.json", ExitCode.OUTPUT_LOST)):
+        Path("gone").mkdir()
+        found, out, err = report(capsys, name, *options(option), option, "gone/file", "--force")
+        assert found == code
+        assert out.startswith(("RED", "GREEN"))
+        assert err.count("Wrote") == len(OUTPUTS) - 1
+        assert "oomscope: gone/file: " in err
+
+
+def test_annotations_and_the_summary_of_the_step_may_fail_as_well(capsys, monkeypatch) -> None:
+    def failing(*_given: object) -> None:
+        raise KeyError("row")
+
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
+    monkeypatch.setattr("oomscope.report.gate_github.annotation_commands", failing)
+    monkeypatch.setattr("oomscope.report.gate_github.night_markdown", failing)
+    for name, words, code in (
+        ("red.json", ["--annotations"], ExitCode.REGRESSION),
+        ("green.json", ["--annotations"], ExitCode.INTERNAL),
+        ("green.json", [], ExitCode.OK),
+    ):
+        found, _, err = report(capsys, name, *words, "--junit", "night.xml", "--force")
+        assert found == code
+        assert err.count("internal error: KeyError: 'row'") == 1 + len(words)
+        assert "Wrote night.xml" in err
+    assert not Path("step.md").exists()
 
 
 def test_the_report_of_the_terminal_may_fail_as_well(capsys, monkeypatch) -> None:

@@ -103,6 +103,28 @@ def test_no_size_of_suite_breaks_the_limits(count: int) -> None:
     assert len(annotation_commands(found)) <= 10
 
 
+def test_of_many_red_cases_with_long_names_whole_ones_are_shown_and_the_rest_is_counted() -> None:
+    names = [f"{number:03} {'語' * 96}" for number in range(500)]
+    found = night(1, *(worse(name, reason=name * 5, culprit=culprit(subject=name)) for name in names))
+    for text, room in ((summary(found), 1024**2), (comment(found), 64_000)):
+        assert room * 0.9 < len(text.encode()) < room
+        left = re.search(r"No room here for (?:(\d+) further cases and )?details of (\d+) cases; the JSON", text)
+        assert left is not None
+        shown = [row[0] for row in rows(text)]
+        assert shown == [f"<code>{name}</code>" for name in names[: 500 - int(left[1] or 0)]]
+        assert text.count("<details>") == text.count("</details>\n") == 500 - int(left[2])
+        assert text.count("```") % 2 == 0
+    assert comment(found).startswith(f"{comment_marker(found)}\n")
+    assert len(annotation_commands(found)) == 10
+
+
+def test_what_to_do_next_is_told_to_have_no_room() -> None:
+    names = [f"{number}{'語' * 90}" for number in range(10)]
+    text = summary(night(1, *(worse(name) for name in names)), 6_000)
+    assert len(text.encode()) < 6_000
+    assert re.search(r"No room here for \d+ further cases, what to do next and details of \d+ cases; the JSON", text)
+
+
 def test_too_little_room_is_no_half_a_table() -> None:
     assert summary(night(1), 100) == ""
     assert len(summary(night(1), 700).encode()) <= 700
