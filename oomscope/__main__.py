@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.cli.main import main
+from oomscope.cli.entry import main
 
 if __name__ == "__main__":
     main()

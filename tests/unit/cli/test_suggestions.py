@@ -32,9 +32,7 @@ def test_one_command_or_option_is_named(capsys, typed: str, said: str) -> None:
     assert capsys.readouterr().err == f"oomscope: {said}\n"
 
 
-@pytest.mark.parametrize(
-    "words", [["explain"], ["replay"], ["probe"], ["config", "check"], ["gate", "run"]]
-)
+@pytest.mark.parametrize("words", [["explain"], ["replay"], ["probe"], ["config", "check"], ["gate", "run"]])
 def test_the_file_of_nearly_that_name_is_named(capsys, tmp_path: Path, words: list[str], monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "snapshots").mkdir()
