@@ -70,7 +70,7 @@ def advise(
         remark(line)
 
     number = None if is_whole else enough
-    with shown_progress(source.title, telling_of(telling)) as ticker:
+    with shown_progress(source.title, telling_of(telling), is_all=False) as ticker:
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:
@@ -78,7 +78,8 @@ def advise(
 
             ticker.line(tried_text(name, variant))
 
-        advice = adviser.advise(load, probe=kept_probe(fresh=fresh), jobs=jobs, enough=number, announce=announce)
+        probe = kept_probe(fresh=fresh, ticker=ticker if jobs == 1 and ticker.is_watched else None)
+        advice = adviser.advise(load, probe=probe, jobs=jobs, enough=number, announce=announce)
     if as_json:
         print_json(advice.to_json())
     else:

@@ -52,6 +52,11 @@ class Ticker:
         self._announced = ""
         self._live: Live | None = self._new_live() if is_shown else None
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is a line that changes, so that what is said often is worth saying."""
+        return self._live is not None
+
     def __enter__(self) -> Ticker:
         if self._live is not None:
             self._live.start(refresh=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from oomscope.cli.source import ConfigSource
@@ -12,8 +13,9 @@ from oomscope.cli.source import ConfigSource
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from oomscope.cli.progress import Ticker
     from oomscope.config.load import LoadedConfig
-    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.job import ProbeJob, Progress
     from oomscope.probe.result import ProbeResult
     from oomscope.probe.variants import LoadWith, Probe
 
@@ -29,24 +31,40 @@ def load_with(source: ConfigSource) -> LoadWith:
     return load
 
 
-def kept_probe(*, fresh: bool) -> Probe:
+def kept_probe(*, fresh: bool, ticker: Ticker | None = None) -> Probe:
     """Return a probe that remembers: what was measured before is not measured again, unless ``fresh``.
 
     Results lie where ``oomscope bisect`` keeps its own.
+
+    Args:
+        fresh: measure again.
+        ticker: told how far each probe is; None where several run side by side, or nobody looks.
     """
     from oomscope.bisect.cache import ResultCache
     from oomscope.bisect.identity import Content, Machine, key_of
     from oomscope.bisect.places import Places
+    from oomscope.probe import warm
     from oomscope.probe.variants import launched
 
     cache, machine = ResultCache(Places.default().results), Machine.here(os.environ)
+    numbers = count(1)
+
+    def measured(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        if ticker is None:
+            return launched(job, stop)
+        number = next(numbers)
+
+        def told(progress: Progress) -> None:
+            ticker.stage(f"probe {number}: {progress.stage}", progress.done, progress.total)
+
+        return warm.run(job, told, stop=stop)
 
     def probe(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         key = key_of(job, Content(), machine, os.environ)
         known = None if fresh else cache.get(key)
         if known is not None:
             return known
-        result = launched(job, stop)
+        result = measured(job, stop)
         cache.put(key, result)
         return result
 

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.cli.variants import kept_probe
+from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
+from oomscope.probe import variants, warm
+from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from tests.unit.probe.played import measured
 
 NO_OTHERS = "device.non_torch_bytes=0"
@@ -154,3 +158,22 @@ def test_results_are_kept_and_can_be_had_afresh(monkeypatch, capsys) -> None:
 def test_mistakes_are_told_before_anything_is_measured(arguments: list[str], said: str, capsys) -> None:
     assert run(arguments) == ExitCode.USAGE
     assert said in capsys.readouterr().err
+
+
+def test_a_long_probe_of_a_variant_tells_how_far_it_is(monkeypatch) -> None:
+    stages: list[tuple[str, int, int]] = []
+
+    class Told:
+        def stage(self, stage: str, done: int = 0, total: int = 0) -> None:
+            stages.append((stage, done, total))
+
+    def run_probe(job: ProbeJob, progress, *, stop):
+        progress(Progress(stage="step", done=1, total=2))
+        return measured(job)
+
+    monkeypatch.setattr(warm, "run", run_probe)
+    probe = kept_probe(fresh=True, ticker=Told())
+    job = ProbeJob(target=BundledTarget(config=load_preset("gpt-tiny").config.model_dump()))
+    for _ in range(2):
+        assert probe(job, threading.Event()).outcome == "fits"
+    assert stages == [("probe 1: step", 1, 2), ("probe 2: step", 1, 2)]
