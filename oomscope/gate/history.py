@@ -33,6 +33,8 @@ class Entry:
     """Measured under the key of the night before; else the trend begins afresh."""
     reason: str = ""
     culprit: Culprit | None = None
+    band: int = 0
+    """How much worse the metric might have been on that night without being told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +88,13 @@ class Trend:
     def step(self) -> Step | None:
         """The largest step of the stretch in the direction of its change, of equal ones the last.
 
-        None where nothing changed. Where the number came back to what it was, the largest of all.
+        None where no step is beyond the band that warns. Where the number came back to what it was, the largest of all.
         """
         nights, way = self.stretch, self.change or 0
         steps = [
             Step(before=before, after=after, change=after.change)
             for before, after in pairwise(nights)
-            if after.change and after.change * way >= 0
+            if after.change and abs(after.change) > after.band and after.change * way >= 0
         ]
         return max(reversed(steps), key=lambda step: abs(step.change), default=None)
 
@@ -198,6 +200,7 @@ def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
                 is_comparable=is_comparable,
                 reason=case.reason,
                 culprit=case.culprit,
+                band=next((row.warn or 0 for row in case.rows if row.name == metric), 0),
             )
         )
         key = case.key or key

@@ -59,10 +59,10 @@ def change_text(trend: Trend) -> str:
 
 
 def step_text(trend: Trend) -> str:
-    """Return the largest step of a trend: how large, when, and at which commit; empty where it has none."""
+    """Return the largest step of a trend: how large, when, and at which commit; empty where nothing changed."""
     step = trend.step
     if step is None:
-        return ""
+        return "none beyond the band that warns" if any(entry.change for entry in trend.stretch) else ""
     size = gate_words.change_text(trend.metric, step.change)
     gone = "" if trend.change else ", gone by now"
     return f"{size} on {night_text(step.after)}{gone}: {whose_text(step)}"

@@ -1,7 +1,7 @@
 """The axis of a trend: round ticks, from zero unless all that there is to see lies far above it.
 
 A step of 200 MiB on a run of 60 GiB is no pixel of an axis from zero. Where the values differ by less than a quarter of
-the largest, the axis begins below the smallest, and whoever draws it says so.
+the largest, the axis begins below the smallest, and whoever draws it says so. What is less than noise stays flat.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ WANTED: Final = 5
 """Ticks, more or less."""
 FAR: Final = 4
 """The largest value is at least so many times the spread of an axis that does not begin at zero."""
+NEAR: Final = 200
+"""An axis shows at least that part of the largest value, so that noise does not fill it."""
 MOST_DIGITS: Final = 9
 _UNITS: Final = ((EiB, "EiB"), (PiB, "PiB"), (TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"), (1, "B"))
 _TERA: Final = (10**12, "TFLOP")
@@ -45,12 +47,15 @@ def axis_of(metric: str, values: Sequence[int]) -> Axis:
     unit, name = _unit(most, is_bytes=is_bytes)
     spread = most - least
     is_cut = 0 < FAR * spread < most
-    step = _step(1.5 * spread if is_cut else most, unit)
-    first = math.floor((least - spread // 4) / step) if is_cut else 0
-    ticks = tuple(round(number * step) for number in range(first, math.floor(most / step + 1e-9) + 1))
+    span = max(1.5 * spread, most / NEAR) if is_cut else most
+    step = _step(span, unit)
+    room = (span - spread) / 2 if is_cut else 0.0
+    first = math.floor((least - room) / step) if is_cut else 0
+    top = max(most, round(most + room))
+    ticks = tuple(round(number * step) for number in range(first, math.floor(top / step + 1e-9) + 1))
     digits = next((count for count in range(MOST_DIGITS) if _tells(ticks, step, unit, count)), MOST_DIGITS)
     names = tuple(f"{tick / unit:.{digits}f} {name}" if tick else "0" for tick in ticks)
-    return Axis(low=ticks[0], top=max(most, ticks[-1]), ticks=ticks, names=names)
+    return Axis(low=ticks[0], top=max(top, ticks[-1]), ticks=ticks, names=names)
 
 
 def _unit(most: int, *, is_bytes: bool) -> tuple[int, str]:

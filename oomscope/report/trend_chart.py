@@ -87,9 +87,11 @@ def _tell_step(plot: ET.Element, trend: Trend, entries: Sequence[Entry], axis: A
     way = "rise" if step.change > 0 else "fall"
     culprit = step.after.culprit.commit if step.after.culprit else ""
     commit = culprit or (step.after.standing.commit if step.after.standing else "")
-    text = f"{gate_words.change_text(trend.metric, step.change)} {short_hash(commit)}".rstrip()
     bottom = share(axis.share(step.after.value or 0), 1)
-    box(plot, f"step {side} {way}", text, left=share(where, 1), bottom=bottom)
+    size = gate_words.change_text(trend.metric, step.change)
+    label = box(plot, f"step {side} {way}", size, left=share(where, 1), bottom=bottom)
+    if commit:
+        box(label, "minor", f" {short_hash(commit)}")
 
 
 def _name_nights(chart: ET.Element, entries: Sequence[Entry]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from oomscope.gate.compare import MetricRow
 from oomscope.gate.history import Trend, trends
 from oomscope.gate.ledger import Point
 from oomscope.gate.series import Series
@@ -105,6 +106,15 @@ def test_the_step_to_tell_is_the_largest_towards_where_the_trend_went(values, ch
     found = trend.step
     assert trend.change == change
     assert (found and (int(found.after.night[1:]), found.change)) == step
+
+
+@pytest.mark.parametrize(("band", "step"), [(0, 5), (4, 5), (5, None)])
+def test_a_step_inside_the_band_that_warns_is_none(band: int, step: int | None) -> None:
+    row = MetricRow(name="peak_live", status=Status.SAME, expected=GiB, measured=GiB, warn=band, fail=9)
+    cases = [replace(case_result(at, live=GiB + value), rows=(row,)) for at, value in enumerate((0, 5, 8), start=1)]
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    assert trend.change == 8
+    assert (trend.step and trend.step.change) == step
 
 
 def test_what_was_measured_under_other_conditions_is_no_part_of_the_change() -> None:

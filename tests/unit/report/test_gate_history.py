@@ -107,6 +107,13 @@ def test_a_step_is_of_the_commit_that_was_found_or_between_two(before, after, sa
     assert f"+1.00 GiB on 2026-01-02 02:00: {said}" in gate_history_text.step_text(trend)
 
 
+def test_a_number_that_creeps_is_told_without_a_step() -> None:
+    (trend,) = found()
+    entries = tuple(replace(entry, band=MiB) for entry in trend.entries)
+    assert gate_history_text.step_text(replace(trend, entries=entries)) == "none beyond the band that warns"
+    assert gate_history_text.step_text(replace(trend, entries=entries[:1])) == ""
+
+
 def test_what_came_and_went_is_told_as_gone() -> None:
     cases = (case_result(1), case_result(2, live=2 * GiB), case_result(3))
     (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
