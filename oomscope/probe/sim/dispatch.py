@@ -28,7 +28,7 @@ from oomscope.probe.sim.memory import SimMemory
 from oomscope.probe.sim.origins import Origins
 from oomscope.probe.sim.position import Origin, Position
 from oomscope.probe.sim.refusals import refuse_cuda, unsupported
-from oomscope.probe.sim.shapes import ShapeRules
+from oomscope.probe.sim.shapes import ShapeRules, kept_answers
 from oomscope.probe.sim.temporaries import BY_OP, GEMMS, Card, cublas_workspace_bytes
 from oomscope.probe.sim.unseen import seen
 from oomscope.snapshot.trace import Category
@@ -114,7 +114,7 @@ class SimMode(TorchDispatchMode):
         self._card = card
         self._op_temporaries = op_temporaries
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self._rules = ShapeRules(self._fake, remember=remember_shapes)
+        self._rules = ShapeRules(self._fake, kept_answers() if remember_shapes else None)
         self._origins = Origins(position, guard)
         self._workspaces: set[tuple[bool, int]] = set()
         self._overflow_flags: set[int] = set()

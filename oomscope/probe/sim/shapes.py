@@ -3,7 +3,7 @@
 Training repeats the same operations on tensors of the same shapes thousands of times, and torch's shape rules take
 longer, also where they are cached, than everything else the simulation does. What comes back for a remembered
 signature has the metadata and the aliasing of what the rule itself returned; an operation whose result is not settled
-by the signature is never remembered.
+by the signature is never remembered. All runs of a process share what is remembered, as they share torch's own cache.
 """
 
 from __future__ import annotations
@@ -82,18 +82,33 @@ class Answer:
     """None where the operation returns its one output bare; a named tuple comes back as a plain one."""
 
 
+Answers: TypeAlias = dict[Any, dict[Signature, Answer | None]]
+"""What is remembered, by operation and signature; None in place of an answer that cannot be given again."""
+
+MOST_KEPT: Final = 20_000
+"""Signatures from which on a process forgets them all when a run begins: some tens of MiB."""
+
+_kept: Answers = {}
+
+
+def kept_answers() -> Answers:
+    """Return the answers that the runs of this process share."""
+    if sum(map(len, _kept.values())) >= MOST_KEPT:
+        _kept.clear()
+    return _kept
+
+
 class ShapeRules:
     """Torch's shape rules with a memory.
 
     Args:
         fake: the mode that the rules run in.
-        remember: whether answers are kept; without it every operation runs torch's rule.
+        answers: where answers are kept; None to run torch's rule for every operation.
     """
 
-    def __init__(self, fake: FakeTensorMode, *, remember: bool) -> None:
+    def __init__(self, fake: FakeTensorMode, answers: Answers | None) -> None:
         self._fake = fake
-        self._remember = remember
-        self._answers: dict[Any, dict[Signature, Answer | None]] = {}
+        self._answers = answers
         self._attributes: dict[torch.device, dict[str, Any]] = {}
         self._guard_data_pointer = (
             torch._C._set_warn_deprecated_on_mutable_data_ptr
@@ -122,9 +137,11 @@ class ShapeRules:
     # Signatures -------------------------------------------------------------------------------------------------
 
     def _answers_for(self, func: Any) -> dict[Signature, Answer | None] | None:
-        """Return the answers of ``func`` so far (None in place of one that cannot be given), or None to keep none."""
+        """Return the answers of ``func`` so far, or None to keep none."""
+        if self._answers is None:
+            return None
         answers = self._answers.get(func)
-        if answers is None and self._remember and _settled_by_signature(func):
+        if answers is None and _settled_by_signature(func):
             answers = self._answers[func] = {}
         return answers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 
 import pytest
@@ -36,6 +37,25 @@ def test_two_runs_give_byte_identical_snapshots(simulate, tmp_path):
         write_snapshot(train(simulate()).snapshot, path)
         files.append(path.read_bytes())
     assert files[0] == files[1]
+
+
+def test_garbage_is_looked_for_only_among_what_came_since(simulate):
+    frozen = []
+
+    def seen(phase, info):
+        if phase == "start":
+            frozen.append(gc.get_freeze_count())
+
+    session = simulate()
+    gc.disable()  # so that only those are seen that are asked for
+    gc.callbacks.append(seen)
+    try:
+        train(session)
+    finally:
+        gc.callbacks.remove(seen)
+        gc.enable()
+    assert len(frozen) >= 2
+    assert min(frozen) > 100_000  # torch's modules
 
 
 def test_pytorchs_own_tools_read_the_snapshot_and_find_the_same_totals(simulate, tmp_path):

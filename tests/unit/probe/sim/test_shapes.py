@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from oomscope.probe.sim import backend
-from oomscope.probe.sim.shapes import ShapeRules
+from oomscope.probe.sim import backend, shapes
+from oomscope.probe.sim.shapes import Answers, ShapeRules, kept_answers
 
 aten = torch.ops.aten
 Make = Callable[..., Any]
@@ -21,10 +21,11 @@ Make = Callable[..., Any]
 class Bench:
     """Shape rules on the simulated device, and how often torch's own rule ran."""
 
-    def __init__(self, *, remember: bool = True) -> None:
+    def __init__(self, *, remember: bool = True, answers: Answers | None = None) -> None:
         self.device = backend.register()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.rules = ShapeRules(self.fake, remember=remember)
+        known: Answers = {} if answers is None else answers
+        self.rules = ShapeRules(self.fake, known if remember else None)
         self.runs = 0
         dispatch = self.fake.dispatch
 
@@ -122,6 +123,30 @@ def test_a_remembered_result_is_like_the_rules_own(name):
             told.append(traits(bench.run(func, *args, **kwargs), inputs))
         assert bench.ran is not remember
     assert told == told[:1] * 4
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_one_run_learnt_serves_the_next(name):
+    func, arguments, named = CALLS[name]
+    answers: Answers = {}
+    told = []
+    for bench in (Bench(answers=answers), Bench(answers=answers)):
+        args = arguments(bench.empty)
+        kwargs = {key: bench.empty(4, 8) if key == "out" else value for key, value in named.items()}
+        out = bench.run(func, *args, **kwargs)
+        told.append(traits(out, tensors([*args, *kwargs.values()])))
+        assert all(value.fake_mode is bench.fake for value in listed(out) if isinstance(value, FakeTensor))
+    assert not bench.ran
+    assert told[0] == told[1]
+
+
+def test_a_process_does_not_remember_without_end(monkeypatch):
+    monkeypatch.setattr(shapes, "_kept", {})
+    monkeypatch.setattr(shapes, "MOST_KEPT", 2)
+    for size in (1, 2):
+        bench = Bench(answers=kept_answers())
+        bench.run(aten.mm.default, bench.empty(size, 1), bench.empty(1, size))
+    assert len(kept_answers()) == 0
 
 
 def test_a_number_is_remembered_with_its_type():
