@@ -9,11 +9,13 @@ import pytest
 
 from benchmarks import gpu_truth
 from benchmarks.truth import accuracy, measuring, timings
+from benchmarks.truth import history as history_part
 from benchmarks.truth.matrix import CASES
 from benchmarks.truth.measuring import Bench
 from benchmarks.truth.slack import POLICIES, SHUFFLES, reserved_by_order
 from oomscope.allocator import Driver
-from oomscope.units import GiB, MiB
+from oomscope.probe.result import Failure, ProbeResult
+from oomscope.units import GiB, MiB, parse_size
 from tests.gpu.captures import failures, history
 from tests.gpu.emulated import emulated_torch, on_card
 
@@ -140,3 +142,33 @@ def test_what_is_measured_is_named_once():
     names = [case.name for case in CASES]
     assert len(names) == len(set(names)) >= 30
     assert gpu_truth.named(CASES, "mla") == [case for case in CASES if "mla" in case.name]
+
+
+def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp_path: Path, monkeypatch):
+    on_card, limits = [], {}
+
+    def search(_bench, _repo, range_, limit, backend):
+        on_card.append(backend)
+        limits[range_, backend] = limit
+        time.sleep(0.02)
+        assert on_card.count("cuda") == 1
+        on_card.remove(backend)
+        return {"range": range_, "backend": backend, "limit": limit, "wall_s": 1.0, "answer": {}}
+
+    monkeypatch.setattr(history_part, "_search", search)
+    monkeypatch.setattr(history_part.subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
+    bench = Bench(card="cuda", folder=tmp_path, at_once=4, until=time.monotonic() + 60)
+    document = history_part.run(bench)
+    assert (len(document["searches"]), document["failed"]) == (4, [])
+    for range_, limit in history_part.SEARCHES:
+        assert limits[range_, "sim"] == limit
+        assert limits[range_, "cuda"] == limit - GiB + 7 * MiB
+    assert parse_size(str(limit)) == limit
+
+
+def test_a_card_that_tells_nothing_of_itself_ends_the_part():
+    with pytest.raises(ValueError, match="the card told nothing of itself: no driver"):
+        history_part.more_outside(
+            ProbeResult(backend="cuda", outcome="error", failure=Failure(kind="unfit", message="no driver"))
+        )
