@@ -151,7 +151,7 @@ def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp
         on_card.append(backend)
         limits[range_, backend] = limit
         time.sleep(0.02)
-        assert on_card.count("cuda") == 1
+        assert on_card.count("cuda") <= 1
         on_card.remove(backend)
         return {"range": range_, "backend": backend, "limit": limit, "wall_s": 1.0, "answer": {}}
 
