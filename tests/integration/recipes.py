@@ -16,6 +16,8 @@ CONTEXT = {
     "github.workspace": "$GITHUB_WORKSPACE",
     "github.token": "token",
     "github.event.number": "7",
+    "github.event.number || 'night'": "7",
+    "github.event_name == 'pull_request'": "true",
     "github.run_id": "1",
     "github.run_attempt": "1",
 }
@@ -83,7 +85,7 @@ def jenkins() -> Recipe:
     assert text.count("{") == text.count("}")
     scripts = [textwrap.dedent(script) for script in re.findall(r"sh '''\n(.*?)'''", text, re.DOTALL)]
     env = dict(re.findall(r'^\s+(XDG_\w+) = "(.*)"$', text, re.MULTILINE))
-    kept = re.findall(r"junit '(.*?)'|artifacts: '(.*?)'", text)
+    kept = re.findall(r"testResults: '(.*?)'|artifacts: '(.*?)'", text)
     return Recipe(
         steps=[Step(script=script) for script in scripts],
         env={**env, "RUNNER_KIND": "cpu"},
