@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
+from oomscope.cli.plain_signs import IN_PLAIN_SIGNS
 from oomscope.errors import ExitCode, OomscopeError
 
 _ELSEWHERE = "send it where there is room, such as a file on another disk"
@@ -79,8 +80,8 @@ class _Stream:
 def named_failures() -> Iterator[None]:
     """Let ``sys.stdout`` and ``sys.stderr`` name their failures inside the block, at whose end both are flushed.
 
-    A character that the terminal's encoding lacks is written as its escape. Where standard error was closed
-    (``2>&-``), what is said there was not wanted.
+    A character that the terminal's encoding lacks is written in plain signs, else as its escape. Where standard error
+    was closed (``2>&-``), what is said there was not wanted.
 
     Raises:
         ReaderGoneError: somebody stopped to read one of them.
@@ -113,7 +114,7 @@ def last_word(text: str) -> None:
 
 
 def _opened_anew(stream: TextIO) -> TextIO:
-    """Return a stream to the same file that escapes what it cannot encode, and writes everything or fails.
+    """Return a stream to the same file that writes what it cannot encode in others, and writes everything or fails.
 
     Under ``PYTHONUNBUFFERED`` Python's own has no buffer, and takes for written what a pipe or disk took only in part.
     """
@@ -123,7 +124,7 @@ def _opened_anew(stream: TextIO) -> TextIO:
         descriptor = stream.fileno()
     except OSError:  # no file behind it, as under a test
         return stream
-    return open(descriptor, "w", buffering=1, encoding=stream.encoding, errors="backslashreplace", closefd=False)
+    return open(descriptor, "w", buffering=1, encoding=stream.encoding, errors=IN_PLAIN_SIGNS, closefd=False)
 
 
 def _is_open(stream: TextIO | None) -> bool:

@@ -120,7 +120,8 @@ def replay_text(device: DeviceExplanation) -> str | None:
     """Return how faithfully the emulated allocator repeats the recording; None where there is nothing to repeat."""
     if device.fidelity is None:
         return None
-    return f"repeats {device.fidelity:.1%} of the recorded segment events, by the rules of torch {device.torch_version}"
+    share = f"{100 * device.fidelity:.1f} %"
+    return f"repeats {share} of the recorded segment events, by the rules of torch {device.torch_version}"
 
 
 def iterations_text(device: DeviceExplanation) -> str | None:

@@ -134,10 +134,10 @@ def test_help_to_a_full_disk(program) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
     code = "import os; from oomscope.cli.main import run; from oomscope.cli import output, streams\n"
-    code += "with streams.named_failures(): output.say('→ ' + os.fsdecode(b'\\xff'))"
+    code += "with streams.named_failures(): output.say('模 ' + os.fsdecode(b'\\xff'))"
     line = f'PYTHONIOENCODING={encoding} {sys.executable} -c "$CODE"'
     done = subprocess.run(["bash", "-c", line], env={"CODE": code}, capture_output=True, text=True, check=True)
-    assert done.stdout == "\\u2192 \\xff\n"
+    assert done.stdout == "\\u6a21 \\xff\n"
 
 
 def test_the_failure_is_raised_also_where_it_was_swallowed(monkeypatch) -> None:
