@@ -47,7 +47,7 @@ import torch, oomscope
 
 def setup(ctx):
     kept = torch.empty(512 << 20, dtype=torch.uint8, device=ctx.device)
-    def step():
+    def step(kept=kept):
         try:
             torch.empty(64 << 30, dtype=torch.uint8, device=ctx.device)
         except torch.OutOfMemoryError:
