@@ -58,7 +58,7 @@ def _heading(night: GateResult) -> str:
 def _about(night: GateResult) -> str:
     """Return of what and when the night is: a comment is replaced by that of the next one."""
     commits = {case.standing.commit: case.standing for case in night.cases if case.standing is not None}
-    parts = [f"`{short_hash(one.commit)}` {escaped(shortened(one.subject, _LONGEST))}" for one in commits.values()]
+    parts = [f"{code(short_hash(one.commit))} {escaped(shortened(one.subject, _LONGEST))}" for one in commits.values()]
     return ", ".join([*(parts if len(parts) == 1 else []), date_text(night.started)])
 
 
@@ -77,7 +77,7 @@ def _next(night: GateResult, commands: Commands) -> Iterator[str]:
     for step in steps:
         text = f"- {escaped(step.text)}"
         yield f"{text}:\n\n{indent(block(step.commands), '  ')}\n" if step.commands else f"{text}\n"
-    if night.home is not None and any(step.commands for step in steps):
+    if night.home is not None and steps:
         yield f"{gate_words.FROM_THE_ROOT}\n" if steps[-1].commands else f"\n{gate_words.FROM_THE_ROOT}\n"
 
 
@@ -113,7 +113,7 @@ def _culprit(culprit: Culprit) -> str:
     if not culprit.commit:
         return f"Whose commit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
     subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)
-    parts = [f"Whose commit: `{short_hash(culprit.commit)}` {escaped(subject)}, by {escaped(author)}\n\n"]
+    parts = [f"Whose commit: {code(short_hash(culprit.commit))} {escaped(subject)}, by {escaped(author)}\n\n"]
     if culprit.grown:
         parts.append(head("Line", "Category", ">Live bytes"))
         parts += [

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
 from oomscope.gate.home import Home
-from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine, Place
+from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine, Place, Standing
 from oomscope.gate.status import GRAVITY, GREEN, Status
 from oomscope.report.gate_github import annotation_commands, comment, comment_marker, summary
 from oomscope.snapshot.sites import Site
@@ -125,6 +125,14 @@ def test_what_to_do_next_is_told_to_have_no_room() -> None:
     assert re.search(r"No room here for \d+ further cases, what to do next and details of \d+ cases; the JSON", text)
 
 
+def test_where_commands_run_is_said_with_every_command() -> None:
+    unusable = replace(night(1, case_result(1, Status.UNUSABLE)), home=Home(path="memory.yaml"))
+    said = "Commands are for the root of a checkout of the repository."
+    assert said in summary(unusable)
+    assert said not in summary(replace(unusable, home=None))
+    assert said not in summary(replace(night(1), home=Home(path="memory.yaml")))
+
+
 def test_too_little_room_is_no_half_a_table() -> None:
     assert summary(night(1), 100) == ""
     assert len(summary(night(1), 700).encode()) <= 700
@@ -184,9 +192,12 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
     assert not re.search(r"%(?!25|0A|0D|3A|2C)", command)
 
 
-@given(st.text(max_size=40) | st.just(HOSTILE))
+@given(st.text(max_size=40) | st.sampled_from([HOSTILE, "`<script>"]))
 def test_any_text_keeps_the_table_whole(text: str) -> None:
     case = replace(worse("x"), name=text or "x", reason=text, notes=(text,), culprit=culprit(subject=text, author=text))
+    case = replace(case, standing=Standing(commit=text, subject=text), culprit=replace(case.culprit, commit=text))
+    alone: GateResult = night(1, case)
+    assert "<script" not in TABLES.render(summary(alone))
     found: GateResult = night(1, case, case_result(1, name="last"))
     shown = summary(found)
     assert rows(shown)[-1][0] == "<code>last</code>"
