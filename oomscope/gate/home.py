@@ -27,10 +27,10 @@ class Home:
         """What people call the repository: as its remote does, else by its first commit."""
         return self.remote or self.first_commit[:10]
 
-    def is_also(self, other: Home) -> bool:
-        """Whether ``other`` is the same file of the same repository: of its clones, one of which may be shallow."""
+    def is_beside(self, other: Home) -> bool:
+        """Whether ``other`` lies in the same repository: in any of its clones, one of which may be shallow."""
         began_alike = bool(self.first_commit) and self.first_commit == other.first_commit
-        return self.path == other.path and (began_alike or (bool(self.remote) and self.remote == other.remote))
+        return began_alike or (bool(self.remote) and self.remote == other.remote)
 
     def to_json(self) -> dict[str, str]:
         """Return JSON values."""

@@ -44,8 +44,10 @@ class Series:
 def series_of(places: Iterable[Place]) -> dict[Place, Series]:
     """Return the series of each place; of several names that a repository had, the last of ``places`` counts."""
     each = tuple(dict.fromkeys(places))
-    groups = _groups(dict.fromkeys(place.home for place in each if place.home is not None and place.home.repository))
-    named = {home: _named(group) for group in groups for home in group}
+    groups = _repositories(
+        dict.fromkeys(place.home for place in each if place.home is not None and place.home.repository)
+    )
+    named = {home: Series(suite=home.path, repository=_name(group)) for group in groups for home in group}
     paths, tails = defaultdict[str, set[Series]](set), defaultdict[str, set[Series]](set)
     for place in each:
         if place.home is not None and place.home in named:
@@ -61,16 +63,17 @@ def series_of(places: Iterable[Place]) -> dict[Place, Series]:
     return {place: of(place) for place in each}
 
 
-def _groups(homes: Iterable[Home]) -> list[list[Home]]:
-    """Return homes that are the same file of the same repository, together; the order stays."""
+def _repositories(homes: Iterable[Home]) -> list[list[Home]]:
+    """Return those of ``homes`` together that lie in one repository; the order stays."""
     groups: list[list[Home]] = []
     for home in homes:
-        alike = [group for group in groups if any(home.is_also(other) for other in group)]
+        alike = [group for group in groups if any(home.is_beside(other) for other in group)]
         groups = [group for group in groups if group not in alike]
         groups.append([*(other for group in alike for other in group), home])
     return groups
 
 
-def _named(group: list[Home]) -> Series:
+def _name(group: list[Home]) -> str:
+    """Return what a repository is called: as the last remote that was seen, else as all its clones are."""
     remotes = [home.remote for home in group if home.remote]
-    return Series(suite=group[-1].path, repository=remotes[-1] if remotes else group[-1].repository)
+    return remotes[-1] if remotes else group[-1].repository

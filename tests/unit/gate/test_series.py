@@ -38,6 +38,14 @@ def test_two_suites_of_one_repository_and_two_repositories_are_two_series() -> N
     ]
 
 
+def test_a_repository_has_one_name_for_all_its_suites() -> None:
+    places = [
+        place("/builds/1/ci/memory.yaml", first=FIRST, remote="group/p"),
+        place("/work/nightly/memory.yaml", "nightly/memory.yaml", first=FIRST),
+    ]
+    assert {one.repository for one in series_of(places).values()} == {"group/p"}
+
+
 def test_a_night_that_knows_its_path_alone_is_of_the_only_repository_seen_there() -> None:
     old, known = place("/work/ci/memory.yaml", None), place("/work/ci/memory.yaml", first=FIRST)
     assert series_of([old, known])[old] == series_of([known])[known]
@@ -52,6 +60,8 @@ def test_such_a_night_of_another_checkout_is_of_the_only_repository_in_a_folder_
     assert (found[old], found[other]) == (found[known], Series(suite=other.path))
     another = place("/builds/3/proj/ci/memory.yaml", first=OTHER)
     assert series_of([old, known, another])[old] == Series(suite=old.path)
+    there = place(old.path, first=FIRST)
+    assert series_of([old, there, another])[old] == found[known]
 
 
 def test_a_repository_without_a_commit_and_a_remote_is_known_by_its_path() -> None:
