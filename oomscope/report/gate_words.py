@@ -77,8 +77,8 @@ def case_text(case: CaseResult) -> str:
 
 
 def heading(night: GateResult) -> str:
-    """Return ``RED, 3 cases: 1 worse, 2 same``."""
-    return f"{night.ruling.word}, {tally(night)}"
+    """Return ``RED, 3 cases: 1 worse, 2 same``, and whether it was interrupted."""
+    return f"{night.ruling.word}{', interrupted' if night.interrupted else ''}, {tally(night)}"
 
 
 def tally(night: GateResult) -> str:
@@ -113,7 +113,9 @@ class Step(NamedTuple):
 def next_steps(night: GateResult, commands: Commands) -> list[Step]:
     """Return what to do about the cases that are not as expected, one step for each kind."""
     named = {status: [case.name for case in night.cases if case.status is status] for status in Status}
-    steps = [Step(text) for status, text in _UNANSWERED.items() if named[status]]
+    left = named.pop(Status.UNMEASURED) if night.interrupted else []
+    steps = [Step("interrupted: measure what is left", (commands.run(_few(left)),))] if left else []
+    steps += [Step(text) for status, text in _UNANSWERED.items() if named.get(status)]
     if worse := named[Status.WORSE]:
         steps.append(_worse(worse, night, commands))
     if new := [*named[Status.NO_BASELINE], *named[Status.INCOMPATIBLE]]:

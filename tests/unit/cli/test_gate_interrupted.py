@@ -52,7 +52,7 @@ def test_what_was_measured_is_printed_written_and_kept(suite: Path, capsys, monk
         end(patch, stop)
         assert run(["gate", "run", "memory.yaml", *WORDS, "--bisect"]) == code
     said = capsys.readouterr()
-    assert said.out.startswith("NOT GREEN, 2 cases: 1 nothing measured, 1 same\n")
+    assert said.out.startswith("NOT GREEN, interrupted, 2 cases: 1 nothing measured, 1 same\n")
     assert "interrupted before it was measured" in said.out
     assert "oomscope: interrupted; what was measured until then is not lost" in said.err
     document = json.loads(Path("night.json").read_text())

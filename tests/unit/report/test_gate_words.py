@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import Culprit, GateResult
 from oomscope.gate.status import Status
 from oomscope.report.gate_commands import Commands
-from oomscope.report.gate_words import Step, culprit_text, next_steps, row_texts
+from oomscope.report.gate_words import Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 
@@ -24,6 +26,15 @@ def test_whatever_is_not_as_expected_has_a_next_step(status: Status) -> None:
 
 def test_what_is_as_expected_has_none() -> None:
     assert steps(night(1)) == []
+
+
+def test_a_night_that_was_interrupted_says_so_whatever_its_cases_are() -> None:
+    assert heading(night(1)) == "GREEN, 1 case: 1 same"
+    assert heading(replace(night(1), interrupted=True)) == "NOT GREEN, interrupted, 1 case: 1 same"
+    cut_off = night(1, case_result(1), case_result(1, Status.UNMEASURED, name="left"))
+    (step,) = steps(replace(cut_off, interrupted=True))
+    assert step == Step("interrupted: measure what is left", ("oomscope gate run /repo/memory.yaml --case left",))
+    assert steps(cut_off)[0].text.startswith("nothing measured: take the metric out")
 
 
 def test_what_is_many_is_accepted_one_by_one_and_searched_for_as_a_whole() -> None:
