@@ -167,9 +167,9 @@ def _from_click(error: click.ClickException) -> UsageError:
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
-    from oomscope.cli.suggestions import name_nearest_file
+    from oomscope.cli.suggestions import name_what_is_meant
 
-    name_nearest_file(error)
+    name_what_is_meant(error)
     if as_json:
         print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)})
     remark(f"oomscope: {error}")

@@ -1,4 +1,4 @@
-"""What a mistyped word may have meant: the command, option or file of nearly that name, if there is one."""
+"""What a mistyped word may have meant: the command, option, file or revision of nearly that name, if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from oomscope.errors import InputError, OomscopeError, UsageError
+from oomscope.errors import GitError, InputError, OomscopeError, UsageError
 
 _NOT_THERE: Final = re.compile("no such .*file", re.IGNORECASE)
 _FILES_LOOKED_AT: Final = 5000
@@ -41,6 +41,24 @@ def mistyped(error: click.ClickException) -> tuple[str, str | None]:
 def _options(context: click.Context) -> list[str]:
     options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
     return [name for each in options for name in (*each.opts, *each.secondary_opts) if name.startswith("--")]
+
+
+def name_what_is_meant(error: OomscopeError) -> None:
+    """Let ``error`` say which file or revision may be meant, where it is that one is not there."""
+    name_nearest_file(error)
+    if isinstance(error, GitError) and error.where and error.message == "no such commit":
+        repository, _, revision = error.where.rpartition(": ")
+        if near := nearest(revision, _references(Path(repository))):
+            error.remedy = f"did you mean {near}?"
+
+
+def _references(repository: Path) -> list[str]:
+    from oomscope.bisect.git import Git
+
+    try:
+        return Git(repository, (repository,)).text("for-each-ref", "--format=%(refname:lstrip=2)").splitlines()
+    except OomscopeError:
+        return []
 
 
 def name_nearest_file(error: OomscopeError) -> None:

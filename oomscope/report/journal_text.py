@@ -20,10 +20,12 @@ STATE_STYLES = {"running": "bold", "interrupted": "yellow", "ended": "green"}
 
 def status_report(standings: Sequence[Standing], problems: Sequence[str]) -> RenderableType:
     """Return the searches as a table, and what could not be read."""
-    rows = table(">Search", "State", "Ends", ">Probes", ">Suspects", "Answer")
+    places = ("In",) if len({each.place for each in standings}) > 1 else ()
+    rows = table(">Search", "State", "Ends", *places, ">Probes", ">Suspects", "Answer")
     for each in standings:
         state = Text(each.state, style=STATE_STYLES[each.state])
-        rows.add_row(str(each.search), state, each.title, _probes(each), _suspects(each), each.message)
+        place = (each.place.removesuffix("/.git"),) if places else ()
+        rows.add_row(str(each.search), state, each.title, *place, _probes(each), _suspects(each), each.message)
     notes = [Text(f"note: {problem}", style="yellow") for problem in problems]
     return Group(rows if standings else Text("No searches."), *notes)
 

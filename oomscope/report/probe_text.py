@@ -28,6 +28,8 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
     heading = " · ".join(part for part in (title, words.rank_text(result), words.device_text(result)) if part)
     yield Text(heading, style="dim")
     yield Text(words.status_text(result), style=STATUS_STYLES[result.outcome])
+    if advice := words.missing_module_advice(result):
+        yield Text("What to do: ").append(advice, style="bold")
     if result.verdict:
         yield from verdict_parts(result.verdict, has_card=result.available_bytes is not None)
     if result.peak:

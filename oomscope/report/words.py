@@ -89,6 +89,14 @@ def status_text(result: ProbeResult) -> str:
     return result.outcome.upper()
 
 
+def missing_module_advice(result: ProbeResult) -> str | None:
+    """Return what to do about a module that is not there; None where that is not what failed."""
+    failure = result.failure
+    if failure is None or failure.kind not in {"import", "setup"} or "No module named" not in failure.message:
+        return None
+    return "name the checkout that holds it with --repo, or install the package where oomscope is"
+
+
 def _without_card(result: ProbeResult) -> str:
     """Return the answer of a run that went through, where nothing is known of what it had left."""
     if result.backend != "command":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_the_harness_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> Non
     (tmp_path / "harness.py").touch()
     assert run(["probe", "--harness", str(tmp_path / "harnes.py")]) == 2
     assert capsys.readouterr().err.endswith(f"; did you mean {tmp_path / 'harness.py'}?\n")
+
+
+def test_the_branch_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "-b", "main", tmp_path], check=True)
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "Begin"], cwd=tmp_path, check=True)
+    assert run(["bisect", "main..mian", "--command", "true", "--repo", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith("mian: no such commit; did you mean main?\n")
+    assert run(["bisect", "main..v7", "--command", "true", "--repo", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith("v7: no such commit; give a commit, tag or branch\n")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,15 @@ def test_the_list_of_searches() -> None:
     assert "at most" not in shown(status_report([Standing.of(beyond, is_running=False)], []))
 
 
+def test_searches_of_several_repositories_say_whose_they_are() -> None:
+    one = Standing.of(ACCOUNT, is_running=False)
+    other = replace(one, place="/home/ada/lab/.git")
+    assert " In " not in shown(status_report([one, one], []))
+    text = shown(status_report([one, other], []))
+    assert " In " in text
+    assert "/home/ada/lab " in text
+
+
 def test_the_log_shows_what_stands_and_what_was_taken_back() -> None:
     text = shown(log_report(ACCOUNT, Standing.of(ACCOUNT, is_running=False), "/state/7.jsonl"))
     assert "oomscope bisect v1..main --bad 'live>1GiB'" in text

@@ -46,11 +46,14 @@ def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
     assert "passes" in text
 
 
-def test_nothing_measured_is_two_lines() -> None:
+def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     assert rendered(results.BROKEN).splitlines() == [
         "gpt-tiny · rank 0 of 1 · sim",
         "NOT MEASURED (import): No module named 'tinytrain.data'",
+        "What to do: name the checkout that holds it with --repo, or install the package where oomscope is",
     ]
+    crashed = replace(results.BROKEN, failure=replace(results.BROKEN.failure, kind="crash", message="signal 11"))
+    assert rendered(crashed).splitlines()[1:] == ["NOT MEASURED (crash): signal 11"]
 
 
 def test_the_rows_of_sites_beyond_the_table_stay_in_the_sum() -> None:
