@@ -98,6 +98,6 @@ def _standing(folder: Path) -> Standing | None:
     try:
         commit = Repository.open(folder).resolve("HEAD")
         changed = Git(folder, (folder,)).text("status", "--porcelain", "--untracked-files=no")
-    except GitError:
+    except (GitError, OSError):  # of a folder that nobody can enter the case itself says what is wrong
         return None
     return Standing(commit=commit.hash, subject=commit.subject, dirty=bool(changed))

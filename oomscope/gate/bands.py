@@ -14,6 +14,8 @@ from oomscope.errors import InputError
 from oomscope.units import parse_size
 
 _PERCENT: Final = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*%\s*")
+_MOST: Final = 2**100
+"""Of any number, as of those that are measured."""
 _REMEDY: Final = "write a size such as 64MiB, a share such as 2%, or a list of both"
 
 
@@ -67,6 +69,8 @@ class Band:
                 relative = max(relative, Fraction(share["number"]) / 100)
             else:
                 absolute = max(absolute, _size(part))
+        if absolute > _MOST or relative > _MOST:
+            raise InputError("a band beyond all that is measured", remedy=_REMEDY)
         return cls(absolute=absolute, relative=relative)
 
 
@@ -85,8 +89,8 @@ EXACT: Final = Bands()
 def _size(part: int | str) -> int:
     try:
         return parse_size(part)
-    except InputError as error:
-        raise InputError(error.message, remedy=_REMEDY) from None
+    except InputError:
+        raise InputError(f"{shown(part)} is no size", remedy=_REMEDY) from None
 
 
 def _decimal(number: Fraction) -> Decimal:

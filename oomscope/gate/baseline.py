@@ -194,7 +194,7 @@ class EntryDocument(Section):
     """Whether it fits."""
     oomscope: Text = ""
     """The version that measured it."""
-    rank: Text = ""
+    rank: Annotated[str, Field(max_length=100), BeforeValidator(_text)] = ""
     """The rank that it is of, with its world."""
     metrics: dict[MetricName, Annotated[int, Field(ge=0, le=MOST)]]
     """What is expected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oomscope.errors import OomscopeError, UsageError
@@ -65,6 +66,10 @@ def plan_of(case: Case) -> CasePlan:
         return _bundled_plan(case) if case.own_kind is None else _own_plan(case, case.own_kind)
     except OomscopeError as error:
         raise blamed(error, case) from None
+    except OSError as error:  # a name that is too long, a circle of links
+        is_checkout = error.filename is not None and Path(error.filename) in {case.checkout, real_path(case.checkout)}
+        where = case.place("repo" if is_checkout else case.kind)
+        raise UsageError(f"cannot be used: {error.strerror}", where=where, remedy="give another path") from None
 
 
 def own_target(case: Case, kind: OwnKind) -> CheckoutTarget:

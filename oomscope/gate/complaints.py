@@ -21,6 +21,7 @@ _WANTED: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str | None]]] = {
     "string_type": lambda _: ("text", None),
     "int_type": lambda _: ("a whole number", None),
     "int_from_float": lambda _: ("a whole number", None),
+    "string_unicode": lambda _: ("text without halves of characters", None),
     "string_too_short": lambda _: ("text that is not empty", None),
     "string_too_long": lambda context: (f"text of at most {context['max_length']} characters", None),
     "string_pattern_mismatch": lambda _: ("one line of text without control characters", None),

@@ -18,6 +18,8 @@ from oomscope.units import MiB
 Model = TypeVar("Model", bound=BaseModel)
 BOUNDS = Bounds(bytes=2 * MiB, nodes=60_000)
 """A thousand entries of a baseline, each with bands; what is read in a few seconds."""
+_LONGEST_KEY = 100
+"""That a message shows whole."""
 Path_ = Sequence[str | int]
 """Keys and positions that lead to a value."""
 
@@ -111,8 +113,12 @@ def _steps(tree: Tree, loc: Path_) -> set[str | int]:
 
 def _name(path: Path_) -> str:
     """Return ``cases[0].metrics``."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in path)
     return text.removeprefix(".")
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
 
 
 def _plain(message: str) -> str:

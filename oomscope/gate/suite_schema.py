@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
@@ -54,11 +55,21 @@ def _size(value: object) -> str | None:
         raise ValueError(f"{shown(value)} is no size; give a size such as 80GiB, 512MiB or 1048576")
     try:
         size = parse_size(value)
-    except InputError as error:
-        raise ValueError(str(error)) from None
+    except InputError:
+        raise ValueError(f"{shown(value)} is no size; give a size such as 80GiB, 512MiB or 1048576") from None
     if size > MOST_BYTES:
         raise ValueError(f"{shown(value)} is larger than any card; give a size such as 80GiB, 512MiB or 1048576")
     return str(value)
+
+
+def _path(text: str) -> str:
+    try:
+        is_path = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise ValueError(f"no file can be called {shown(text)}; give a path from the suite's folder")
+    return text
 
 
 def _override(text: str) -> str:
@@ -109,6 +120,7 @@ class MetricBands(Section):
 MetricName = Annotated[str, AfterValidator(_metric)]
 Metrics = Annotated[dict[MetricName, MetricBands | None] | None, BeforeValidator(_named)]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Place = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
 Override = Annotated[str, AfterValidator(_override)]
 Limit = Annotated[str | None, BeforeValidator(_size)]
 Rank = Annotated[int | str | tuple[int | str, ...] | None, BeforeValidator(_rank)]
@@ -152,11 +164,11 @@ class CaseDocument(_Shared):
     """What reports and the baseline call it."""
     preset: str | None = None
     """The bundled transformer under a preset."""
-    config: str | None = None
+    config: Place | None = None
     """The bundled transformer under a configuration file; the path is from the suite's folder."""
     dialect: Literal["megatron", "bridge", "nemo"] | None = Field(default=None, alias="from")
     """With ``config``: whose names the file has, where not oomscope's own."""
-    harness: str | None = None
+    harness: Place | None = None
     """Your own code through a harness file; the path is from the suite's folder."""
     entry: str | None = None
     """Your own code through a function of the checkout, ``pkg.module:function``."""
@@ -166,7 +178,7 @@ class CaseDocument(_Shared):
     """With ``command``: finds the bytes in what it prints, by its one group."""
     snapshot_glob: str | None = None
     """With ``command``: the memory snapshots that it writes, from the root of the checkout."""
-    repo: str | None = None
+    repo: Place | None = None
     """With ``harness``, ``entry`` or ``command``: the checkout under test (default: the suite's folder)."""
 
     @model_validator(mode="after")

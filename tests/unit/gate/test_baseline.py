@@ -120,6 +120,10 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
             f"schema_version: 1\ncases:\n  a: [{{config: x, backend: sim, metrics: {{}}, {TWISTED}}}]",
             ":4: cases.a[0].bands.peak_live: warn is wider than fail",
         ),
+        (
+            f"schema_version: 1\ncases: {{a: [{{config: x, backend: sim, metrics: {{}}, rank: {'z' * 101}}}]}}",
+            "but must be text of at most 100 characters",
+        ),
         ("<<<<<<< ours\nschema_version: 1", "not YAML"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.cli.gate_standing import standings
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.gate.baseline import Baseline
 from oomscope.gate.result import CaseResult, GateResult, Standing
@@ -342,6 +343,13 @@ cases:
     rank: 0
     harness: harness.py
     repo: none
+  - name: long
+    rank: 0
+    harness: LONG
+  - name: long checkout
+    rank: 0
+    harness: harness.py
+    repo: LONG
 """
 
 
@@ -350,8 +358,8 @@ def test_what_cannot_be_planned_names_the_line_of_its_key_and_says_what_to_write
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "harness.py").write_text("def setup(ctx): ...\n")
-    (tmp_path / "memory.yaml").write_text(SUITE)
-    night = run(EXPECTED, cases=list(load_suite(Path("memory.yaml")).cases))
+    (tmp_path / "memory.yaml").write_text(SUITE.replace("LONG", "x" * 300))
+    night = run(EXPECTED, stands_at=standings(), cases=list(load_suite(Path("memory.yaml")).cases))
     assert {found.status for found in night.cases} == {Status.UNUSABLE}
     said = {found.name: found.reason for found in night.cases}
     begin = {
@@ -363,6 +371,8 @@ def test_what_cannot_be_planned_names_the_line_of_its_key_and_says_what_to_write
         "harness": f"memory.yaml:23: harness: {tmp_path / 'none.py'}: no such harness file; give harness: the path",
         "harness override": "memory.yaml:27: override model.num_layers=2: says nothing to a harness; only the sections",
         "checkout": "memory.yaml:31: repo: no such checkout: none; give repo: a folder",
+        "long": "memory.yaml:34: harness: cannot be used: File name too long; give another path",
+        "long checkout": "memory.yaml:38: repo: cannot be used: File name too long; give another path",
     }
     assert {name: said[name][: len(text)] for name, text in begin.items()} == begin
     assert "--" not in said["rank"]

@@ -279,6 +279,9 @@ def test_errors_speak_of_yaml(tmp_path: Path, text: str, said: str) -> None:
     assert str(caught.value) == f"{tmp_path / 'memory.yaml'}{said}"
 
 
+LONG, CUT, NINES = "x" * 9000, "x" * 55 + "…", "9" * 40
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -287,6 +290,13 @@ def test_errors_speak_of_yaml(tmp_path: Path, text: str, said: str) -> None:
         ("limit: 1.5", "5: cases[1].limit: 1.5 is no size; give a size such as 80GiB, 512MiB or 1048576"),
         ("limit: 9EiB", '5: cases[1].limit: "9EiB" is larger than any card; give a size'),
         ("overrides:\n      - a=1\n      - b", '7: cases[1].overrides[1]: "b" is no section.key=value; write it'),
+        ('repo: "\\ud800"', '5: cases[1].repo is "\\ud800", but must be text without halves of characters'),
+        ('config: "a\\0b"', '5: cases[1].config: no file can be called "a\\x00b"; give a path from the suite'),
+        ("harness: ''", '5: cases[1].harness is "", but must be text that is not empty'),
+        (f"limit: {LONG}", f'5: cases[1].limit: "{CUT}" is no size; give a size such as'),
+        (f"metrics: {{peak_live: {{fail: {LONG}}}}}", f'5: cases[1].metrics.peak_live.fail: "{CUT}" is no size'),
+        (f"metrics: {{peak_live: {{fail: {NINES}%}}}}", "5: cases[1].metrics.peak_live.fail: a band beyond all"),
+        (f"metrics: [{LONG}]", f'5: cases[1].metrics.{LONG[:100]}…: unknown metric "{CUT}"; metrics are'),
         ("from: nemo", "5: cases[1]: from without config; name one, or leave from out"),
         ("metrics:\n      peak_live:\n      speed:", '7: cases[1].metrics.speed: unknown metric "speed"; metrics are'),
     ],
