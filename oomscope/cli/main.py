@@ -167,8 +167,10 @@ def _from_click(error: click.ClickException) -> UsageError:
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
+    from oomscope.cli.other_uses import name_other_use
     from oomscope.cli.suggestions import name_what_is_meant
 
+    name_other_use(error)
     name_what_is_meant(error)
     if as_json:
         print_json({"schema_version": ERROR_SCHEMA_VERSION, "error": error_document(error)})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from oomscope.cli.other_uses import other_use
 from oomscope.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class ConfigSource:
         try:
             return load_config(self.path, self.overrides, enforce=enforce)
         except ConfigError as error:
-            if (remedy := _other_use(self.path)) is None or not self.is_blamed_by(error):
+            if (remedy := other_use(self.path)) is None or not self.is_blamed_by(error):
                 raise
             raise ConfigError("no configuration of oomscope's", where=str(self.path), remedy=remedy) from error
 
@@ -83,15 +84,6 @@ class ConfigSource:
         """Whether ``error`` is in what the file says, and thus a fault of the commit that it stands in."""
         blamed = (error.where or "").rpartition(":")[0] or error.where
         return self.path is not None and self.path.is_file() and blamed == str(self.path)
-
-
-def _other_use(path: Path) -> str | None:
-    """Return what to do with a file whose name tells that it is no configuration; None where it tells nothing."""
-    if path.suffix in {".log", ".out", ".err", ".txt", ".sh"}:
-        return f"oomscope config import {path} makes one of the arguments that a job logs or is started with"
-    if {".pickle", ".pkl"} & set(path.suffixes):
-        return f"oomscope explain {path} reads memory snapshots"
-    return None
 
 
 def config_source(
