@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from oomscope.allocator import engine
-from oomscope.allocator.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, SIZE
-from oomscope.allocator.control import DEFAULT_STREAM, add_stream
+from oomscope.allocator.constants import ADDRESS, DEFAULT_STREAM_ROW, NULL_REQUEST, OP, POOL_IN_USE, SIZE
+from oomscope.allocator.control import DEFAULT_STREAM, add_pool, add_pool_stream, add_stream
 from oomscope.allocator.driver import Driver
 from oomscope.allocator.memory import grow, has_room
-from oomscope.allocator.reclaim import release_cached
+from oomscope.allocator.reclaim import release_cached, release_private
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.allocator.state import AllocatorState
-from oomscope.allocator.streams import make_events_ready, record_stream
+from oomscope.allocator.streams import make_events_ready, process_events, record_stream
 from oomscope.allocator.views import AllocatorBlock, describe_block
 from oomscope.errors import UsageError
 from oomscope.units import format_size
@@ -82,10 +82,14 @@ class CachingAllocator(AllocatorState):
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
         self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
+        self._pools: dict[int, int] = {}
+        self._pool_rows: dict[tuple[int, int], int] = {}
         self._blocks: dict[int, int] = {}
 
-    def malloc(self, nbytes: int, stream: int = DEFAULT_STREAM) -> Placement:
+    def malloc(self, nbytes: int, stream: int = DEFAULT_STREAM, pool: int = 0) -> Placement:
         """Allocate ``nbytes`` for use on ``stream``; nothing, at address 0, for 0 bytes.
+
+        ``pool`` is the number of a private pool, which is in use from here on, or 0 for the default one.
 
         Raises:
             DeviceOutOfMemory: the device has no room; the allocator stays usable.
@@ -93,10 +97,10 @@ class CachingAllocator(AllocatorState):
         """
         if nbytes < 0:
             raise UsageError(f"an allocation of {nbytes} bytes was asked for", remedy="ask for 0 bytes or more")
-        row = self._stream_row(stream)
+        row = self._pool_row(pool, stream) if pool else self._stream_row(stream)
         self._make_room()
         m = self._memory
-        block = engine.malloc(m, nbytes, row)
+        block = engine.malloc_in_pool(m, nbytes, row)
         m[OP] += 1
         if block >= 0:
             address = m[block + ADDRESS]
@@ -149,6 +153,19 @@ class CachingAllocator(AllocatorState):
         release_cached(self._memory)
         self._memory[OP] += 1
 
+    def release_pool(self, pool: int) -> None:
+        """Let nothing use a private pool any more: what is cached of it is given back like what else is cached."""
+        if pool in self._pools:
+            self._memory[self._pools[pool] + POOL_IN_USE] = 0
+
+    def empty_pool(self, pool: int) -> None:
+        """Give what is cached of a private pool back to the driver, unless it is in use."""
+        if pool in self._pools:
+            self._make_room()
+            process_events(self._memory)
+            release_private(self._memory, self._pools[pool])
+            self._memory[OP] += 1
+
     def block_at(self, address: int) -> AllocatorBlock | None:
         """Return the allocated block that starts at ``address``, or None."""
         block = self._blocks.get(address)
@@ -169,6 +186,15 @@ class CachingAllocator(AllocatorState):
         row = self._streams.get(handle)
         if row is None:
             row = self._streams[handle] = add_stream(self._memory, handle)
+        return row
+
+    def _pool_row(self, pool: int, handle: int) -> int:
+        row = self._pool_rows.get((pool, handle))
+        if row is None:
+            stream = self._stream_row(handle)
+            if pool not in self._pools:
+                self._pools[pool] = add_pool(self._memory, pool)
+            row = self._pool_rows[pool, handle] = add_pool_stream(self._memory, self._pools[pool], stream)
         return row
 
     def _block(self, address: int) -> int:

@@ -37,7 +37,7 @@ SMALL = 0
 LARGE = 1
 
 # Kinds of operations of a replay.
-MALLOC, FREE, RECORD_STREAM, SYNCHRONIZE, EMPTY_CACHE = range(5)
+MALLOC, FREE, RECORD_STREAM, SYNCHRONIZE, EMPTY_CACHE, RELEASE_POOL, EMPTY_POOL = range(7)
 
 # ---- a block ---------------------------------------------------------------------------------------------------
 BLOCK_ROW = 16
@@ -51,7 +51,7 @@ BLOCK_ROW = 16
     MAPPED,
     TIE,  # what orders equally large free blocks before the address does
     STREAM,  # offset of the stream, not its handle
-    POOL,  # SMALL or LARGE
+    POOL,  # SMALL or LARGE; a private pool has both, in sets of its own
     PAGE,  # page size of the expandable reservation, 0 for a block of cudaMalloc
     REQUESTED,
     AGE,  # calls of the pool when the block became free
@@ -79,11 +79,29 @@ DIRECTORY, DIRECTORY_LENGTH, DIRECTORY_CAPACITY = range(SET_ROW)
 CHUNK = 64
 """Integers in a chunk of a set: how many entries it holds, then the entries."""
 
-# ---- a stream --------------------------------------------------------------------------------------------------
-HANDLE, ABOVE, BELOW, QUEUE_HEAD, QUEUE_TAIL = range(5)  # ABOVE and BELOW chain the streams by handle
-FREE_SETS = 5  # one for each pool: free blocks by (size, tie, address)
+# ---- a stream, and again for each private pool that is asked for blocks on it ----------------------------------
+(
+    HANDLE,
+    ABOVE,
+    BELOW,  # ABOVE and BELOW chain the streams of the default pool, or of one private pool, by handle
+    QUEUE_HEAD,
+    QUEUE_TAIL,  # a stream has one queue, whatever the pools of its blocks: that of its row in the default pool
+    DEFAULT_ROW,  # that row
+    OWNER,  # the private pool, or NONE
+) = range(7)
+FREE_SETS = 7  # one for each pool: free blocks by (size, tie, address)
 UNMAPPED_SETS = FREE_SETS + 2 * SET_ROW  # one for each pool: unmapped parts of reservations by address
 STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
+
+# ---- a private pool --------------------------------------------------------------------------------------------
+POOL_ROW = 5
+(
+    POOL_NUMBER,
+    NEXT_POOL,  # chains all of them, in order of creation
+    POOL_IN_USE,  # by a graph, a MemPool or a thread that allocates in it: its cached blocks stay
+    HAS_ALLOCATOR,  # an allocator of its own serves it, without expandable segments
+    LOWEST_OF_POOL,  # the first of its streams by handle
+) = range(POOL_ROW)
 
 # ---- the scalars: settings, the device, counters, statistics ---------------------------------------------------
 (
@@ -137,8 +155,9 @@ STREAM_ROW = UNMAPPED_SETS + 2 * SET_ROW
     TIES,  # how often the rule among equally large free blocks may have decided
     READY_STREAM,  # the one stream whose events were made ready since the last look, NONE, or SEVERAL
     LONGEST_RANGE,  # bytes of the longest segment or reservation ever made: no request for more finds room in one
-) = range(50)
-DIVISIONS = 50
+    FIRST_POOL,  # the private pool made first, or NONE
+) = range(51)
+DIVISIONS = 51
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

@@ -1,24 +1,33 @@
-"""How settings, limits and streams are written into the emulator's memory."""
+"""How settings, limits, streams and private pools are written into the emulator's memory."""
 
 from __future__ import annotations
 
 from oomscope.allocator.constants import (
     ABOVE,
     BELOW,
+    DEFAULT_ROW,
     DEFAULT_STREAM_ROW,
     DIVIDED,
     DIVISIONS,
     EVENT_LAG,
     EXPANDABLE,
+    FIRST_POOL,
     GC_BYTES,
     HANDLE,
+    HAS_ALLOCATOR,
     HIGHEST_STREAM,
     LARGE_SEGMENT,
     LIMIT,
+    LOWEST_OF_POOL,
     LOWEST_STREAM,
     MAX_SPLIT,
+    NEXT_POOL,
     NON_SPLIT_ROUNDING,
     NONE,
+    OWNER,
+    POOL_IN_USE,
+    POOL_NUMBER,
+    POOL_ROW,
     QUEUE_HEAD,
     QUEUE_TAIL,
     READY_STREAM,
@@ -89,18 +98,59 @@ def _apply_garbage_threshold(m: Memory, settings: AllocatorSettings) -> None:
 
 def add_stream(m: Memory, handle: int) -> int:
     """Return a new stream, chained to the others in order of handles, at the end of a list."""
-    m.extend([0] * (m[TOP] + STREAM_ROW - len(m)))
-    stream = take(m, STREAM_ROW)
+    stream = _new_row(m, handle, NONE)
+    m[stream + DEFAULT_ROW] = stream
     below = m[HIGHEST_STREAM] if m[STREAMS_LIVE] else NONE
     above = NONE
     while below != NONE and m[below + HANDLE] > handle:
         above = below
         below = m[below + BELOW]
-    m[stream + HANDLE] = handle
     m[stream + ABOVE] = above
     m[stream + BELOW] = below
-    m[stream + QUEUE_HEAD] = m[stream + QUEUE_TAIL] = NONE
     m[HIGHEST_STREAM if above == NONE else above + BELOW] = stream
     m[LOWEST_STREAM if below == NONE else below + ABOVE] = stream
     m[STREAMS_LIVE] += 1
     return stream
+
+
+def add_pool(m: Memory, number: int, *, has_allocator: bool = False) -> int:
+    """Return a new private pool, in use and without a stream, at the end of a list."""
+    m.extend([0] * (m[TOP] + POOL_ROW - len(m)))
+    pool = take(m, POOL_ROW)
+    m[pool + POOL_NUMBER] = number
+    m[pool + NEXT_POOL] = NONE
+    m[pool + POOL_IN_USE] = 1
+    m[pool + HAS_ALLOCATOR] = int(has_allocator)
+    m[pool + LOWEST_OF_POOL] = NONE
+    if m[FIRST_POOL] == NONE:
+        m[FIRST_POOL] = pool
+        return pool
+    last = m[FIRST_POOL]
+    while m[last + NEXT_POOL] != NONE:
+        last = m[last + NEXT_POOL]
+    m[last + NEXT_POOL] = pool
+    return pool
+
+
+def add_pool_stream(m: Memory, pool: int, stream: int) -> int:
+    """Return the row of ``stream`` in a private pool, chained to its others in order of handles."""
+    row = _new_row(m, m[stream + HANDLE], pool)
+    m[row + DEFAULT_ROW] = stream
+    below, above = NONE, m[pool + LOWEST_OF_POOL]
+    while above != NONE and m[above + HANDLE] < m[row + HANDLE]:
+        below, above = above, m[above + ABOVE]
+    m[row + ABOVE], m[row + BELOW] = above, below
+    if above != NONE:
+        m[above + BELOW] = row
+    m[pool + LOWEST_OF_POOL if below == NONE else below + ABOVE] = row
+    m[STREAMS_LIVE] += 1
+    return row
+
+
+def _new_row(m: Memory, handle: int, owner: int) -> int:
+    m.extend([0] * (m[TOP] + STREAM_ROW - len(m)))
+    row = take(m, STREAM_ROW)
+    m[row + HANDLE] = handle
+    m[row + OWNER] = owner
+    m[row + QUEUE_HEAD] = m[row + QUEUE_TAIL] = NONE
+    return row

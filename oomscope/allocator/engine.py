@@ -22,10 +22,12 @@ from oomscope.allocator.constants import (
     DIVISION_FIRST_LOG2,
     DIVISION_INTERVALS,
     DIVISIONS,
+    EMPTY_CACHE,
     EXPANDABLE,
     FREE,
     FREE_SETS,
     GC_BYTES,
+    HAS_ALLOCATOR,
     INACTIVE_SPLIT,
     INACTIVE_SPLIT_BYTES,
     LARGE,
@@ -46,11 +48,14 @@ from oomscope.allocator.constants import (
     OUT_OF_MEMORY,
     OVERSIZE_ALLOCATIONS,
     OVERSIZE_SEGMENTS,
+    OWNER,
     PAGE,
     POOL,
+    POOL_IN_USE,
     QUEUED,
     RECORD_STREAM,
     REJECTED,
+    RELEASE_POOL,
     REQUESTED,
     REQUESTED_BYTES,
     RESERVED,
@@ -75,7 +80,7 @@ from oomscope.allocator.driver import charge
 from oomscope.allocator.eventlog import log_block, log_oom
 from oomscope.allocator.expandable import allocate_expandable
 from oomscope.allocator.memory import Memory, has_room
-from oomscope.allocator.reclaim import collect_garbage, release_available, release_cached
+from oomscope.allocator.reclaim import collect_garbage, release_available, release_cached, release_private
 from oomscope.allocator.sortedset import after, at, is_tied, lower_bound, remove_at
 from oomscope.allocator.stats import lower_stat, lower_total, raise_stat, raise_total
 from oomscope.allocator.streams import make_events_ready, process_events, queue_events, record_stream
@@ -85,6 +90,7 @@ class Ops(NamedTuple):
     """Operations and what became of them, one entry each: lists, or arrays of int64 for the compiled engine.
 
     ``ids`` names an allocation from its MALLOC to its FREE and indexes ``rows``, the blocks behind the ids.
+    ``streams`` are rows of streams, and of RELEASE_POOL and EMPTY_POOL the pool.
     ``addresses`` and ``placed``, the sizes of the blocks, stay as they were where nothing was allocated; ``placed`` is
     OUT_OF_MEMORY where that failed.
     """
@@ -120,6 +126,19 @@ def malloc(m: Memory, request: int, stream: int) -> int:
         log_oom(m, size, segment_size(m, size), stream)
         return OUT_OF_MEMORY
     return _hand_out(m, block, size, request)
+
+
+def malloc_in_pool(m: Memory, request: int, stream: int) -> int:
+    """Serve a request in the pool of the row ``stream``; a private one is in use from here on."""
+    private = m[stream + OWNER]
+    expandable = m[EXPANDABLE]
+    if private != NONE:
+        m[private + POOL_IN_USE] = 1
+        if m[private + HAS_ALLOCATOR]:
+            m[EXPANDABLE] = 0
+    block = malloc(m, request, stream)
+    m[EXPANDABLE] = expandable
+    return block
 
 
 def free(m: Memory, block: int) -> None:
@@ -164,7 +183,7 @@ def segment_size(m: Memory, size: int) -> int:
 
 def _find_free(m: Memory, size: int, stream: int, pool: int) -> int:
     """Return the best fitting free block of the stream, taken out of its set, or NONE (``get_free_block``)."""
-    if m[GC_BYTES] != NONE:
+    if m[GC_BYTES] != NONE and m[stream + OWNER] == NONE:
         m[SMALL_CALLS + pool] += 1
     of = stream + FREE_SETS + pool * SET_ROW
     position = lower_bound(m, of, size // SIZE_UNIT)
@@ -222,7 +241,8 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     """Get a block from the driver, giving back more and more of what is cached; NONE when all was in vain.
 
     As in PyTorch, the pool is not searched again after something was released. Under ``throw_on_cudamalloc_oom``, and
-    without a limit, a request that exceeds the whole device is REJECTED before anything is tried.
+    without a limit, a request that exceeds the whole device is REJECTED before anything is tried. Requests of private
+    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block.
     """
     if m[THROW_ON_OOM] and m[LIMIT] == NONE and segment_size(m, size) > m[TOTAL]:
         return REJECTED
@@ -231,7 +251,7 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     block = _ask_driver(m, size, stream, pool)
     if block == NONE and release_available(m, size, stream, pool):
         block = _ask_driver(m, size, stream, pool)
-    if block == NONE:
+    if block == NONE and m[stream + OWNER] == NONE:
         release_cached(m)
         m[RETRIES] += 1
         block = _ask_driver(m, size, stream, pool)
@@ -311,7 +331,7 @@ def run(m: Memory, ops: Ops, start: int) -> int:
         if kind == MALLOC:
             if block >= 0:
                 return ~index
-            block = malloc(m, ops.sizes[index], ops.streams[index])
+            block = malloc_in_pool(m, ops.sizes[index], ops.streams[index])
             ops.rows[ops.ids[index]] = block
             if block >= 0:
                 ops.addresses[index] = m[block + ADDRESS]
@@ -328,5 +348,16 @@ def run(m: Memory, ops: Ops, start: int) -> int:
         elif kind == SYNCHRONIZE:
             make_events_ready(m, ops.streams[index])
         else:
-            release_cached(m)
+            _give_back(m, kind, ops.streams[index])
     return len(ops.kinds)
+
+
+def _give_back(m: Memory, kind: int, private: int) -> None:
+    """Empty the cache, or that of a private pool, or let a private pool be in use no more."""
+    if kind == EMPTY_CACHE:
+        release_cached(m)
+    elif kind == RELEASE_POOL:
+        m[private + POOL_IN_USE] = 0
+    else:
+        process_events(m)
+        release_private(m, private)

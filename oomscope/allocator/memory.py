@@ -15,6 +15,7 @@ from oomscope.allocator.constants import (
     BLOCK_ROW,
     BLOCKS_LIVE,
     CHUNK,
+    FIRST_POOL,
     FREE_BLOCK_ROWS,
     FREE_CHUNKS,
     FREE_NOTES,
@@ -44,7 +45,7 @@ def empty_memory() -> Memory:
     """Return the memory, a list, of an allocator that has no stream, no settings and no device yet."""
     m = [0] * SCALARS
     m[TOP] = SCALARS
-    m[FREE_BLOCK_ROWS] = m[FREE_CHUNKS] = m[FREE_NOTES] = NONE
+    m[FREE_BLOCK_ROWS] = m[FREE_CHUNKS] = m[FREE_NOTES] = m[FIRST_POOL] = NONE
     return m
 
 

@@ -1,5 +1,7 @@
 """What the allocator gives back to the driver before it gives up: garbage, oversize blocks, everything cached.
 
+Of a private pool that is in use only a request made in it gives back oversize blocks; what else is cached there stays.
+
 Rules of ``garbage_collect_cached_blocks``, ``release_available_cached_blocks`` and ``release_cached_blocks`` of
 c10/cuda/CUDACachingAllocator.cpp. Where a cudaMalloc block was split although it is oversize (expandable segments
 were switched on while it was cached), PyTorch may cudaFree it with a live neighbour; here such a block is left alone.
@@ -11,14 +13,18 @@ from oomscope.allocator.blocks import SIZE_UNIT, is_split, rank_of, release_segm
 from oomscope.allocator.constants import (
     ABOVE,
     AGE,
+    FIRST_POOL,
     FREE_SETS,
     GC_BYTES,
     LARGE,
     LARGE_CALLS,
+    LOWEST_OF_POOL,
     LOWEST_STREAM,
     MAX_SPLIT,
+    NEXT_POOL,
     NONE,
     PAGE,
+    POOL_IN_USE,
     RESERVED,
     SET_ROW,
     SIZE,
@@ -100,16 +106,30 @@ def release_available(m: Memory, size: int, stream: int, pool: int) -> bool:
 
 
 def release_cached(m: Memory) -> None:
-    """Wait for all events, then free every whole cached segment and unmap every whole cached page."""
+    """Wait for all events, then free every whole cached segment and unmap every whole cached page.
+
+    Of private pools only those are touched that nothing uses any more.
+    """
     wait_for_events(m)
-    _release_pool(m, LARGE)
-    _release_pool(m, SMALL)
+    _release_pool(m, LARGE, m[LOWEST_STREAM])
+    _release_pool(m, SMALL, m[LOWEST_STREAM])
+    private = m[FIRST_POOL]
+    while private != NONE:
+        release_private(m, private)
+        private = m[private + NEXT_POOL]
 
 
-def _release_pool(m: Memory, pool: int) -> None:
-    """Free the whole segments of all streams, then unmap the expandable blocks of all streams."""
+def release_private(m: Memory, private: int) -> None:
+    """Give back what is cached of a private pool, unless it is in use."""
+    if m[private + POOL_IN_USE] == 0:
+        _release_pool(m, SMALL, m[private + LOWEST_OF_POOL])
+        _release_pool(m, LARGE, m[private + LOWEST_OF_POOL])
+
+
+def _release_pool(m: Memory, pool: int, lowest: int) -> None:
+    """Free the whole segments of all streams from ``lowest`` on, then unmap the expandable blocks of all of them."""
     for expandable in range(2):
-        stream = m[LOWEST_STREAM]
+        stream = lowest
         while stream != NONE:
             of = stream + FREE_SETS + pool * SET_ROW
             position = first(m, of)

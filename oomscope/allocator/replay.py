@@ -7,7 +7,7 @@ does not), and runs as Python otherwise. The results are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from oomscope.allocator import constants, engine
 from oomscope.allocator.constants import DEFAULT_STREAM_ROW, NONE, OUT_OF_MEMORY
-from oomscope.allocator.control import DEFAULT_STREAM, add_stream
+from oomscope.allocator.control import DEFAULT_STREAM, add_pool, add_pool_stream, add_stream
 from oomscope.allocator.driver import Driver
 from oomscope.allocator.memory import fill_room, grow, length_wanted
 from oomscope.allocator.restore import restore
@@ -50,7 +50,14 @@ class ReplayOp(IntEnum):
     SYNCHRONIZE = constants.SYNCHRONIZE
     """Let the events recorded so far on ``stream`` be complete."""
     EMPTY_CACHE = constants.EMPTY_CACHE
-    """Give everything unused back to the driver."""
+    """Give everything unused back to the driver, but what is cached of private pools in use."""
+    RELEASE_POOL = constants.RELEASE_POOL
+    """Let ``pool`` be in use no more, until a MALLOC is made in it again."""
+    EMPTY_POOL = constants.EMPTY_POOL
+    """Give what is cached of ``pool`` back to the driver; ignored while it is in use."""
+
+
+OF_POOLS = (ReplayOp.RELEASE_POOL, ReplayOp.EMPTY_POOL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +109,9 @@ class Replay(AllocatorState):
         event_lag: see ``AllocatorState``.
         compiled: whether the engine runs compiled.
         held: what it begins with.
+        pool_streams: the private pools that occur, as numbers above 0, each with the handle of a stream on which
+            something is allocated in it; all are in use at first.
+        with_allocator: those of them that an allocator of their own serves (``MemPool(allocator)``).
 
     Raises:
         UsageError: what it is to hold contradicts itself, or does not fit on the device.
@@ -118,16 +128,28 @@ class Replay(AllocatorState):
         event_lag: int | None = 0,
         compiled: bool = False,
         held: Held = NOTHING_HELD,
+        pool_streams: Iterable[tuple[int, int]] = (),
+        with_allocator: Collection[int] = (),
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
         self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
-        for handle in (*streams, *(segment.stream for segment in held.segments)):
+        pairs = [*pool_streams, *((segment.pool, segment.stream) for segment in held.segments if segment.pool)]
+        for handle in (*streams, *(segment.stream for segment in held.segments), *(handle for _, handle in pairs)):
             if handle not in self._streams:
                 self._streams[handle] = add_stream(self._memory, handle)
+        self._pools = {
+            number: add_pool(self._memory, number, has_allocator=number in with_allocator)
+            for number in sorted({number for number, _ in pairs})
+        }
+        self._pool_rows = {
+            (number, handle): add_pool_stream(self._memory, self._pools[number], self._streams[handle])
+            for number, handle in dict.fromkeys(pairs)
+        }
+        rows_of = {(0, handle): row for handle, row in self._streams.items()} | self._pool_rows
         grow(self._memory)
         self._compiled = compiled
         self._rows: Any = [NONE] * ids
-        for address, row in restore(self._memory, held.segments, self._streams).items():
+        for address, row in restore(self._memory, held.segments, rows_of).items():
             if address not in held.ids:
                 raise UsageError(f"the block held at {address:#x} has no id", remedy="give one for each that is live")
             self._rows[held.ids[address]] = row
@@ -136,18 +158,26 @@ class Replay(AllocatorState):
             self._rows = _array(self._rows)
 
     def run(
-        self, kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, streams: ArrayLike | None = None
+        self,
+        kinds: ArrayLike,
+        ids: ArrayLike,
+        nbytes: ArrayLike,
+        streams: ArrayLike | None = None,
+        pools: ArrayLike | None = None,
     ) -> ReplayOutcome:
         """Carry out operations: for each a ``ReplayOp``, an id, bytes and the handle of a stream (None: the default).
 
+        ``pools`` has the number of the private pool of each MALLOC, RELEASE_POOL and EMPTY_POOL; 0, or None, is the
+        default pool.
+
         Raises:
-            UsageError: arrays of unequal length, an unknown kind, id or stream, negative bytes, or an id allocated
-                while it is live.
+            UsageError: arrays of unequal length, an unknown kind, id, stream or pool, negative bytes, or an id
+                allocated while it is live.
         """
         import numpy as np
 
         columns: list[Any] = _columns(kinds, ids, nbytes, len(self._rows))
-        columns.append(self._stream_rows(streams, len(columns[0])))
+        columns.append(self._in_pools(columns[0], self._stream_rows(streams, len(columns[0])), streams, pools))
         outputs: list[Any] = [np.full(len(columns[0]), NONE, np.int64) for _ in range(2)]
         if not self._compiled:
             columns = [column.tolist() for column in columns]
@@ -177,7 +207,7 @@ class Replay(AllocatorState):
             return
         import numpy as np
 
-        longer = np.zeros(length_wanted(self._memory), np.int64)
+        longer = np.zeros(max(length_wanted(self._memory), len(self._memory)), np.int64)
         longer[: len(self._memory)] = self._memory
         self._memory = longer  # type: ignore[assignment]
         fill_room(self._memory)
@@ -198,6 +228,37 @@ class Replay(AllocatorState):
         rows: IntArray = rows_of[np.searchsorted(_array(handles), column)] if handles else column
         return rows
 
+    def _in_pools(
+        self, kinds: IntArray, rows: IntArray, streams: ArrayLike | None, pools: ArrayLike | None
+    ) -> IntArray:
+        """Return ``rows`` with those of private pools where operations are made in one, and the pools they speak of."""
+        import numpy as np
+
+        speaks = np.isin(kinds, OF_POOLS)
+        if pools is None:
+            if speaks.any():
+                raise UsageError("an operation on a private pool names none", remedy="give the pools")
+            return rows
+        column = _array(pools)
+        if len(column) != len(kinds):
+            raise UsageError(f"{len(kinds)} operations came with {len(column)} pools", remedy="give one for each")
+        handles = np.zeros(len(kinds), np.int64) if streams is None else _array(streams)
+        inside = (kinds == ReplayOp.MALLOC) & (column != 0)
+        rows = rows.copy()
+        for number in _distinct(column[speaks]):
+            rows[speaks & (column == number)] = self._known(self._pools, number, number)
+        for number in _distinct(column[inside]):
+            of_pool = inside & (column == number)
+            for handle in _distinct(handles[of_pool]):
+                rows[of_pool & (handles == handle)] = self._known(self._pool_rows, (number, handle), number)
+        return rows
+
+    @staticmethod
+    def _known(rows: Mapping[Any, int], key: object, number: int) -> int:
+        if key not in rows:
+            raise UsageError(f"private pool {number} was not announced", remedy="name all pools at the start")
+        return rows[key]
+
     def _allocated_rows(self) -> Iterable[int]:
         return [int(row) for row in self._rows if row >= 0]
 
@@ -214,6 +275,8 @@ def replay(
     event_lag: int | None = 0,
     compiled: bool | None = None,
     held: Held = NOTHING_HELD,
+    pools: ArrayLike | None = None,
+    with_allocator: Collection[int] = (),
 ) -> ReplayOutcome:
     """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
 
@@ -228,6 +291,8 @@ def replay(
         event_lag: see ``AllocatorState``.
         compiled: whether to run compiled; None decides by the length of the trace and by what lies on disk.
         held: what the allocator holds before.
+        pools: numbers of private pools, see ``Replay.run``; None puts everything into the default pool.
+        with_allocator: see ``Replay``.
 
     Raises:
         UsageError: see ``Replay`` and ``Replay.run``.
@@ -245,8 +310,10 @@ def replay(
         event_lag=event_lag,
         compiled=compiled,
         held=held,
+        pool_streams=_pairs(streams, pools),
+        with_allocator=with_allocator,
     )
-    return allocator.run(kinds, id_column, nbytes, streams)
+    return allocator.run(kinds, id_column, nbytes, streams, pools)
 
 
 def pays_compiled(operations: int) -> bool:
@@ -280,6 +347,21 @@ def _columns(kinds: ArrayLike, ids: ArrayLike, nbytes: ArrayLike, known_ids: int
     if size_column.min() < 0:
         raise UsageError("an operation is of a negative number of bytes", remedy="give 0 or more")
     return [kind_column, id_column, size_column.clip(max=constants.MAX_REQUEST)]
+
+
+def _pairs(streams: ArrayLike | None, pools: ArrayLike | None) -> list[tuple[int, int]]:
+    """Return each private pool with each stream that occurs beside it."""
+    import numpy as np
+
+    if pools is None:
+        return []
+    column = _array(pools)
+    handles = np.zeros(len(column), np.int64) if streams is None else _array(streams)
+    if len(handles) != len(column):
+        return []
+    return [
+        (number, handle) for number in _distinct(column[column != 0]) for handle in _distinct(handles[column == number])
+    ]
 
 
 def _distinct(column: IntArray) -> list[int]:

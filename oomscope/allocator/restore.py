@@ -52,13 +52,13 @@ from oomscope.errors import UsageError
 from oomscope.units import format_size
 
 
-def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[int, int]) -> dict[int, int]:
+def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[tuple[int, int], int]) -> dict[int, int]:
     """Put ``segments`` into the memory, a list, of an allocator that has not served anything.
 
     Args:
         m: the memory.
         segments: what it shall hold; runs of one reservation have the same ``range``.
-        streams: the row of each stream, by handle.
+        streams: the row of each stream, by pool (0: the default one) and handle.
 
     Returns:
         The row of each allocated block, by address.
@@ -71,11 +71,12 @@ def restore(m: Memory, segments: Sequence[AllocatorSegment], streams: Mapping[in
         for segment in runs:
             _check(segment)
         pool = SMALL if runs[0].segment_type == "small" else LARGE
+        stream = streams[runs[0].pool, runs[0].stream]
         _grow(m)
         if runs[0].is_expandable:
-            rows |= _reservation(m, runs, streams[runs[0].stream], pool)
+            rows |= _reservation(m, runs, stream, pool)
         else:
-            rows |= _segment(m, runs[0], streams[runs[0].stream], pool)
+            rows |= _segment(m, runs[0], stream, pool)
     return rows
 
 

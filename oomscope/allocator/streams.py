@@ -11,6 +11,7 @@ from oomscope.allocator.blocks import free_block
 from oomscope.allocator.constants import (
     ADDRESS,
     BELOW,
+    DEFAULT_ROW,
     DEFAULT_STREAM_ROW,
     EVENT_LAG,
     EVENTS_HELD,
@@ -40,7 +41,7 @@ from oomscope.allocator.memory import Memory, drop_note, take_note
 
 def record_stream(m: Memory, block: int, stream: int) -> None:
     """Note that an allocated block is used on ``stream``; its own stream and repetitions do not count."""
-    if m[block + STREAM] == stream:
+    if m[m[block + STREAM] + DEFAULT_ROW] == stream:
         return
     note = m[block + USES]
     while note != NONE:

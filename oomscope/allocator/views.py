@@ -13,6 +13,7 @@ from oomscope.allocator.constants import (
     BASE,
     DIRECTORY,
     DIRECTORY_LENGTH,
+    FIRST_POOL,
     FREE_SETS,
     HANDLE,
     LARGE,
@@ -27,16 +28,20 @@ from oomscope.allocator.constants import (
     LOG_ROW,
     LOG_SIZE,
     LOG_STREAM,
+    LOWEST_OF_POOL,
     LOWEST_STREAM,
     MAPPED,
     NEXT,
+    NEXT_POOL,
     NONE,
     NOTE_BLOCK,
     NOTE_NEXT,
     OOM,
+    OWNER,
     PAGE,
     PENDING,
     POOL,
+    POOL_NUMBER,
     PREV,
     QUEUE_HEAD,
     RANGE,
@@ -58,7 +63,8 @@ class AllocatorEvent:
     ``oom``. ``size`` is bytes: of the segment or the mapped pages; the requested bytes of a completed free; the rounded
     request of an OOM, whose ``address`` is the free bytes of the device, as in PyTorch's traces. ``op`` counts the
     calls of the allocator. ``range`` numbers segments and reservations in order of creation and ``offset`` is the
-    place in it; both are -1 for an OOM, which alone has an ``alloc_size``: what was asked of the driver.
+    place in it; both are -1 for an OOM, which alone has an ``alloc_size``: what was asked of the driver. ``pool`` is
+    the number of a private pool, 0 for the default one.
     """
 
     action: str
@@ -69,6 +75,7 @@ class AllocatorEvent:
     range: int
     offset: int
     alloc_size: int = 0
+    pool: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,10 @@ class AllocatorBlock:
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSegment:
-    """A segment of cudaMalloc, or a run of mapped pages of an expandable one, with all of its blocks."""
+    """A segment of cudaMalloc, or a run of mapped pages of an expandable one, with all of its blocks.
+
+    ``pool`` is the number of the private pool that it belongs to, 0 for the default one.
+    """
 
     address: int
     total_size: int
@@ -96,6 +106,7 @@ class AllocatorSegment:
     range: int
     offset: int
     blocks: tuple[AllocatorBlock, ...]
+    pool: int = 0
 
     @property
     def allocated_size(self) -> int:
@@ -161,13 +172,13 @@ def _event(m: Memory, row: int) -> AllocatorEvent:
         range=int(m[row + LOG_RANGE]),
         offset=NONE if is_oom else int(m[row + LOG_ADDRESS] - m[row + LOG_BASE]),
         alloc_size=int(m[row + LOG_ALLOC_SIZE]) if is_oom else 0,
+        pool=_pool_number(m, m[row + LOG_STREAM]),
     )
 
 
 def _unallocated(m: Memory) -> Iterator[int]:
     """Yield every block that is free, or waits for a stream."""
-    stream = m[LOWEST_STREAM]
-    while stream != NONE:
+    for stream in _stream_rows(m):
         for pool in (SMALL, LARGE):
             of = stream + FREE_SETS + pool * SET_ROW
             for place in range(m[of + DIRECTORY_LENGTH]):
@@ -178,7 +189,24 @@ def _unallocated(m: Memory) -> Iterator[int]:
         while note != NONE:
             yield m[note + NOTE_BLOCK]
             note = m[note + NOTE_NEXT]
-        stream = m[stream + ABOVE]
+
+
+def _stream_rows(m: Memory) -> Iterator[int]:
+    """Yield the rows of all streams: those of the default pool, then those of each private pool."""
+    first, private = m[LOWEST_STREAM], m[FIRST_POOL]
+    while True:
+        stream = first
+        while stream != NONE:
+            yield stream
+            stream = m[stream + ABOVE]
+        if private == NONE:
+            return
+        first, private = m[private + LOWEST_OF_POOL], m[private + NEXT_POOL]
+
+
+def _pool_number(m: Memory, stream: int) -> int:
+    owner = m[stream + OWNER]
+    return 0 if owner == NONE else int(m[owner + POOL_NUMBER])
 
 
 def _neighbourhood(m: Memory, block: int) -> Iterator[int]:
@@ -201,4 +229,5 @@ def _segment(m: Memory, run: list[int]) -> AllocatorSegment:
         range=int(m[head + RANGE]),
         offset=int(m[head + ADDRESS] - m[head + BASE]),
         blocks=tuple(describe_block(m, block) for block in run),
+        pool=_pool_number(m, m[head + STREAM]),
     )

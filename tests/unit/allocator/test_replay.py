@@ -45,6 +45,17 @@ def random_trace(length: int, seed: int, live: int = 300) -> tuple[list[int], li
     return kinds, ids, nbytes, streams
 
 
+def in_pools(kinds: list[int], seed: int) -> tuple[list[int], list[int]]:
+    """Return operations with private pools among them, and the pool of each."""
+    random = np.random.default_rng(seed)
+    pools = random.integers(0, 3, len(kinds)).tolist()
+    kinds = list(kinds)
+    for index in np.flatnonzero(random.random(len(kinds)) < 0.01).tolist():
+        if kinds[index] in {ReplayOp.EMPTY_CACHE, ReplayOp.RECORD_STREAM, ReplayOp.SYNCHRONIZE}:
+            kinds[index], pools[index] = int(random.choice([ReplayOp.RELEASE_POOL, ReplayOp.EMPTY_POOL])), 1
+    return kinds, pools
+
+
 def test_a_small_trace():
     outcome = replay(
         [ReplayOp.MALLOC, ReplayOp.MALLOC, ReplayOp.MALLOC, ReplayOp.FREE, ReplayOp.FREE, ReplayOp.MALLOC],
@@ -145,7 +156,10 @@ def test_compiled_and_python_agree(monkeypatch, caplog):
         ("expandable_segments:True,large_segment_size_mb:21", "2.13", 0.9, "firstfit"),
     ]
     for seed, (conf, version, fraction, policy) in enumerate(cases):
-        trace = random_trace(4000, seed)
+        trace, pools = random_trace(4000, seed), None
+        if seed % 2:
+            kinds, pools = in_pools(trace[0], seed)
+            trace = (kinds, *trace[1:])
         outcomes = [
             replay(
                 *trace,
@@ -154,6 +168,7 @@ def test_compiled_and_python_agree(monkeypatch, caplog):
                 fraction=fraction,
                 event_lag=seed % 3 or None,
                 compiled=compiled,
+                pools=pools,
             )
             for compiled in (False, True)
         ]
