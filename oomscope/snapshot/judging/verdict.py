@@ -17,8 +17,9 @@ from oomscope.snapshot.attribution import SiteOf, by_category
 from oomscope.snapshot.judging.headline import elsewhere_headline, headline_of, headroom_headline
 from oomscope.snapshot.judging.leaks import find_leak
 from oomscope.snapshot.replaying.fixes import Rules, Tried, try_settings
-from oomscope.snapshot.replaying.gaps import DEFAULT_POOL, gaps_of, request_as_seen
+from oomscope.snapshot.replaying.gaps import gaps_of, request_as_seen
 from oomscope.snapshot.replaying.initial_state import recover
+from oomscope.snapshot.replaying.pools import DEFAULT_POOL, PoolId
 from oomscope.snapshot.replaying.replay import Device, Replay, replay
 from oomscope.snapshot.replaying.requests import Last, Requests, requests_of
 from oomscope.snapshot.sites import site_of
@@ -292,7 +293,7 @@ class _Case:
             return failure.stream
         return 0 if failure.event is None else int(self.timeline.trace.stream[failure.event])
 
-    def _pool(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> tuple[int, int] | None:
+    def _pool(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> PoolId | None:
         """Return the pool that was asked; None where there are private ones and the events name none."""
         trace = self.timeline.trace
         if all(segment.pool_id == DEFAULT_POOL for segment in segments):

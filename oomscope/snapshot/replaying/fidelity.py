@@ -20,6 +20,7 @@ from oomscope.allocator import AllocatorSettings, ReplayOutcome
 from oomscope.snapshot.lifetimes import BEFORE, Indices
 from oomscope.snapshot.replaying.ascend import is_ascend
 from oomscope.snapshot.replaying.initial_memory import SEGMENT_ACTIONS
+from oomscope.snapshot.replaying.pools import pools_of
 from oomscope.snapshot.replaying.releases import releases_of
 from oomscope.snapshot.replaying.replay import SIGN
 from oomscope.snapshot.replaying.requests import Kind, Requests
@@ -32,6 +33,9 @@ LONGEST_ALIGNED: Final = 250
 
 TRUSTED: Final = 0.95
 """Share of repeated segment events below which nothing is concluded from other replays."""
+
+
+PRIVATE_POOLS: Final = "when a private pool was given up, or may serve or release for others, is not recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +210,16 @@ def _common(ours: Sequence[Step], theirs: Sequence[Step]) -> int:
 
 
 def switches_expandable(timeline: Timeline) -> bool:
-    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways."""
-    return bool(np.isin((Action.SEGMENT_ALLOC, Action.SEGMENT_MAP), timeline.trace.action).all())
+    """Say whether expandable segments were switched on or off during the trace: memory is taken in both ways.
+
+    What a private pool with an allocator of its own takes does not count.
+    """
+    action = timeline.trace.action
+    ways = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+    if not np.isin(ways, action).all():
+        return False
+    pools = pools_of(timeline)
+    return bool(np.isin(ways, action[~np.isin(pools.of_event, pools.with_allocator)]).all())
 
 
 class _Reasons:
@@ -217,7 +229,7 @@ class _Reasons:
         self, timeline: Timeline, requests: Requests, settings: AllocatorSettings, first_divergence: int | None
     ) -> None:
         self._timeline = timeline
-        self._has_private_pools = requests.private_pools
+        self._has_private_pools = requests.has_private_pools
         self._switches = switches_expandable(timeline)
         self._settings = settings
         self._first_divergence = first_divergence
@@ -237,7 +249,7 @@ class _Reasons:
         if self._switches:
             return "expandable segments were switched during the recording"
         if self._has_private_pools:
-            return "private pools are replayed as the default pool"
+            return PRIVATE_POOLS
         if self._is_ascend and self._settings.expandable_segments:
             return "torch_npu aligns blocks of expandable segments to 16 KiB, which is followed in size only"
         if self._first_divergence is not None and event > self._first_divergence:

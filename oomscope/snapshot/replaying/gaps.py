@@ -11,6 +11,7 @@ from typing import Final
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.allocator.constants import SMALL_SIZE
+from oomscope.snapshot.replaying.pools import DEFAULT_POOL, PoolId
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.snapshot.verdict_types import Gap
 from oomscope.units import format_size
@@ -32,7 +33,6 @@ TEXTS: Final = {
 ORDER: Final = tuple(TEXTS)
 WHOLE: Final = ("split_remainder", "cached_other_pool", "cached_other_stream")
 """Reasons that speak of pieces, and mean nothing of a segment that is free as a whole."""
-DEFAULT_POOL: Final = (0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Request:
     stream: int
     taken_from_driver: int
     """Bytes that the allocator asks of the driver for it."""
-    pool_id: tuple[int, int] | None = DEFAULT_POOL
+    pool_id: PoolId | None = DEFAULT_POOL
     """The pool that it was made in; None where that is unknown and there are several."""
 
 

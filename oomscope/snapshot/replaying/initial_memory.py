@@ -16,6 +16,7 @@ import numpy as np
 from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT
 from oomscope.snapshot.replaying.address_ranges import AddressRanges
 from oomscope.snapshot.replaying.ascend import most_in_small_pool
+from oomscope.snapshot.replaying.pools import Pools
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 
@@ -29,6 +30,8 @@ class Owner(NamedTuple):
     stream: int
     segment_type: str
     is_expandable: bool
+    pool: int = 0
+    """Number of the memory pool."""
 
 
 class InitialMemory:
@@ -36,9 +39,10 @@ class InitialMemory:
 
     Args:
         timeline: a trace, with the segments at its end.
+        pools: those of the trace.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, pools: Pools) -> None:
         self.segments: dict[int, tuple[int, Owner]] = {}
         """Size and owner of each segment of cudaMalloc, by address."""
         self.mapped: dict[Owner, AddressRanges] = {}
@@ -50,12 +54,15 @@ class InitialMemory:
         self.contradictions = 0
         """Events that the segments at the end, or other events, belie."""
         self._trace = timeline.trace
+        self._pools = pools
         self._most_small = most_in_small_pool(timeline)
         order = np.argsort(timeline.lifetimes.address, kind="stable")
         self._blocks_at = timeline.lifetimes.address[order]
         self._block_sizes = timeline.lifetimes.size[order]
+        self._block_pools = pools.of_block[order]
         for segment in timeline.segments or ():
-            owner = Owner(segment.stream, segment.segment_type, segment.is_expandable)
+            pool = pools.ids.index(segment.pool_id)
+            owner = Owner(segment.stream, segment.segment_type, segment.is_expandable, pool)
             if segment.is_expandable:
                 self._map(owner, segment.address, segment.address + segment.total_size)
             else:
@@ -72,7 +79,8 @@ class InitialMemory:
                 self.contradictions += start in self.segments
                 # The large pool takes no segments as small as those of the small pool.
                 segment_type = "small" if end - start == SMALL_SEGMENT else "large"
-                owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False)
+                pool = int(self._pools.of_event[event])
+                owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False, pool=pool)
                 self.segments[start] = end - start, owner
             elif action == Action.SEGMENT_MAP:
                 self.contradictions += not self._unmap(owners[event], start, end)
@@ -109,7 +117,8 @@ class InitialMemory:
         for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
             place = int(np.searchsorted(requests, event))
             served = int(trace.size[requests[place]]) if place < len(requests) else 0
-            owner = _expandable(int(trace.stream[event]), is_small=served <= self._most_small)
+            pool = int(self._pools.of_event[event])
+            owner = _expandable(int(trace.stream[event]), pool, is_small=served <= self._most_small)
             known.add(*self._range(event), owner)
             owners[event] = owner
         for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
@@ -118,13 +127,16 @@ class InitialMemory:
 
     def _owner_of_unmapped(self, event: int, known: _Owned) -> Owner:
         """Return whose pages were unmapped: those of blocks that lay in them, of pages that touch, or of that size."""
-        stream = int(self._trace.stream[event])
+        stream, pool = int(self._trace.stream[event]), int(self._pools.of_event[event])
         start, end = self._range(event)
         first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
         if first < beyond:
-            return _expandable(stream, is_small=int(self._block_sizes[first]) <= self._most_small)
+            pool = pool if self._pools.are_named else int(self._block_pools[first])
+            return _expandable(stream, pool, is_small=int(self._block_sizes[first]) <= self._most_small)
         touching = known.touching(start, end, stream)
-        return touching or _expandable(stream, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+        if touching is None:
+            return _expandable(stream, pool, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+        return touching._replace(pool=pool) if self._pools.are_named else touching
 
 
 class _Owned:
@@ -155,5 +167,5 @@ def _farther(one: tuple[int, Owner], other: tuple[int, Owner]) -> tuple[int, Own
     return other if other[0] > one[0] else one
 
 
-def _expandable(stream: int, *, is_small: bool) -> Owner:
-    return Owner(stream, "small" if is_small else "large", is_expandable=True)
+def _expandable(stream: int, pool: int, *, is_small: bool) -> Owner:
+    return Owner(stream, "small" if is_small else "large", is_expandable=True, pool=pool)

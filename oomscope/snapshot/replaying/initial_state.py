@@ -21,6 +21,7 @@ from oomscope.allocator.constants import SMALL_SIZE
 from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
 from oomscope.snapshot.replaying.ascend import sizes_asked
 from oomscope.snapshot.replaying.initial_memory import InitialMemory, Owner
+from oomscope.snapshot.replaying.pools import DEFAULT_POOL, PoolId, pools_of
 from oomscope.snapshot.timeline import Timeline
 
 
@@ -42,6 +43,8 @@ class InitialState:
     """What is assumed in it, or why it is unknown, for people."""
     reservations: tuple[Reservation, ...] = ()
     """Address ranges of expandable segments that were reserved during the trace, in order."""
+    pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
+    """The pools that the segments number."""
 
 
 HIGHEST_ADDRESS: Final = 1 << 62
@@ -60,7 +63,8 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
     if timeline.segments is None:
         begins_empty = timeline.initial_live_bytes == 0
         return InitialState(held=None) if begins_empty else _unknown("the segments at the end are unknown")
-    memory = InitialMemory(timeline)
+    pools = pools_of(timeline)
+    memory = InitialMemory(timeline, pools)
     if memory.contradictions:
         return _unknown(f"{memory.contradictions} segment events contradict the segments at the end")
     layout = _Layout(timeline, memory, settings)
@@ -72,7 +76,9 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
     if layout.astray:
         return _unknown(f"{layout.astray} blocks from before the recording lie in no known segment")
     reservations = tuple(Reservation(base, owner.segment_type) for base, owner in memory.reserved)
-    return InitialState(held=layout.held(), doubts=tuple(layout.doubts()), reservations=reservations)
+    return InitialState(
+        held=layout.held(), doubts=tuple(layout.doubts()), reservations=reservations, pool_ids=pools.ids
+    )
 
 
 def _unknown(reason: str) -> InitialState:
@@ -128,6 +134,7 @@ class _Layout:
             range=number,
             offset=start - base,
             blocks=tuple(self._blocks(owner, start, end)),
+            pool=owner.pool,
         )
 
     def _blocks(self, owner: Owner, start: int, end: int) -> Iterator[AllocatorBlock]:

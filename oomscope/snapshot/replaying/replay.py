@@ -16,6 +16,7 @@ from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
 from oomscope.snapshot.replaying.gaps import request_as_seen
 from oomscope.snapshot.replaying.initial_state import HIGHEST_ADDRESS
+from oomscope.snapshot.replaying.pools import DEFAULT_POOL, PoolId
 from oomscope.snapshot.replaying.requests import Kind, Requests
 from oomscope.snapshot.timeline import Curve
 from oomscope.snapshot.trace import Block, Segment
@@ -121,7 +122,7 @@ def result_of(
             peak_reserved_bytes=allocator.reserved_peak,
             margin_bytes=device.available_bytes - allocator.reserved_peak,
             retries=allocator.num_alloc_retries,
-            segments=segments_of(allocator.segments()),
+            segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
             reserved=_reserved_curve(requests, outcome),
         )
     failure = int(failed[0])
@@ -135,7 +136,7 @@ def result_of(
         margin_bytes=free - request_as_seen(settings, int(requests.size[failure]), 0).taken_from_driver,
         retries=allocator.num_alloc_retries,
         failed_event=int(requests.event[failure]),
-        segments=segments_of(allocator.segments()),
+        segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
         reserved=_reserved_curve(requests, outcome),
         repeated=_passes_again(outcome, requests, failure),
     )
@@ -175,6 +176,8 @@ def serve(
         fraction=device.fraction,
         event_lag=None,
         held=requests.held,
+        pools=requests.pools,
+        with_allocator=requests.with_allocator,
     )
 
 
@@ -200,12 +203,15 @@ def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:
 def _passes_again(outcome: ReplayOutcome, requests: Requests, failure: int) -> bool:
     """Ask once more for what just failed."""
     at = slice(failure, failure + 1)
-    again = outcome.allocator.run([ReplayOp.MALLOC], requests.block[at], requests.size[at], requests.stream[at])
+    block, size, stream = requests.block[at], requests.size[at], requests.stream[at]
+    again = outcome.allocator.run([ReplayOp.MALLOC], block, size, stream, requests.pool[at])
     return not again.failed.any()
 
 
-def segments_of(segments: list[AllocatorSegment], device: int = 0) -> tuple[Segment, ...]:
-    """Return the emulator's segments in the terms of a snapshot."""
+def segments_of(
+    segments: list[AllocatorSegment], device: int = 0, *, pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
+) -> tuple[Segment, ...]:
+    """Return the emulator's segments in the terms of a snapshot; ``pool_ids`` are the pools that they number."""
     return tuple(
         Segment(
             device=device,
@@ -214,6 +220,7 @@ def segments_of(segments: list[AllocatorSegment], device: int = 0) -> tuple[Segm
             stream=segment.stream,
             segment_type=segment.segment_type,
             is_expandable=segment.is_expandable,
+            pool_id=pool_ids[segment.pool],
             blocks=tuple(
                 Block(address=block.address, size=block.size, requested_size=block.requested_size, state=block.state)
                 for block in segment.blocks

@@ -228,8 +228,8 @@ def _caveats(recording: Recording, budget: Budget, tried: Tried) -> Iterator[Cav
         yield Caveat(code="settings_changed", text=text)
     if recording.settings_doubt:
         yield Caveat(code="settings_unheeded", text=recording.settings_doubt)
-    if recording.requests.private_pools:
-        yield Caveat(code="private_pools", text="private pools (CUDA graphs, MemPool) are replayed as the default pool")
+    for doubt in recording.requests.pool_doubts:
+        yield Caveat(code="private_pools", text=doubt)
     if "garbage_collection_threshold" in recording.rules.conf and budget.device.fraction is None:
         text = "garbage collection goes by a memory fraction, which the file does not tell; it is left out"
         yield Caveat(code="garbage_collection", text=text)

@@ -1,7 +1,7 @@
 """What a program asked of the allocator, without what the allocator made of it: the input of a replay.
 
 A trace records answers (addresses, segments, when a deferred free completed). Stripped of them it is a list of
-requests that can be put to the same allocator under other settings.
+requests, each in one of the program's memory pools, that can be put to the same allocator under other settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from oomscope.allocator import Held, ReplayOp
 from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.replaying.ascend import sizes_asked
 from oomscope.snapshot.replaying.initial_state import InitialState
-from oomscope.snapshot.replaying.releases import releases_of
+from oomscope.snapshot.replaying.pools import DEFAULT_POOL, GIVEN_BACK, PoolId, Pools, pools_of
+from oomscope.snapshot.replaying.releases import Release, releases_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Trace
 
@@ -38,8 +39,12 @@ class Kind(IntEnum):
     """A request that failed when recorded, and after which the program asked for more: it may fail again."""
     GIVE_BACK = 5
     """Frees what a ``TRY`` got, if it got anything."""
-    EMPTY_CACHE = 6
+    RELEASE_POOL = 6
+    """Nothing uses the private pool any more."""
+    EMPTY_CACHE = 7
     """The program gives back to the driver all that is cached."""
+    EMPTY_POOL = 8
+    """What is cached of the private pool is given back to the driver, as when a ``MemPool`` dies."""
 
 
 OPERATION: Final = {
@@ -49,7 +54,9 @@ OPERATION: Final = {
     Kind.MALLOC: ReplayOp.MALLOC,
     Kind.TRY: ReplayOp.MALLOC,
     Kind.GIVE_BACK: ReplayOp.FREE,
+    Kind.RELEASE_POOL: ReplayOp.RELEASE_POOL,
     Kind.EMPTY_CACHE: ReplayOp.EMPTY_CACHE,
+    Kind.EMPTY_POOL: ReplayOp.EMPTY_POOL,
 }
 """What each kind is to the allocator."""
 
@@ -72,6 +79,13 @@ class Requests:
     """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
     event: Indices
     """The event of the trace that the request comes from; -1 for blocks that were there before."""
+    pool: Indices
+    """Number of the pool that it is made in: a position in ``pool_ids``."""
+    pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
+    with_allocator: tuple[int, ...] = ()
+    """Pools that an allocator of their own serves."""
+    pool_doubts: tuple[str, ...] = ()
+    """What is assumed of private pools, for people."""
     packed_before: int = 0
     """Requests for the blocks that were alive before the recording; they come first, in the order of addresses, and
     pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
@@ -81,8 +95,6 @@ class Requests:
     """The same where ``initial`` holds nothing."""
     addresses: tuple[tuple[int, int], ...] = ()
     """Address and size of each segment that the driver gave during the recording, in order."""
-    private_pools: bool = False
-    """The program had memory pools of its own; the requests go to the default one."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -103,14 +115,21 @@ class Requests:
         return self.afresh or self
 
     @property
+    def has_private_pools(self) -> bool:
+        """Whether the program had memory pools of its own."""
+        return len(self.pool_ids) > 1
+
+    @property
+    def pools(self) -> Indices | None:
+        """The pool of each request; None where there is only the default one."""
+        return self.pool if self.has_private_pools else None
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """In what a replay of these requests differs from the recorded run, for people."""
-        known = {
-            "blocks from before the recording are packed afresh": self.packed_before > 0,
-            "private pools are replayed as the default pool": self.private_pools,
-        }
         doubts = self.initial.doubts if self.initial else ()
-        return (*doubts, *(text for text, holds in known.items() if holds))
+        afresh = ("blocks from before the recording are packed afresh",) if self.packed_before else ()
+        return (*doubts, *afresh, *self.pool_doubts)
 
     @property
     def operations(self) -> Indices:
@@ -126,6 +145,7 @@ class Requests:
             size=self.size[:count],
             stream=self.stream[:count],
             event=self.event[:count],
+            pool=self.pool[:count],
         )
 
 
@@ -166,15 +186,17 @@ def requests_of(
     end = len(trace) if last is None else last.event
     fatal = fatal_event(trace) if last is None else last.event
     is_held = initial is not None and initial.held is not None
+    pools = pools_of(timeline)
     columns = [
-        *_mallocs(timeline, end, packs_older=not is_held),
+        *_mallocs(timeline, end, pools, packs_older=not is_held),
         *_frees(table, _serial(trace.action), end, pending_at=fatal if pending_at_last else None),
-        *_failed_tries(timeline, end, fatal),
-        *_releases(timeline, end),
+        *_failed_tries(timeline, end, fatal, pools),
+        *_releases(timeline, end, pools),
     ]
     if last is not None:
-        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event]))
-    kind, block, size_, stream, event = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        asked_in = [int(pools.of_event[last.event]) if last.event < len(trace) else 0]
+        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], asked_in))
+    kind, block, size_, stream, event, pool = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.lexsort((_rank_of_older(table, block, event), kind, event))
     return Requests(
         kind=kind[order].astype(np.int8),
@@ -182,11 +204,14 @@ def requests_of(
         size=size_[order],
         stream=stream[order],
         event=event[order],
+        pool=pool[order],
+        pool_ids=pools.ids,
+        with_allocator=pools.with_allocator,
+        pool_doubts=pools.doubts,
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
         initial=initial,
         afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
         addresses=_driver_addresses(timeline),
-        private_pools=_has_private_pools(timeline),
     )
 
 
@@ -202,21 +227,20 @@ def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     return tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True))
 
 
-def _has_private_pools(timeline: Timeline) -> bool:
-    return len(timeline.trace.pools) > 1 or any(segment.pool_id != (0, 0) for segment in timeline.segments or ())
+Columns = tuple[Indices, Indices, Indices, Indices, Indices, Indices]
 
 
-Columns = tuple[Indices, Indices, Indices, Indices, Indices]
-
-
-def _column(
+def _column(  # noqa: PLR0917 - one argument a column
     kind: Kind,
     block: Indices | list[int],
     size: Indices | list[int],
     stream: Indices | list[int],
     event: Indices | list[int],
+    pool: Indices | list[int] | None = None,
 ) -> Columns:
-    as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event)]
+    """Return requests of one kind; without ``pool`` of none, or of the default one."""
+    pool = [0] * len(block) if pool is None else pool
+    as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event, pool)]
     return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
 
 
@@ -226,12 +250,13 @@ def _serial(action: NDArray[np.int8]) -> Indices:
     return np.concatenate([[0], np.cumsum(asked)])
 
 
-def _mallocs(timeline: Timeline, end: int, *, packs_older: bool) -> list[Columns]:
+def _mallocs(timeline: Timeline, end: int, pools: Pools, *, packs_older: bool) -> list[Columns]:
     """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
     table = timeline.lifetimes
     asked_for = (table.born < end) & (table.completed > table.born)
     rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
-    return [_column(Kind.MALLOC, rows, sizes_asked(timeline)[rows], table.stream[rows], table.born[rows])]
+    sizes = sizes_asked(timeline)[rows]
+    return [_column(Kind.MALLOC, rows, sizes, table.stream[rows], table.born[rows], pools.of_block[rows])]
 
 
 def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at: int | None) -> list[Columns]:
@@ -301,22 +326,50 @@ def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
     return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
 
 
-def _failed_tries(timeline: Timeline, end: int, fatal: int | None) -> list[Columns]:
+def _failed_tries(timeline: Timeline, end: int, fatal: int | None, pools: Pools) -> list[Columns]:
     """Return the allocations that failed before the end of the requests; the last of them to stay, if it was fatal."""
     trace, block = timeline.trace, len(timeline.lifetimes)
     events = np.flatnonzero(trace.action[:end] == Action.OOM)
     survived, ended_by = events[events != fatal], events[events == fatal]
     return [
-        _column(kind, [block] * len(at), trace.size[at], trace.stream[at], at)
+        _column(kind, [block] * len(at), trace.size[at], trace.stream[at], at, pools.of_event[at])
         for kind, at in ((Kind.TRY, survived), (Kind.GIVE_BACK, survived), (Kind.MALLOC, ended_by))
     ]
 
 
-def _releases(timeline: Timeline, end: int) -> list[Columns]:
-    """Return the calls of ``empty_cache``; what a failed request released is the allocator's own doing."""
-    called = [release.event for release in releases_of(timeline) if not release.refused and release.event < end]
-    nobody = [len(timeline.lifetimes)] * len(called)
-    return [_column(Kind.EMPTY_CACHE, nobody, [0] * len(called), [0] * len(called), called)]
+def _releases(timeline: Timeline, end: int, pools: Pools) -> list[Columns]:
+    """Return what the program gave back; what a failed request released is the allocator's own doing.
+
+    A private pool of which something was given back was in use no more, unless for a request of its own. Where nothing
+    but memory of private pools was given back at once, these died; else ``empty_cache`` was called.
+    """
+    called: list[int] = []
+    of_pools: list[tuple[Kind, int, int]] = []
+    for release in (each for each in releases_of(timeline) if each.event < end):
+        private = _pools_given_back(timeline, release, pools)
+        kinds = [Kind.RELEASE_POOL]
+        if not release.refused and 0 not in private:
+            kinds.append(Kind.EMPTY_POOL)
+        elif not release.refused:
+            called.append(release.event)
+        of_pools += ((kind, release.event, number) for number in sorted(private - {0}) for kind in kinds)
+    nobody = len(timeline.lifetimes)
+    columns = [_column(Kind.EMPTY_CACHE, [nobody] * len(called), [0] * len(called), [0] * len(called), called)]
+    columns += (_column(kind, [nobody], [0], [0], [event], [number]) for kind, event, number in of_pools)
+    return columns
+
+
+def _pools_given_back(timeline: Timeline, release: Release, pools: Pools) -> set[int]:
+    """Return the pools whose memory was given back, the one apart that this was done for by a request of its own."""
+    if not pools.has_private:
+        return {0}
+    trace = timeline.trace
+    events = np.arange(release.event, release.end)
+    given_back = events[np.isin(trace.action[events], GIVEN_BACK)]
+    numbers = set(pools.of_event[given_back].tolist())
+    if release.refused and release.end < len(trace):
+        numbers.discard(int(pools.of_event[release.end]))
+    return numbers
 
 
 def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:

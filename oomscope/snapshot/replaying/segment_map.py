@@ -80,7 +80,7 @@ def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) 
     known = {address: (row in pending, stacks[row]) for address, row in row_at.items()}
     segments = tuple(
         replace(segment, blocks=tuple(_with_tenant(block, known) for block in segment.blocks))
-        for segment in segments_of(list(state.held.segments), timeline.trace.device)
+        for segment in segments_of(list(state.held.segments), timeline.trace.device, pool_ids=state.pool_ids)
     )
     return SegmentMap(event=event, segments=segments, row_at=row_at, is_known=True, is_exact=False, doubts=state.doubts)
 

@@ -185,11 +185,10 @@ def test_the_caller_chooses_the_line_that_is_named():
     assert "most of it from short.py:1 f" in verdict.headline
 
 
-def test_private_pools_are_said_to_be_replayed_as_the_default_one():
+def test_it_is_said_how_long_private_pools_count_as_in_use():
     machine = Machine(GiB)
-    machine.alloc(MiB)
-    machine.segments = lambda: tuple(replace(segment, pool_id=(0, 1)) for segment in Machine.segments(machine))
-    assert verdict_on(machine).fixes[0].note == "private pools are replayed as the default pool"
+    machine.alloc(MiB, pool=1)
+    assert verdict_on(machine).fixes[0].note == "a private pool counts as in use until its segments are given back"
 
 
 @pytest.mark.parametrize(("per_iteration", "iterations"), [(100 * MiB, 3), (1000, 20)])
