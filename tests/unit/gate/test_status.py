@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -63,8 +62,8 @@ def test_every_form_shows_the_ruling(status: Status, strict: bool) -> None:
     assert f"{SIGNS[come_to.tone]} {status}" in night_markdown(found, MiB)
     assert f'<td class="{come_to.tone}">{status}</td>' in night_page(found)
     assert ((b"<failure" in junit_document(found)) or (b"<error" in junit_document(found))) != come_to.passes
-    levels = [command.partition(" ")[0] for command in annotation_commands(found, Path("/repo"))]
+    levels = [command.partition(" ")[0] for command in annotation_commands(found)]
     assert levels == [f"::{level}" for level in [LEVELS.get(come_to.tone)] if level]
-    severities = {row["severity"] for row in json.loads(code_quality(found, Path("/repo")))}
+    severities = {row["severity"] for row in json.loads(code_quality(found))}
     assert severities <= SEVERITIES[come_to.tone]
     assert bool(severities) == (status is not Status.SAME)
