@@ -16,9 +16,6 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
-from oomscope.probe.gpus import Gpu
-from oomscope.probe.sessions import SessionSettings
-from oomscope.probe.sim import SimSession
 from oomscope.snapshot.comparing.aligned import align_events
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.reading.schema import snapshot_of
@@ -28,10 +25,10 @@ from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
+from tests.gpu import simulated as simulation
 from tests.gpu.captures import golden
-from tests.gpu.captures.decoder import Shape, Way, named, training
 from tests.gpu.captures.history import relative
-from tests.gpu.captures.training import ITERATIONS, LIMIT_OF_GC
+from tests.gpu.captures.training import LIMIT_OF_GC
 from tests.gpu.emulated import emulated_torch, on_card
 
 Item = dict[str, Any]
@@ -210,24 +207,11 @@ def simulated(item: Item, machine: Item) -> Snapshot:
     conf, total = item["conf"], machine["total_memory"]
     if conf.startswith("garbage_collection"):
         conf = f"{conf},per_process_memory_fraction:{min(1.0, LIMIT_OF_GC / total)!r}"
-    major, minor = map(int, machine["compute_capability"].split("."))
-    gpu = Gpu(
-        name=machine["gpu"],
-        total_bytes=total,
-        capability=(major, minor),
-        multiprocessors=machine["multiprocessors"],
-        bf16_tflops=None,
-        memory_gbps=1.0,
-        nvlink_gbps=None,
-        pcie_gbps=1.0,
-        source="captured",
+    return (
+        simulation.trained(item, simulation.card_of(machine), conf=conf, torch_version=item["torch"])
+        .measurement()
+        .snapshot
     )
-    session = SimSession(SessionSettings(gpu=gpu, allocator_conf=conf, torch_version=item["torch"]))
-    with session:
-        work = training(Shape(**named(Shape, item)), Way(**named(Way, item)), session.device)
-        for _ in range(ITERATIONS):
-            work.step()
-    return session.measurement().snapshot
 
 
 def simulation_problems(item: Item, captured: Snapshot, machine: Item) -> list[str]:
@@ -261,3 +245,34 @@ def _place(timeline: Timeline) -> tuple[str, int] | None:
     trace, event = timeline.trace, timeline.peak_event()
     site = site_of(trace.stacks[trace.stack_id[event]])
     return (relative(site.file), site.line) if site else None
+
+
+# ---- single operations ---------------------------------------------------------------------------------------------
+
+
+def operation_problems(item: Item, machine: Item) -> dict[str, list[str]]:
+    """Return by operation in what the simulated device takes other bytes than the card took."""
+    mine = {
+        row["op"]: row
+        for row in simulation.operations(
+            item["name"], simulation.card_of(machine), torch_version=item["torch"], scale=item.get("scale", 1.0)
+        )
+    }
+    return {row["op"]: _row_problems(row, mine.get(row["op"])) for row in item["rows"] if "error" not in row}
+
+
+def _row_problems(card: Item, sim: Item | None) -> list[str]:
+    if sim is None:
+        return ["the simulated device lacks it"]
+    told = []
+    for what in ("peak", "after"):
+        theirs, ours = (row[what] - row["before"] for row in (card, sim))
+        if abs(ours - theirs) > ALLOCATED * max(theirs, 1):
+            told.append(f"{what}: {format_size(ours, signed=True)} for {format_size(theirs, signed=True)}")
+    if told:
+        told.append(f"blocks of the card: {_sizes(card)}, simulated: {_sizes(sim)}")
+    return told
+
+
+def _sizes(row: Item) -> list[int]:
+    return [size for action, size in row["events"] if action == "alloc"]

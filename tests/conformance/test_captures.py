@@ -82,6 +82,14 @@ def test_the_simulated_device_needs_what_the_card_needed():
     assert unexplained("simulation", problems) == {}
 
 
+def test_the_simulated_device_takes_what_operations_took():
+    [machine] = captured("machine")
+    families = [item for item in captured("temporaries") if item["kind"] == "family"]
+    assert families
+    problems = {op: told for item in families for op, told in captures.operation_problems(item, machine).items()}
+    assert unexplained("operations", problems) == {}
+
+
 # ---- the comparisons themselves, on a rehearsal --------------------------------------------------------------------
 
 
@@ -104,6 +112,10 @@ def test_a_rehearsal_holds(rehearsed: Path):
         found = captures.snapshot(rehearsed / item["file"])
         assert captures.replay_problems(item, found) == []
         assert captures.simulation_problems(item, found, machine) == []
+    for item in captures.items(rehearsed, "temporaries"):
+        told = captures.operation_problems(item, machine)
+        assert told
+        assert not any(told.values())
 
 
 def moved_block(item: Item) -> None:
@@ -181,6 +193,18 @@ def test_a_cure_that_cures_nothing_is_found(rehearsed: Path):
         "under expandable_segments",
         "under max_split_size_mb",
     ]
+
+
+def test_an_operation_that_takes_more_is_found(rehearsed: Path):
+    [item] = captures.items(rehearsed, "temporaries")
+    [machine] = captures.items(rehearsed, "machine")
+    rows = [{**row, "peak": row["peak"] + 4096} for row in item["rows"][:1]]
+    unknown = {**item["rows"][1], "op": "new"}
+    failed_there = {"op": "failed", "error": "no kernel"}
+    told = captures.operation_problems({**item, "rows": [*rows, unknown, failed_there]}, machine)
+    assert told.keys() == {rows[0]["op"], "new"}
+    assert told["new"] == ["the simulated device lacks it"]
+    assert told[rows[0]["op"]][0].startswith("peak: +")
 
 
 def test_training_that_went_otherwise_is_found(rehearsed: Path):

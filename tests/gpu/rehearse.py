@@ -24,17 +24,16 @@ sys.path.insert(0, str(ROOT))
 from oomscope.allocator import Driver  # noqa: E402
 from oomscope.probe.gpus import find_gpu  # noqa: E402
 from oomscope.probe.measurement import AllocatorStats  # noqa: E402
-from oomscope.probe.sessions import SessionSettings  # noqa: E402
-from oomscope.probe.sim import SimSession  # noqa: E402
 from oomscope.snapshot.write import to_document  # noqa: E402
-from tests.gpu import capture  # noqa: E402
-from tests.gpu.captures import decoder, failures, golden, history, training  # noqa: E402
+from tests.gpu import capture, simulated  # noqa: E402
+from tests.gpu.captures import failures, golden, history, training  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
 from tests.gpu.emulated import emulated_torch, on_card  # noqa: E402
 
 CARD = find_gpu("h200")
 TORCH = "2.11.0"
 SMALL = {"num_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 4, "ffn_hidden_size": 256}
+FAMILY, SCALE = "norms", 1 / 64
 SHORT = {"vocab_size": 512, "seq_length": 128}
 
 
@@ -60,22 +59,19 @@ def failure(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
 def trained(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return how a small decoder trains on the simulated device."""
     spec = {**spec, **SMALL, **SHORT}
-    session = SimSession(SessionSettings(gpu=CARD, allocator_conf=spec["conf"], torch_version=TORCH))
-    with session:
-        work = decoder.training(
-            decoder.Shape(**decoder.named(decoder.Shape, spec)),
-            decoder.Way(**decoder.named(decoder.Way, spec)),
-            session.device,
-        )
-        for _ in range(training.ITERATIONS):
-            work.step()
-    measured = session.measurement()
+    measured = simulated.trained(spec, CARD, conf=spec["conf"], torch_version=TORCH).measurement()
     document = to_document(measured.snapshot)
     for event in document["device_traces"][0]:
         del event["user_metadata"]  # the simulated device's own, which no card writes
     with on_card(_card(spec["conf"])):
         history.save(folder / spec["file"], document)
     return {**spec, "folder": None, "stats": _named(measured.stats)}
+
+
+def operations(family: str) -> dict[str, Any]:
+    """Return what operations take on the simulated device, at a small size."""
+    rows = simulated.operations(family, CARD, torch_version=TORCH, scale=SCALE)
+    return {"name": family, "kind": "family", "conf": "", "scale": SCALE, "rows": rows}
 
 
 def played(record: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +90,7 @@ def _named(stats: AllocatorStats) -> dict[str, int]:
 
 
 def rehearse(out: Path, *, ways: int, records: int, programs: Sequence[str] = tuple(failures.PROGRAMS)) -> None:
-    """Write all parts but the temporaries, which nothing stands for."""
+    """Write all parts."""
     out.mkdir(parents=True, exist_ok=True)
     wanted = [item for item in training.items() if not item["conf"].startswith("garbage")]
     traces = islice(capture.records([ROOT / "fixtures" / "allocator-golden"]), 0, None, 3)
@@ -102,6 +98,7 @@ def rehearse(out: Path, *, ways: int, records: int, programs: Sequence[str] = tu
         "machine": lambda _folder: [machine()],
         "failures": lambda folder: [failure(spec, folder) for spec in failures.items() if spec["name"] in programs],
         "training": lambda folder: [trained(spec, folder) for spec in wanted[:ways]],
+        "temporaries": lambda _folder: [operations(FAMILY)],
         "golden": lambda _folder: [played(record) for record in islice(traces, records)],
     }
     for part, run in parts.items():
