@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -53,11 +54,13 @@ def ground_truth() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the user's caches, allocator settings, terminal and CI system out of the tests."""
+@pytest.fixture(autouse=True, scope="session")
+def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's caches, allocator settings, terminal and CI system out of the tests and all that they share."""
     home = tmp_path_factory.getbasetemp() / "xdg"
-    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(home / name.lower()))
-    for name in UNSET:
-        monkeypatch.delenv(name, raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+            patch.setenv(name, str(home / name.lower()))
+        for name in UNSET:
+            patch.delenv(name, raising=False)
+        yield

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run as run_command_line
-from oomscope.probe import launch, warm
+from oomscope.probe import launch, parent, warm
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
+
+VARYING = ("HOME", "PATH", "SCALE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
+"""Variables that tests set and no library reads while it is imported: one warm parent serves them all."""
 
 _fresh = launch.run
 
@@ -28,6 +31,8 @@ def probe(job: ProbeJob, progress: launch.OnProgress | None = None, **options) -
 def probes() -> Iterator[None]:
     """Have every probe of this process forked inside the block."""
     with pytest.MonkeyPatch.context() as patch:
+        for module in (parent, warm):
+            patch.setattr(module, "OF_THE_JOB", (*module.OF_THE_JOB, *VARYING))
         patch.setattr(launch, "run", probe)
         yield
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe import parent, warm
 from tests.docs.place import make
 from tests.forked import probes
 
@@ -29,9 +28,6 @@ def place(prepared: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]), ignore_errors=True)
     monkeypatch.setenv("HOME", str(prepared.parent))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    varying = (*parent.OF_THE_JOB, "SCALE")  # which no library reads: one warm parent serves all environments
-    for module in (parent, warm):
-        monkeypatch.setattr(module, "OF_THE_JOB", varying)
     monkeypatch.chdir(copy)
     with probes():
         yield copy

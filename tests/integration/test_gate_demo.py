@@ -11,7 +11,7 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.units import MiB
-from tests.forked import oomscope
+from tests.forked import oomscope, probes
 from tests.integration.program import commit, git
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,8 @@ def gate(capsys, place: Path, command: str, *words: str) -> tuple[int, dict]:
     capsys.readouterr()
     suite = [] if command == "history" else [str(place / "memory.yaml"), "--quiet"]
     ledger = ["--ledger", str(place / "gate.sqlite")] if command in {"run", "history"} else []
-    code = run(["gate", command, *suite, *ledger, "--json", *words])
+    with probes():
+        code = run(["gate", command, *suite, *ledger, "--json", *words])
     return code, json.loads(capsys.readouterr().out)
 
 

@@ -15,6 +15,7 @@ from oomscope.errors import ExitCode
 from oomscope.gate.baseline import load_baseline
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.suite import load_suite
+from tests.forked import probes
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
@@ -36,7 +37,8 @@ def test_one_case_is_what_was_accepted(tmp_path: Path, capsys: pytest.CaptureFix
     torch = pytest.importorskip("torch")
     if torch.__version__.partition("+")[0] != TORCH:
         pytest.skip(f"the baseline is of torch {TORCH}, this is {torch.__version__}")
-    code = run(["gate", "run", str(SUITE), "--case", "gpt-tiny", "--no-ledger", "--quiet", "--json"])
+    with probes():
+        code = run(["gate", "run", str(SUITE), "--case", "gpt-tiny", "--no-ledger", "--quiet", "--json"])
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert (code, case["status"], case["reason"]) == (ExitCode.OK, "same", "")
     assert {row["name"] for row in case["metrics"]} <= set(METRICS)
