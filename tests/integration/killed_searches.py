@@ -34,7 +34,7 @@ from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.worlds import FakeProbe
 
 PROBE_S = 0.005
-LOOKS = 12
+LOOKS = 6
 FOR_EVER_S = 600.0
 
 

@@ -151,26 +151,33 @@ def test_the_repository_stays_byte_identical(lived_in: Repo, tmp_path: Path) -> 
     assert not list((tmp_path / "state" / "checkouts").iterdir())
 
 
-HANGING_HARNESS = """\
+HANGING = {
+    "--harness": """\
 import os, time
 from pathlib import Path
 
 def setup(ctx):
     (Path({marker!r}) / str(os.getpid())).write_text(str(ctx.repo))
     time.sleep(600)
-"""
+""",
+    "--command": "pwd > '{marker}'/$$; sleep 600",
+}
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+    ("number", "status", "target"),
+    [(signal.SIGINT, ExitCode.INTERRUPTED, "--harness"), (signal.SIGTERM, 128 + signal.SIGTERM, "--command")],
 )
-def test_an_interrupt_leaves_nothing_behind(lived_in: Repo, tmp_path: Path, number: int, status: int) -> None:
-    """The program is interrupted while a probe runs in a clone of the repository."""
-    marker, state, harness = tmp_path / "running", tmp_path / "state", tmp_path / "harness.py"
+def test_an_interrupt_leaves_nothing_behind(
+    lived_in: Repo, tmp_path: Path, number: int, status: int, target: str
+) -> None:
+    """The program is interrupted while a probe runs in a clone of the repository, in a warm process or a fresh one."""
+    marker, state, file = tmp_path / "running", tmp_path / "state", tmp_path / "hanging"
     marker.mkdir()
-    harness.write_text(HANGING_HARNESS.format(marker=str(marker)))
+    file.write_text(HANGING[target].format(marker=str(marker)))
     before = fingerprint(lived_in.path)
-    words = ["bisect", "main~11..main", "--repo", lived_in.path, "--harness", harness, "--state", state]
+    driver = f"sh '{file}'" if target == "--command" else file
+    words = ["bisect", "main~11..main", "--repo", lived_in.path, target, driver, "--state", state]
     program = subprocess.Popen(
         [OOMSCOPE, *words, "--backend", "sim"],
         stdout=subprocess.DEVNULL,
@@ -180,7 +187,7 @@ def test_an_interrupt_leaves_nothing_behind(lived_in: Repo, tmp_path: Path, numb
     )
     started = wait_for(lambda: next((path for path in marker.iterdir() if path.read_text()), None))
     assert started is not None
-    clone = Path(started.read_text())
+    clone = Path(started.read_text().strip())
     assert clone.is_relative_to(state)
     assert (clone / "train.py").is_file()
 

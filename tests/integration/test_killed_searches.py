@@ -20,8 +20,8 @@ from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.repos import Repo, fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 44
-KILLS_OF_THE_PROGRAM = 6
+KILLS = 30
+KILLS_OF_THE_PROGRAM = 4
 FAR_S = 120.0
 QUIETLY = ("--json", "--quiet")
 
@@ -38,7 +38,7 @@ BY_COMMAND = ("--command", SAY_SIZE, "--metric-regex", r"size (\d+)", "--bad", "
 
 def test_killed_at_random_moments_it_comes_to_the_same_answer(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
-    sizes = [100 + 10 * (index // 20) + (2000 if index >= 83 else 0) for index in range(120)]
+    sizes = [100 + 10 * (index // 10) + (2000 if index >= 41 else 0) for index in range(60)]
     contents = ["import" if index % 13 == 5 else f"{size}\n" for index, size in enumerate(sizes)]
     hashes = repo.import_line("size.txt", contents)
     repo.git("tag", "good", hashes[0])
@@ -94,7 +94,7 @@ class Program:
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     repo = Repo(tmp_path / "repo")
-    hashes = repo.import_line("size.txt", [f"{64 + index + (4096 if index >= 41 else 0)}\n" for index in range(99)])
+    hashes = repo.import_line("size.txt", [f"{64 + index + (4096 if index >= 13 else 0)}\n" for index in range(30)])
     repo.git("tag", "good", hashes[0])
     return Program(tmp_path)
 

@@ -191,7 +191,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     (tmp_path / "hang.sh").write_text(f"setsid sleep {seconds} &\necho begun\nsleep {seconds}\n")
     inner = "oomscope probe --command 'sh hang.sh' --quiet"
     begun = time.monotonic()
-    document = probe("--command", inner, "--repo", tmp_path, "--timeout", "10", code=6)
+    document = probe("--command", inner, "--repo", tmp_path, "--timeout", "5", code=6)
     assert document["failure"]["kind"] == "timeout"
     assert time.monotonic() - begun < 60
     left = [entry for entry in Path("/proc").glob("[0-9]*/cmdline") if seconds.encode() in _content(entry)]
