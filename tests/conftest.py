@@ -63,4 +63,5 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             patch.setenv(name, str(home / name.lower()))
         for name in UNSET:
             patch.delenv(name, raising=False)
+        patch.setattr(os, "fsync", lambda _descriptor: None)  # no test takes the power away, and a disk is slow
         yield

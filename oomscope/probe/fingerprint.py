@@ -64,7 +64,9 @@ def _hash_tree(root: Path) -> str:
     return digest.hexdigest()
 
 
+@cache
 def _version(name: str) -> str:
+    """Return the version that is installed, read once: it takes a millisecond, and probes ask for four each."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

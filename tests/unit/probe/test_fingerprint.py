@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,9 @@ def test_versions_and_measured_variables_are_named() -> None:
     assert plain["torch"] != "none"
     with_conf = fingerprint({"PYTORCH_ALLOC_CONF": "expandable_segments:True", "EDITOR": "vi"})
     assert with_conf == plain | {"env.PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+
+
+def test_versions_of_packages_are_read_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint()
+    monkeypatch.setattr(importlib.metadata, "version", None)
+    assert fingerprint() == before
