@@ -10,7 +10,6 @@ from typing import Final
 
 from oomscope.gate.history import Trend, gravest_first
 from oomscope.gate.metrics import METRICS
-from oomscope.gate.status import Tone
 from oomscope.report import gate_history_text, gate_marks, gate_words
 from oomscope.report.html import render
 from oomscope.report.page_size import fitting
@@ -22,8 +21,6 @@ ROWS_SHOWN: Final = 8000
 """Of all tables together: more than any page has room for."""
 FEWEST: Final = 5
 """Cases, and nights of each, however little room there is."""
-BARS = {Tone.GOOD: "good", Tone.WARN: "quiet", Tone.BAD: "bad"}
-"""CSS classes of bars."""
 
 
 def history_page(trends: Sequence[Trend], *, metric: str) -> str:

@@ -9,16 +9,17 @@ from markupsafe import Markup
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GRAVITY, Status, ruling
+from oomscope.gate.status import GRAVITY, Status, Tone, ruling
 from oomscope.report import gate_words
 from oomscope.report.bars import Bar, bars
 from oomscope.report.gate_commands import Commands
-from oomscope.report.gate_html import BARS
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.page_size import fitting
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
 
+BARS: Final = {Tone.GOOD: "good", Tone.WARN: "quiet", Tone.BAD: "bad"}
+"""CSS classes of bars."""
 CASES_SHOWN: Final = 4000
 DETAILS_SHOWN: Final = 60
 """Cases with their evidence."""
