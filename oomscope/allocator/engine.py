@@ -52,6 +52,7 @@ from oomscope.allocator.constants import (
     PAGE,
     POOL,
     POOL_IN_USE,
+    POOL_RETRIES,
     QUEUED,
     RECORD_STREAM,
     REJECTED,
@@ -242,7 +243,8 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
 
     As in PyTorch, the pool is not searched again after something was released. Under ``throw_on_cudamalloc_oom``, and
     without a limit, a request that exceeds the whole device is REJECTED before anything is tried. Requests of private
-    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block.
+    pools are made while a graph is captured, when PyTorch waits for nothing and releases no cached block, unless the
+    pool is known to retry.
     """
     if m[THROW_ON_OOM] and m[LIMIT] == NONE and segment_size(m, size) > m[TOTAL]:
         return REJECTED
@@ -251,7 +253,7 @@ def _obtain(m: Memory, size: int, stream: int, pool: int) -> int:
     block = _ask_driver(m, size, stream, pool)
     if block == NONE and release_available(m, size, stream, pool):
         block = _ask_driver(m, size, stream, pool)
-    if block == NONE and m[stream + OWNER] == NONE:
+    if block == NONE and (m[stream + OWNER] == NONE or m[m[stream + OWNER] + POOL_RETRIES]):
         release_cached(m)
         m[RETRIES] += 1
         block = _ask_driver(m, size, stream, pool)

@@ -112,6 +112,7 @@ class Replay(AllocatorState):
         pool_streams: the private pools that occur, as numbers above 0, each with the handle of a stream on which
             something is allocated in it; all are in use at first.
         with_allocator: those of them that an allocator of their own serves (``MemPool(allocator)``).
+        retrying: those whose requests release what is cached before they fail, as those of the default pool do.
 
     Raises:
         UsageError: what it is to hold contradicts itself, or does not fit on the device.
@@ -130,6 +131,7 @@ class Replay(AllocatorState):
         held: Held = NOTHING_HELD,
         pool_streams: Iterable[tuple[int, int]] = (),
         with_allocator: Collection[int] = (),
+        retrying: Collection[int] = (),
     ) -> None:
         super().__init__(settings, driver, fraction=fraction, event_lag=event_lag)
         self._streams = {DEFAULT_STREAM: self._memory[DEFAULT_STREAM_ROW]}
@@ -138,7 +140,7 @@ class Replay(AllocatorState):
             if handle not in self._streams:
                 self._streams[handle] = add_stream(self._memory, handle)
         self._pools = {
-            number: add_pool(self._memory, number, has_allocator=number in with_allocator)
+            number: add_pool(self._memory, number, has_allocator=number in with_allocator, retries=number in retrying)
             for number in sorted({number for number, _ in pairs})
         }
         self._pool_rows = {
@@ -277,6 +279,7 @@ def replay(
     held: Held = NOTHING_HELD,
     pools: ArrayLike | None = None,
     with_allocator: Collection[int] = (),
+    retrying: Collection[int] = (),
 ) -> ReplayOutcome:
     """Serve a trace from the start: for each operation a ``ReplayOp``, an allocation id, bytes and a stream's handle.
 
@@ -293,6 +296,7 @@ def replay(
         held: what the allocator holds before.
         pools: numbers of private pools, see ``Replay.run``; None puts everything into the default pool.
         with_allocator: see ``Replay``.
+        retrying: see ``Replay``.
 
     Raises:
         UsageError: see ``Replay`` and ``Replay.run``.
@@ -312,6 +316,7 @@ def replay(
         held=held,
         pool_streams=_pairs(streams, pools),
         with_allocator=with_allocator,
+        retrying=retrying,
     )
     return allocator.run(kinds, id_column, nbytes, streams, pools)
 

@@ -178,6 +178,7 @@ def serve(
         held=requests.held,
         pools=requests.pools,
         with_allocator=requests.with_allocator,
+        retrying=requests.retrying,
     )
 
 

@@ -84,6 +84,8 @@ class Requests:
     pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
     with_allocator: tuple[int, ...] = ()
     """Pools that an allocator of their own serves."""
+    retrying: tuple[int, ...] = ()
+    """Pools whose requests were seen to release what others had cached: they were made outside a capture."""
     pool_doubts: tuple[str, ...] = ()
     """What is assumed of private pools, for people."""
     packed_before: int = 0
@@ -207,6 +209,7 @@ def requests_of(
         pool=pool[order],
         pool_ids=pools.ids,
         with_allocator=pools.with_allocator,
+        retrying=_retrying(timeline, pools),
         pool_doubts=pools.doubts,
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
         initial=initial,
@@ -357,6 +360,15 @@ def _releases(timeline: Timeline, end: int, pools: Pools) -> list[Columns]:
     columns = [_column(Kind.EMPTY_CACHE, [nobody] * len(called), [0] * len(called), [0] * len(called), called)]
     columns += (_column(kind, [nobody], [0], [0], [event], [number]) for kind, event, number in of_pools)
     return columns
+
+
+def _retrying(timeline: Timeline, pools: Pools) -> tuple[int, ...]:
+    """Return the private pools that were seen to retry: memory of other pools was given back for their requests."""
+    if not pools.has_private or not pools.are_named:
+        return ()
+    refused = (release for release in releases_of(timeline) if release.refused)
+    askers = {int(pools.of_event[each.end]) for each in refused if _pools_given_back(timeline, each, pools)}
+    return tuple(sorted(askers - {0}))
 
 
 def _pools_given_back(timeline: Timeline, release: Release, pools: Pools) -> set[int]:

@@ -98,6 +98,12 @@ def test_a_request_of_a_private_pool_releases_nothing_of_others():
     assert outcome.allocator.num_alloc_retries == 0
 
 
+def test_a_pool_known_to_retry_releases_what_others_have_cached():
+    outcome = play([malloc(0, 700), free(0), malloc(1, 700, GRAPH)], retrying=[GRAPH])
+    assert actions(outcome) == [("segment_alloc", 700, 0), ("segment_free", 700, 0), ("segment_alloc", 700, GRAPH)]
+    assert outcome.allocator.num_alloc_retries == 1
+
+
 def test_a_request_releases_oversize_blocks_of_its_own_pool():
     ops = [malloc(0, 300, GRAPH), malloc(1, 300), free(0), free(1), malloc(2, 600, GRAPH)]
     outcome = play(ops, total=1000 * MiB, conf="max_split_size_mb:200")

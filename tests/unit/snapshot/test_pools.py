@@ -187,6 +187,22 @@ def test_what_a_pool_releases_for_a_request_of_its_own_does_not_give_it_up():
     assert Kind.RELEASE_POOL not in requests_of(timeline_of(machine)).kind
 
 
+def test_a_pool_that_was_seen_to_retry_does_so_again():
+    """From torch 2.13 on requests of a MemPool release what the default pool has cached, outside a capture."""
+    machine = Machine(GiB)
+    machine.free(machine.alloc(700 * MiB))
+    machine.empty_cache()
+    machine.alloc(700 * MiB, pool=GRAPH)
+    called = machine.trace()
+    assert requests_of(timeline_of(machine)).retrying == ()
+    refused = replace(called, stack_id=np.zeros_like(called.stack_id))  # no stack names empty_cache any more
+    requests = requests_of(Timeline.of(refused, machine.segments()))
+    assert requests.retrying == (1,)
+    outcome = replay(requests, machine.allocator.settings, machine.device)
+    assert (outcome.survives, outcome.retries) == (True, 1)
+    assert not replay(replace(requests, retrying=()), machine.allocator.settings, machine.device).survives
+
+
 def cached_in_a_pool(conf: str = "", *, names_pools: bool = True) -> Machine:
     """A captured graph keeps 600 MiB of a card of 1 GiB, of which nothing is live, and 500 MiB are asked for."""
     machine = Machine(GiB, conf, names_pools=names_pools)
