@@ -37,7 +37,7 @@ def echo(spec):
 
 
 def test_one_item_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 3.0))
     names = ["fine", "dies", "hangs", "raises", "set"]
     specs = [{"name": name, "conf": "roundup_power2_divisions:4" if name == "set" else ""} for name in names]
     monkeypatch.setattr(capture.training, "items", lambda: specs)
@@ -56,18 +56,13 @@ def test_one_item_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch, c
 
 
 def test_what_is_done_is_written_while_the_part_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "FLUSH_S", 0.1)
-    specs = [{"name": name, "conf": ""} for name in ("fine", "hangs")]
+    monkeypatch.setattr(running, "FLUSH_S", -1.0)
+    specs = [{"name": name, "conf": ""} for name in ("fine", "also")]
     kept = []
-    running.run_all(
-        capture.Part(echo, 0.8),
-        specs,
-        tmp_path,
-        at_once=2,
-        until=time.monotonic() + 9,
-        keep=lambda done: kept.append(done),
-    )
-    assert [each["name"] for each in kept[-1]] == ["fine"]
+    part, until = capture.Part(echo, 60.0), time.monotonic() + 60
+    done = running.run_all(part, specs, tmp_path, at_once=1, until=until, keep=lambda rows: kept.append(len(rows)))
+    assert len(done) == 2
+    assert set(kept) >= {0, 1}, "before the second was done"
 
 
 def test_an_item_outlasts_the_time_by_no_more_than_its_grace(tmp_path, monkeypatch):
@@ -77,11 +72,11 @@ def test_an_item_outlasts_the_time_by_no_more_than_its_grace(tmp_path, monkeypat
         capture.Part(echo, 60.0), [{"name": "hangs", "conf": ""}], tmp_path, at_once=1, until=started + 0.1
     )
     assert "exit code -9" in done[0]["failed"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30, "not the 60 s of the part"
 
 
 def test_a_part_that_cannot_even_begin_leaves_the_others_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 60.0))
     monkeypatch.setattr(capture.training, "items", lambda: [{"name": "fine", "conf": ""}])
     monkeypatch.setattr(capture.failures, "items", lambda: 1 // 0)
     words = [str(tmp_path / "out"), "--part", "failures", "--part", "training"]
@@ -116,7 +111,7 @@ def test_an_operation_that_cannot_be_made_keeps_those_before_it(monkeypatch):
 
 
 def test_what_time_leaves_out_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 1.0))
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 60.0))
     past = time.monotonic() - 1
     done = running.run_all(capture.Part(echo, 1.0), [{"name": "fine", "conf": ""}], tmp_path, at_once=2, until=past)
     assert done == [{"name": "fine", "conf": "", "failed": "left out: the time was up"}]
