@@ -143,6 +143,14 @@ def test_the_cache_is_the_users_own(monkeypatch, tmp_path):
     assert not is_compiled()
 
 
+def test_room_is_made_also_in_a_memory_that_was_longer_than_is_wanted_now():
+    """Many blocks that are gone again leave a long memory behind, in which only the log may be short."""
+    allocator = Replay(DEFAULTS, Driver(GiB), ids=1, compiled=True)
+    allocator._memory = np.append(allocator._memory, np.zeros(10**6, np.int64))
+    allocator._make_room()
+    assert len(allocator._memory) >= 10**6
+
+
 @pytest.mark.slow
 def test_compiled_and_python_agree(monkeypatch, caplog):
     """The compiled engine is kept under build/, so that a checkout compiles it once."""
