@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -71,9 +71,18 @@ def name_nearest_file(error: OomscopeError) -> None:
             names = [entry.name for entry in islice(entries, _FILES_LOOKED_AT)]
     except (OSError, ValueError):
         return
-    near = get_close_matches(missing.name, names, n=1, cutoff=0.75)
-    if near and near[0] != missing.name:
-        error.remedy = f"did you mean {missing.with_name(near[0])}?"
+    close = get_close_matches(missing.name, set(names) - {missing.name}, cutoff=0.75)
+    if near := next((name for name in close if _are_like(_stem(name), _stem(missing.name))), None):
+        error.remedy = f"did you mean {missing.with_name(near)}?"
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("".join(Path(name).suffixes))
+
+
+def _are_like(name: str, other: str) -> bool:
+    """Whether two names are alike without what follows the dot, which makes ``a.yaml`` and ``b.yaml`` seem to be."""
+    return SequenceMatcher(None, name, other).ratio() > 0.6
 
 
 def other_than_range(text: str, commands: Iterable[str]) -> str | None:

@@ -60,7 +60,11 @@ def test_the_branch_of_nearly_that_name_is_named(capsys, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("message", "name"),
-    [("cannot read: Permission denied", "s.pickel"), ("No such file or directory", "else.yaml")],
+    [
+        ("cannot read: Permission denied", "s.pickel"),
+        ("No such file or directory", "else.yaml"),
+        ("No such file or directory", "t.pickle"),
+    ],
 )
 def test_other_mistakes_and_other_names_are_left_alone(tmp_path: Path, message: str, name: str) -> None:
     (tmp_path / "s.pickle").touch()
