@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from oomscope.config.schema import Config
+from oomscope.errors import UsageError
 from oomscope.probe import launch
+from oomscope.probe.gpus import DEFAULT_GPU, find_gpu
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.result import ProbeResult
@@ -126,8 +128,17 @@ def _surroundings(job: ProbeJob, like: ProbeResult) -> dict[str, Any]:
         "limit_bytes": job.limit_bytes or like.limit_bytes,
         "non_torch_bytes": like.non_torch_bytes or 0,
         "other_process_bytes": like.other_process_bytes or 0,
-        "gpu": like.gpu,
+        "gpu": known_gpu(like.gpu),
     }
+
+
+def known_gpu(name: str | None) -> str | None:
+    """Return a card by the name that the driver gives it; for a stranger the default one."""
+    try:
+        return find_gpu(name).name if name else None
+    except UsageError as error:
+        print(f"{error}: simulated as {DEFAULT_GPU}", file=sys.stderr)
+        return DEFAULT_GPU
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

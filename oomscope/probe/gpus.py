@@ -114,7 +114,28 @@ _ALIASES = {
     "rtx-5090": "rtx5090",
     "rtx-3090": "rtx3090",
     "rtx-a6000": "a6000",
+    "nvidia-b200": "b200",
+    "nvidia-h200": "h200",
+    "nvidia-h100-80gb-hbm3": "h100-80gb",
+    "nvidia-h100-pcie": "h100-pcie",
+    "nvidia-h20": "h20",
+    "nvidia-a100-sxm4-80gb": "a100-80gb",
+    "nvidia-a100-80gb-pcie": "a100-80gb",
+    "nvidia-a100-sxm4-40gb": "a100-40gb",
+    "nvidia-a100-pcie-40gb": "a100-40gb",
+    "nvidia-a40": "a40",
+    "nvidia-rtx-a6000": "a6000",
+    "nvidia-a10g": "a10g",
+    "nvidia-l40s": "l40s",
+    "nvidia-geforce-rtx-5090": "rtx5090",
+    "nvidia-geforce-rtx-4090": "rtx4090",
+    "nvidia-geforce-rtx-3090": "rtx3090",
+    "tesla-v100-pcie-32gb": "v100-32gb",
+    "tesla-v100-sxm2-32gb": "v100-32gb",
+    "tesla-v100-sxm2-16gb": "v100-16gb",
+    "tesla-t4": "t4",
 }
+"""Shorter names, and those that the driver calls the cards by."""
 
 DEFAULT_GPU = "h100-80gb"
 """The card that the simulated device plays unless told otherwise."""

@@ -18,5 +18,5 @@ def fitting(*, outcome="fits", reserved=2 * GiB) -> ProbeResult:
         site=None,
         event=3,
     )
-    card = {"gpu": "h200", "limit_bytes": 100 * GiB, "non_torch_bytes": 7 * MiB, "other_process_bytes": 0}
+    card = {"gpu": "NVIDIA H200", "limit_bytes": 100 * GiB, "non_torch_bytes": 7 * MiB, "other_process_bytes": 0}
     return ProbeResult(backend="cuda", outcome=outcome, peak=peak, **card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_what_is_done_is_kept_on_the_way(bench: Bench, monkeypatch):
     kept = []
     bench.each([1, 2], lambda item: item, at_once=1, keep=kept.append)
     assert kept == [[1], [1, 2]]
+
+
+@pytest.mark.parametrize(("name", "played"), [("NVIDIA H200", "h200"), ("NVIDIA H999", "h100-80gb"), (None, None)])
+def test_the_card_is_simulated_whatever_the_driver_calls_it(bench: Bench, monkeypatch, name, played):
+    jobs = []
+    monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting())
+    bench.measured(CASES[0].config(), "sim", like=replace(fitting(), gpu=name))
+    assert (jobs[0].gpu, jobs[0].limit_bytes) == (played, 100 * GiB)
 
 
 def test_a_probe_ends_with_the_time(bench: Bench, monkeypatch):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,13 @@ from oomscope.units import GiB, MiB
 @pytest.mark.parametrize("spelling", ["h100-80gb", "H100-80GB", "h100_80gb", "H100 80gb", "h100"])
 def test_a_card_is_found_however_it_is_spelled(spelling: str) -> None:
     assert find_gpu(spelling).name == "h100-80gb"
+
+
+def test_cards_are_found_by_what_the_driver_calls_them() -> None:
+    called = {gpu.name: re.search(r"'((?:NVIDIA|Tesla) [^']*)'", gpu.source) for gpu in GPUS.values()}
+    found = {name: find_gpu(match[1]).name for name, match in called.items() if match}
+    assert len(found) >= len(GPUS) - 2, "the sources of all others quote the driver"
+    assert all(name == other for name, other in found.items())
 
 
 def test_an_80_gb_card_has_about_79_gib() -> None:
