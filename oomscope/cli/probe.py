@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,7 @@ from oomscope.cli.exit_codes import probe_exit_code
 from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_progress import Telling, progress_options, telling_of
 from oomscope.cli.options_targets import TargetOptions, target_options
-from oomscope.cli.os_errors import refused_by_system
 from oomscope.cli.output import (
-    internal_error,
     keep_log,
     print_json,
     print_report,
@@ -26,9 +23,9 @@ from oomscope.cli.output import (
 from oomscope.cli.plan import Plan, plan_of
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source, dialect_option
-from oomscope.cli.streams import OutputError, ReaderGoneError
 from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
-from oomscope.errors import ConfigError, ExitCode, InputError, gravest
+from oomscope.cli.written import written
+from oomscope.errors import ConfigError, ExitCode, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
 if TYPE_CHECKING:
@@ -128,11 +125,11 @@ def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: 
     """
     lost: list[ExitCode] = []
     if html is not None:
-        lost += _lost(lambda: _write_page(html, result, plan.title))
+        lost += written(lambda: _write_page(html, result, plan.title))
     if result.snapshot:
         remark(f"Wrote {result.snapshot}")
     if tables is not None:
-        lost += _lost(lambda: write_probe_tables(tables, result, plan.job))
+        lost += written(lambda: write_probe_tables(tables, result, plan.job))
     return lost
 
 
@@ -140,22 +137,6 @@ def _write_page(path: Path, result: ProbeResult, title: str) -> None:
     from oomscope.report.html import probe_page
 
     write_file(path, probe_page(result, title=title))
-
-
-def _lost(write: Callable[[], object]) -> list[ExitCode]:
-    """Write a file; tell what hindered it, and return the code of that."""
-    try:
-        write()
-    except (OutputError, ReaderGoneError, BrokenPipeError):  # of standard error: there is nobody to tell
-        raise
-    except InputError as error:
-        remark(f"oomscope: {error}")
-        return [ExitCode.OUTPUT_LOST]
-    except Exception as error:  # noqa: BLE001 - a defect of a renderer hides no measurement
-        refused = refused_by_system(error)
-        remark(f"oomscope: {refused or internal_error()}")
-        return [ExitCode.OUTPUT_LOST if refused else ExitCode.INTERNAL]
-    return []
 
 
 def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool) -> None:

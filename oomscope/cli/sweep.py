@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import config_source, refuse_world_size, source_options
+from oomscope.cli.suggestions import nearest
 from oomscope.cli.tables import SWEEP_TABLES, csv_option, refuse_existing_tables, table_files, write_sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
-from oomscope.errors import ExitCode, UsageError
+from oomscope.cli.written import written
+from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
     from oomscope.probe.sweep import Axis, Sweep
@@ -85,29 +88,44 @@ def sweep(
             ticker.stage("combination", done, total)
 
         found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
-    _write_files(found, source.title, html=html, png=png, tables=tables)
+    lost = _write_files(found, source.title, html=html, png=png, tables=tables)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.sweep_text import sweep_report
 
         print_report(sweep_report(found, title=source.title))
-    return _exit_code(found)
+    return gravest([_exit_code(found), *lost])
 
 
-def _write_files(found: Sweep, title: str, *, html: Path | None, png: Path | None, tables: Path | None) -> None:
-    """Write what was asked for, before anything is printed; of a grid without a measurement there is no picture."""
+def _write_files(
+    found: Sweep, title: str, *, html: Path | None, png: Path | None, tables: Path | None
+) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed, and return the codes of what is lost.
+
+    Of a grid without a measurement there is no picture.
+    """
     measured = any(row.variant.live_bytes is not None for row in found.rows)
+    lost: list[ExitCode] = []
     if html is not None:
-        from oomscope.report.sweep_html import sweep_page
-
-        write_file(html, sweep_page(found, title=title))
+        lost += written(partial(_write_page, html, found, title))
     if png is not None and measured:
-        from oomscope.report.sweep_png import sweep_picture
-
-        write_file(png, sweep_picture(found, title=title))
+        lost += written(partial(_write_picture, png, found, title))
     if tables is not None:
-        write_sweep_tables(tables, found)
+        lost += written(partial(write_sweep_tables, tables, found))
+    return lost
+
+
+def _write_page(path: Path, found: Sweep, title: str) -> None:
+    from oomscope.report.sweep_html import sweep_page
+
+    write_file(path, sweep_page(found, title=title))
+
+
+def _write_picture(path: Path, found: Sweep, title: str) -> None:
+    from oomscope.report.sweep_png import sweep_picture
+
+    write_file(path, sweep_picture(found, title=title))
 
 
 def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:
@@ -127,6 +145,10 @@ def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:
             axes.append(axis)
         else:
             others.append(word)
+    names = (word.partition("=")[0] for word in others if "," in word)
+    meant = next(((name, near) for name in names if "." not in name and (near := nearest(name, SHORTHANDS))), None)
+    if meant is not None:
+        raise UsageError(f"nothing is called {meant[0]!r}", remedy=f"did you mean {meant[1]}?")
     if not axes:
         raise UsageError("nothing to vary", remedy="give a key several values, such as recompute=none,selective,full")
     return axes, others

@@ -177,3 +177,29 @@ def test_a_long_probe_of_a_variant_tells_how_far_it_is(monkeypatch) -> None:
     for _ in range(2):
         assert probe(job, threading.Event()).outcome == "fits"
     assert stages == [("probe 1: step", 1, 2), ("probe 2: step", 1, 2)]
+
+
+def test_a_mistyped_axis_is_answered_with_the_one_that_may_be_meant(capsys) -> None:
+    assert run(["sweep", "--preset", "gpt-tiny", "recomput=none,full", "data.micro_batch_size=1,2"]) == ExitCode.USAGE
+    assert capsys.readouterr().err == "oomscope: nothing is called 'recomput'; did you mean recompute?\n"
+
+
+def test_a_page_that_cannot_be_written_in_the_end_takes_no_grid_with_it(tmp_path: Path, monkeypatch, capsys) -> None:
+    page, picture = tmp_path / "grid.html", tmp_path / "grid.png"
+
+    def probe(job, _stop):
+        page.write_text("theirs")
+        return measured(job)
+
+    def broken(*_args: object, **_titles: object) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(variants, "launched", probe)
+    monkeypatch.setattr("oomscope.report.sweep_png.sweep_picture", broken)
+    words = ["sweep", "--preset", "gpt-tiny", "recompute=none,full", "--quiet", "--fresh"]
+    assert run([*words, "--html", str(page), "--json"]) == ExitCode.OUTPUT_LOST
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)["rows"]) == 2
+    assert "somebody else wrote it meanwhile" in said.err
+    assert run([*words, "--png", str(picture)]) == ExitCode.INTERNAL
+    assert "recompute" in capsys.readouterr().out
