@@ -87,7 +87,10 @@ class Bench:
             with lock:
                 rows[number] = row
                 if time.monotonic() - kept[0] > FLUSH_S:
-                    keep([rows[at] for at in sorted(rows)])
+                    try:
+                        keep([rows[at] for at in sorted(rows)])
+                    except Exception as error:  # noqa: BLE001 # it is kept again at the end
+                        print(f"not kept on the way: {error!r}", file=sys.stderr)
                     kept[0] = time.monotonic()
 
         with ThreadPoolExecutor(at_once or self.at_once) as pool:

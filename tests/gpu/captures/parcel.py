@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import tarfile
@@ -16,7 +17,7 @@ LARGEST = 15 << 20
 def write(out: Path, part: str, document: dict[str, Any], folder: Path) -> None:
     """Write ``PART.json.gz`` and, where ``folder`` holds snapshots, ``PART.tar`` (``PART-2.tar``, ...) into ``out``.
 
-    Each appears whole or not at all, in the place of an earlier one.
+    Each appears whole or not at all, in the place of an earlier one. A snapshot that goes meanwhile is left out.
     """
     partial = out / f".{part}.partial"
     with gzip.open(partial, "wt", encoding="utf-8", compresslevel=9) as file:
@@ -25,7 +26,8 @@ def write(out: Path, part: str, document: dict[str, Any], folder: Path) -> None:
     for number, snapshots in enumerate(volumes(sorted(folder.glob("*.pickle.gz"))), 1):
         with tarfile.open(partial, "w") as archive:
             for snapshot in snapshots:
-                archive.add(snapshot, arcname=snapshot.name)
+                with contextlib.suppress(FileNotFoundError):
+                    archive.add(snapshot, arcname=snapshot.name)
         partial.replace(out / f"{part}{'' if number == 1 else f'-{number}'}.tar")
 
 
@@ -34,7 +36,10 @@ def volumes(files: list[Path]) -> Iterator[list[Path]]:
     volume: list[Path] = []
     held = 0
     for file in files:
-        size = file.stat().st_size + 1024
+        try:
+            size = file.stat().st_size + 1024
+        except FileNotFoundError:
+            continue
         if volume and held + size > LARGEST:
             yield volume
             volume, held = [], 0

@@ -76,7 +76,10 @@ def run_all(
             del running[number]
             done[number] = answer(folder / f"item-{number}.json", specs[number], process.exitcode)
         if time.monotonic() - kept > FLUSH_S:
-            keep([done[number] for number in sorted(done)])
+            try:
+                keep([done[number] for number in sorted(done)])
+            except OSError:
+                traceback.print_exc()  # it is kept again at the end
             kept = time.monotonic()
         time.sleep(0.02)
     return [done[number] for number in sorted(done)]

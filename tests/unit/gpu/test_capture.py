@@ -97,6 +97,23 @@ def test_archives_are_cut_where_they_grow_too_large(tmp_path, monkeypatch):
     assert names == [["a.pickle.gz", "b.pickle.gz"], ["c.pickle.gz", "d.pickle.gz"]]
 
 
+def test_a_snapshot_that_goes_while_it_is_packed_is_left_out(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / f"{name}.pickle.gz").write_bytes(b"x")
+    volumes = parcel.volumes
+
+    def gone(files):
+        files[0].unlink()
+        for volume in volumes(files):
+            files[1].unlink()
+            yield volume
+
+    monkeypatch.setattr(parcel, "volumes", gone)
+    parcel.write(tmp_path, "training", {}, tmp_path)
+    with tarfile.open(tmp_path / "training.tar") as archive:
+        assert archive.getnames() == ["c.pickle.gz"]
+
+
 def test_an_operation_that_cannot_be_made_keeps_those_before_it(monkeypatch):
     def family(_place):
         yield "first", int

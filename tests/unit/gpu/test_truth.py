@@ -28,6 +28,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(card="sim", folder=tmp_path, at_once=2, until=time.monotonic() + 60)
 
 
+def test_what_cannot_be_kept_on_the_way_ends_nothing(bench: Bench, monkeypatch, capsys):
+    monkeypatch.setattr(measuring, "FLUSH_S", -1.0)
+    assert bench.each([1, 2], lambda item: item, keep=lambda _rows: 1 // 0) == [1, 2]
+    assert "not kept on the way: ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_a_measurement_that_raises_costs_its_own_row(bench: Bench, capsys):
     rows = bench.each([1, 0, 2], lambda item: 6 // item, name=lambda item: f"case {item}")
     assert rows == [6, 3]
