@@ -61,7 +61,7 @@ def answer_text(replayed: ReplayTable) -> str:
     recorded, *tried = replayed.rows
     passing = [row for row in tried if row.survives and row.name != AFRESH]
     if not recorded.survives:
-        names = ", ".join(row.name for row in passing)
+        names = " or ".join(row.name for row in passing)  # a setting of several options has commas
         return (
             f"As recorded a request fails; it passes under {names}." if names else "A request fails under each setting."
         )

@@ -84,10 +84,17 @@ def test_the_table_begins_with_the_answer(file: Path, capsys) -> None:
 def test_without_settings_those_worth_trying_are_tried(file: Path, capsys) -> None:
     assert run(["replay", str(file), "--limit", "295MiB"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[1].startswith("As recorded a request fails; it passes under expandable_segments:True")
+    assert out.splitlines()[1] == "As recorded a request fails; it passes under expandable_segments:True."
     assert "max_split_size_mb:1024" in out
     assert "Margin" in out
     assert "295.00 MiB (a card of 295.00 MiB as given" in out
+
+
+def test_settings_of_several_options_are_told_apart_from_several_settings(capsys) -> None:
+    snapshot = Path(__file__).parents[3] / "fixtures" / "tour" / "snap-0.oom.pickle.gz"
+    several = "max_split_size_mb:256,roundup_power2_divisions:8"
+    assert run(["replay", str(snapshot), "--conf", "expandable_segments:True", "--conf", several]) == 0
+    assert f" it passes under expandable_segments:True or {several}.\n" in capsys.readouterr().out
 
 
 def test_one_document_is_printed(file: Path, capsys) -> None:
