@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import given
@@ -13,6 +11,7 @@ from oomscope.model import context_attention
 from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.ledger import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, stage_bytes
+from tests.unit.model.halves import half
 
 WAYS = ("p2p", "a2a", "all_gather")
 
@@ -38,8 +37,8 @@ def test_causal_attention_is_as_much_work_on_every_rank(size):
 def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch, communication, split, flash_attn):
     t, c = split
     monkeypatch.setattr(context_attention, "capability", lambda device: (8, 0) if flash_attn else (9, 0))
-    options = itertools.product(["rope", "learned_absolute"], [False, True], [[], ["core_attn"]], [0.0, 0.1])
-    for positions, normed, modules, dropout in options:
+    options = ("rope", "learned_absolute"), (False, True), ([], ["core_attn"]), (0.0, 0.1)
+    for positions, normed, modules, dropout in half(*options, turn=sum(split) + WAYS.index(communication) + flash_attn):
         config = config_of(
             model={
                 "num_query_groups": 8,
