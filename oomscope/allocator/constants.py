@@ -100,7 +100,7 @@ POOL_ROW = 6
     NEXT_POOL,  # chains all of them, in order of creation
     POOL_IN_USE,  # by a graph, a MemPool or a thread that allocates in it: its cached blocks stay
     HAS_ALLOCATOR,  # an allocator of its own serves it, without expandable segments
-    POOL_RETRIES,  # its requests release what is cached before they fail, as outside a capture from torch 2.13 on
+    POOL_RETRIES,  # its requests release what is cached before they fail, as outside a capture in torch 2.13
     LOWEST_OF_POOL,  # the first of its streams by handle
 ) = range(POOL_ROW)
 
