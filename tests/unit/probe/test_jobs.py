@@ -23,7 +23,15 @@ CHANGED = {
     "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
     "allocator.torch_version=2.11": ("torch_version", "2.11"),
 }
-CHOSEN_BY_THE_CALLER = {"target", "rank", "world_size", "snapshot_path", "measure_demand", "environment"}
+CHOSEN_BY_THE_CALLER = {
+    "target",
+    "rank",
+    "world_size",
+    "snapshot_path",
+    "snapshot_force",
+    "measure_demand",
+    "environment",
+}
 
 
 def test_every_setting_reaches_the_job() -> None:
