@@ -17,6 +17,7 @@ SNAPSHOTS = ROOT / "fixtures" / "snapshots"
 CONFIG = """\
 model: {num_layers: 1, hidden_size: 128, num_attention_heads: 4, vocab_size: 5000, max_position_embeddings: 256}
 data: {seq_length: 128, micro_batch_size: %d, num_microbatches: 1}
+probe: {iterations: 1}
 """
 FITS, FAILS = CONFIG % 1000, CONFIG % 16000
 CODE = """\
@@ -79,7 +80,7 @@ train: {micro_batch_size: %d, global_batch_size: 64000}
 """
 SUITE = """\
 cases:
-  - {name: gpt-tiny, preset: gpt-tiny}
+  - {name: gpt-tiny, preset: gpt-tiny, overrides: [model.num_layers=1, probe.iterations=1]}
   - {name: ours, harness: ../harness.py, repo: .., limit: 80GiB}
 """
 RECORDED = {

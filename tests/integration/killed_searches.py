@@ -163,7 +163,8 @@ def main(directory: Path, kills_wanted: int, seed: int) -> None:
         searches += 1
         lives = Lives(directory, directory / f"search {searches}")
         lives.home.mkdir()
-        kills += lived_through(lives, lambda: chance.uniform(0, took_s), kills_wanted - kills)
+        # A part of the time, so that a search has several lives, which together come to every moment of it.
+        kills += lived_through(lives, lambda: chance.uniform(0, took_s * 2 / 3), kills_wanted - kills)
         assert json.loads(lives.answer.read_text()) == json.loads(undisturbed.answer.read_text())
         assert list(lives.request.places.checkouts.iterdir()) == [], "a clone of the dead is left"
     print(json.dumps({"kills": kills, "searches": searches, "undisturbed_s": took_s}))

@@ -1,8 +1,8 @@
 """The commands of every recipe in docs/ci, as they stand on its page, in a clean clone of a small repository.
 
 What a recipe takes from elsewhere is stood in for: pip installs nothing, since oomscope is there; GitHub and Slurm are
-scripts that write down what they were asked. GitHub's recipe runs the whole program; the others run its command line,
-which is told what was measured once.
+scripts that write down what they were asked. On GitHub's red night the whole program runs; else its command line, which
+is told what was measured once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import yaml
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
+from tests.forked import probes
 from tests.integration.program import OOMSCOPE, commit, git, new_repo
 from tests.integration.recipes import PAGES, RECIPES, Recipe, Step, blocks
 
@@ -112,7 +113,8 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in scripts:
         (repo / name).chmod(0o755)
     suite, night = str(repo / "ci/memory-cpu.yaml"), str(repo.parent / "night.json")
-    assert run(["gate", "run", suite, "--quiet", "--no-ledger", "--result", night]) == ExitCode.NO_BASELINE
+    with probes():
+        assert run(["gate", "run", suite, "--quiet", "--no-ledger", "--result", night]) == ExitCode.NO_BASELINE
     assert run(["gate", "update", suite, "--from", night]) == ExitCode.OK
     commit(repo, "Accept", {})
     return repo
@@ -170,10 +172,10 @@ def test_a_recipe_runs_as_it_stands(page: str, runner: Runner) -> None:
 def test_a_red_night_fails_the_job_names_the_commit_and_tells_it_once(runner: Runner) -> None:
     """The GitHub recipe twice: green, and red after a commit, with the ledger that was carried over."""
     recipe = RECIPES["github.md"]()
+    check_green(runner, recipe)
     program = Path(runner.environment["PATH"].partition(":")[0]) / "oomscope"
     program.unlink()
     program.symlink_to(OOMSCOPE)
-    check_green(runner, recipe)
     posted = "gh api --method POST repos/ada/project/issues/7/comments --field body=@comment.md"
     assert runner.calls[-1] == posted
     commit(runner.workspace, "Say hello", {"README.md": "Hello\n"})
