@@ -16,6 +16,7 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
+from oomscope.probe.measurement import Measurement
 from oomscope.snapshot.comparing.aligned import align_events
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.reading.schema import snapshot_of
@@ -202,23 +203,22 @@ def replay_problems(item: Item, found: Snapshot) -> list[str]:
     return problems
 
 
-def simulated(item: Item, machine: Item) -> Snapshot:
-    """Return what the simulated device records of the same training, under the rules of the captured torch."""
+def simulated(item: Item, machine: Item) -> Measurement:
+    """Return what the simulated device measures of the same training, under the rules of the captured torch."""
     conf, total = item["conf"], machine["total_memory"]
     if conf.startswith("garbage_collection"):
         conf = f"{conf},per_process_memory_fraction:{min(1.0, LIMIT_OF_GC / total)!r}"
-    return (
-        simulation.trained(item, simulation.card_of(machine), conf=conf, torch_version=item["torch"])
-        .measurement()
-        .snapshot
-    )
+    card = simulation.card_of(machine)
+    return simulation.trained(item, card, conf=conf, torch_version=item["torch"]).measurement()
 
 
 def simulation_problems(item: Item, captured: Snapshot, machine: Item) -> list[str]:
     """Return in what the simulated device is further off than it may be, with what makes the difference."""
-    [card], [sim] = timelines(captured), timelines(simulated(item, machine))
-    reserved = item["stats"]["reserved_bytes.all.peak"], sim.reserved_peak().reserved_bytes
-    problems = _off("the reserved peak", *reserved, RESERVED)
+    measured = simulated(item, machine)
+    [card], [sim] = timelines(captured), timelines(measured.snapshot)
+    stats, mine = item["stats"], measured.stats
+    problems = _off("the reserved peak", stats["reserved_bytes.all.peak"], mine.reserved_bytes_peak, RESERVED)
+    problems += _off("the allocated peak", stats["allocated_bytes.all.peak"], mine.allocated_bytes_peak, ALLOCATED)
     problems += _off("the live peak", *(each.live_bytes_at(each.peak_event()) for each in (card, sim)), ALLOCATED)
     if (places := [_place(each) for each in (card, sim)]) and places[0] != places[1]:
         problems.append(f"the peak is at {places[1]}, not at {places[0]}")

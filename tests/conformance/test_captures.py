@@ -219,6 +219,9 @@ def test_training_that_went_otherwise_is_found(rehearsed: Path):
     more = copy.deepcopy(item)
     more["stats"]["reserved_bytes.all.peak"] = int(1.04 * more["stats"]["reserved_bytes.all.peak"])
     assert captures.simulation_problems(more, found, machine)[0].startswith("the reserved peak is -3.85 % off")
+    less = copy.deepcopy(item)
+    less["stats"]["allocated_bytes.all.peak"] = int(0.98 * less["stats"]["allocated_bytes.all.peak"])
+    assert captures.simulation_problems(less, found, machine)[0].startswith("the allocated peak is +2.04 % off")
     larger = captures.simulation_problems({**item, "seq_length": 256}, found, machine)
     assert any(problem.startswith("the live peak") for problem in larger)
 
