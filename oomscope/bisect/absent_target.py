@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from oomscope.bisect.commits import Repository
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import git
 
 _ROOTS: Final = ((), ("src",))
-"""Where modules are looked for: the root of the checkout, then its ``src/``."""
+"""Where modules are looked for in the folder that is measured: there, then in its ``src/``."""
 _COMPILED: Final = (".so", ".pyd", ".pyc")
 _MAY_HOLD_ANYTHING: Final = b"import *"
 """Stands for the text of what cannot be read as Python."""
@@ -50,20 +51,22 @@ def refuse_absent(
         return
     target = choice.target_at("")
     if isinstance(target, EntryTarget) and not preparation:
-        absent = [_absent(repository, end, target.entry) for end in ends]
+        folder = PurePosixPath(repository.inside).parts
+        absent = [_absent(repository, end, folder, target.entry) for end in ends]
         if all(absent):
             what = " or ".join(dict.fromkeys(each for each in absent if each))
-            remedy = "name it as it is imported from the root of the checkout or its src/"
+            root = "the root of the checkout" if not folder else f"{repository.inside}/ (see --repo)"
+            remedy = f"name it as it is imported from {root} or its src/"
             raise UsageError(f"{nobody} {what}", where=f"--entry {target.entry}", remedy=remedy)
 
 
-def _absent(repository: Repository, end: Commit, entry: str) -> str | None:
+def _absent(repository: Repository, end: Commit, folder: Sequence[str], entry: str) -> str | None:
     """Return what of ``entry`` the commit surely lacks; None where it may have all of it."""
     module, _, path = entry.partition(":")
     try:
         with reading(repository.common) as repo:
             tree = repo.commit(end.hash).tree
-            texts = [text for root in _ROOTS for text in _texts(tree, (*root, *module.split(".")))]
+            texts = [text for root in _ROOTS for text in _texts(tree, (*folder, *root, *module.split(".")))]
     except GitError:  # an object is missing
         return None
     if not texts:

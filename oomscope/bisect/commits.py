@@ -99,6 +99,20 @@ class Repository:
         return self.common.parent.name if self.common.name == ".git" else self.common.name.removesuffix(".git")
 
     @property
+    def inside(self) -> str:
+        """The folder that was named, from the root of its work tree, with slashes; empty for the root itself.
+
+        Raises:
+            GitError: git cannot say.
+        """
+        try:
+            return Git(self.path, _spellings(self.path)).text("rev-parse", "--show-prefix").removesuffix("/")
+        except NoGitError:
+            raise
+        except GitError:  # a bare repository, or git's own directory
+            return ""
+
+    @property
     def top(self) -> Path:
         """The folder of the work tree that was named, or that the named folder lies in; the repository without one."""
         try:

@@ -93,7 +93,7 @@ def subject_of(
     if isinstance(choice, ConfigInRepo):
         return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides, choice.dialect)
     choice.check()
-    return OwnCodeSubject(repository, choice, Checkout(repository, checkout))
+    return OwnCodeSubject(repository, choice, Checkout(repository, checkout), repository.inside)
 
 
 def path_in_repo(path: str, option: str = "--config") -> str:
@@ -206,11 +206,19 @@ class ConfigSubject:
 
 @dataclass(frozen=True)
 class OwnCodeSubject:
-    """Each commit's code, laid out in a disposable clone."""
+    """Each commit's code, laid out in a disposable clone.
+
+    Args:
+        repository: where the commits are.
+        choice: what drives their code.
+        checkout: where they are laid out.
+        folder: which folder of them is measured, from the root; empty for all of them.
+    """
 
     repository: Repository
     choice: OwnCode
     checkout: Checkout
+    folder: str = ""
 
     def check(self, end: Commit) -> None:
         """Do nothing: the settings that it is measured under were checked when they were read."""
@@ -223,7 +231,7 @@ class OwnCodeSubject:
         """Return the job of the commit's checkout."""
         settings = self.choice.settings
         return Experiment(
-            job=checkout_job(self.choice.target_at(str(self.checkout.path)), settings),
+            job=checkout_job(replace(self.choice.target_at(str(self.checkout.path)), folder=self.folder), settings),
             ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
             content=self.choice.content(commit.tree),
             lay_out=lambda place: replace(self.checkout, path=place).show(commit),
@@ -246,9 +254,9 @@ class OwnCodeSubject:
         repository = seen_from(root, self.repository.path if root is None else self.repository.top)
         clone = shlex.join(["git", "clone", "--shared", "--no-checkout", repository, place])
         checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
-        target = self.choice.target_at(place)
+        target = replace(self.choice.target_at(place), folder=self.folder)
         if root is not None and isinstance(target, HarnessTarget):
             target = replace(target, harness=seen_from(root, Path(target.harness)))
-        probe = ["oomscope", "probe", *target.words(), "--repo", target.repo, *self.choice.overrides]
+        probe = ["oomscope", "probe", *target.words(), "--repo", str(target.place), *self.choice.overrides]
         once = clone if root is None else f"test -d {place} || {clone}"  # of several cases that one commit is behind
         return once, shlex.join(checkout), shlex.join(probe)

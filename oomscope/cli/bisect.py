@@ -35,7 +35,7 @@ _OUTPUT = ("html", "tables", "force", "telling", "as_json")
 )
 @click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
-@click.option("--repo", type=FILE, metavar="DIR", help="The repository (default: .); it is only read.")
+@click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
 @click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
 @dialect_option
 @target_options

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 import oomscope
 from oomscope.errors import TargetError
-from oomscope.probe.harness import HarnessError, Setup
+from oomscope.probe.harness import HarnessError, Setup, place_of
 from oomscope.probe.importing import make_importable, takes_one_argument
 from oomscope.probe.job import EntryTarget
 
@@ -49,16 +49,14 @@ def load_entry(target: EntryTarget) -> Setup:
 
     Raises:
         HarnessError: the text names no entry, or there is no such checkout.
-        TargetError: the checkout has no such module or function, or one that cannot be called with ``ctx`` alone.
+        TargetError: the checkout has no such folder, module or function, or it cannot be called with ``ctx`` alone.
     """
     check_entry(target.entry)
-    repo = Path(target.repo)
-    if not repo.is_dir():
-        raise HarnessError("no such checkout", where=str(repo), remedy="give --repo the directory of the checkout")
-    make_importable(repo)
+    place = place_of(target)
+    make_importable(place)
     module, _, path = target.entry.partition(":")
     try:
-        function = reduce(getattr, path.split("."), cast("object", _imported(module, repo)))
+        function = reduce(getattr, path.split("."), cast("object", _imported(module, place)))
     except AttributeError:
         raise TargetError(f"the module has no {path}", where=module, remedy=_SIGNATURE) from None
     if not callable(function) or not takes_one_argument(function):
@@ -66,7 +64,7 @@ def load_entry(target: EntryTarget) -> Setup:
     return cast("Setup", function)
 
 
-def _imported(name: str, repo: Path) -> ModuleType:
+def _imported(name: str, place: Path) -> ModuleType:
     """Return the module ``name`` of the checkout."""
     try:
         module = importlib.import_module(name)
@@ -75,7 +73,7 @@ def _imported(name: str, repo: Path) -> ModuleType:
             raise  # something that the module imports
         raise TargetError(f"the checkout has no module {error.name}", where=name, remedy=_ENTRY) from None
     origin = getattr(module, "__file__", None)
-    if origin is None or not Path(origin).resolve().is_relative_to(repo.resolve()):
+    if origin is None or not Path(origin).resolve().is_relative_to(place.resolve()):
         found = f"it was found at {origin}" if origin else "it is no module with a file"
         raise TargetError(f"the checkout has no such module: {found}", where=name, remedy=_ENTRY)
     return module

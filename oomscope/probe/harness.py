@@ -73,6 +73,20 @@ def harness_files(path: Path) -> list[Path]:
     return list(found)
 
 
+def place_of(target: CheckoutTarget) -> Path:
+    """Return the folder of the checkout that is measured.
+
+    Raises:
+        HarnessError: there is no such checkout.
+        TargetError: the checkout has no such folder.
+    """
+    if not Path(target.repo).is_dir():
+        raise HarnessError("no such checkout", where=target.repo, remedy="give --repo the directory of the checkout")
+    if not target.place.is_dir():
+        raise TargetError("the checkout has no such folder", where=target.folder)
+    return target.place
+
+
 def load_setup(target: HarnessTarget) -> Setup:
     """Return the ``setup`` function of the harness file, with the checkout made importable.
 
@@ -80,12 +94,11 @@ def load_setup(target: HarnessTarget) -> Setup:
 
     Raises:
         HarnessError: there is no such file or no such checkout, or the file defines no ``setup(ctx)``.
+        TargetError: see :func:`place_of`.
     """
-    path, repo = Path(target.harness), Path(target.repo)
+    path = Path(target.harness)
     check_harness(path)
-    if not repo.is_dir():
-        raise HarnessError("no such checkout", where=str(repo), remedy="give --repo the directory of the checkout")
-    make_importable(repo, path.parent)
+    make_importable(place_of(target), path.parent)
     setup = getattr(_load(path), "setup", None)
     if not callable(setup):
         raise HarnessError("the harness defines no function setup", where=str(path), remedy=_SETUP_REMEDY)
@@ -144,7 +157,7 @@ def _check_members(target: Target, where: str) -> None:
 
 def forget(target: CheckoutTarget) -> None:
     """Drop what was imported of the checkout and of what drives it, so that the next load starts afresh."""
-    forget_modules(Path(target.repo), (file for path in target.outside for file in harness_files(Path(path))))
+    forget_modules(target.place, (file for path in target.outside for file in harness_files(Path(path))))
 
 
 def _imported_beside(folder: Path, file: Path) -> Iterator[Path]:

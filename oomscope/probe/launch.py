@@ -172,7 +172,7 @@ def _run_worker(
 
 def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Worker:
     """Start the worker, in the checkout where there is one."""
-    cwd = Path(job.target.repo) if isinstance(job.target, CheckoutTarget) else room
+    cwd = job.target.place if isinstance(job.target, CheckoutTarget) else room
     with log.open("a+b") as output:  # a worker may read back what its target said
         order = Order(
             job=room / "job.json",

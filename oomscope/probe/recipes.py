@@ -103,7 +103,7 @@ class CheckoutRecipe:
         """Call its function and let the session watch what it returns."""
         context = Context(
             device=session.device,
-            repo=Path(self._target.repo),
+            repo=self._target.place,
             rank=self._job.rank,
             world_size=self._job.world_size,
             seed=self._job.seed,

@@ -25,6 +25,13 @@ class CheckoutTarget:
 
     repo: str
     """Absolute path of the checkout."""
+    folder: str = ""
+    """From there, with slashes: the folder of it that is measured, as if there were no more; empty for all of it."""
+
+    @property
+    def place(self) -> Path:
+        """The folder that is measured: code is imported from it, and commands run in it."""
+        return Path(self.repo, self.folder)
 
     def at(self, repo: str) -> Self:
         """Return the same target in another checkout."""
@@ -36,7 +43,10 @@ class CheckoutTarget:
 
     def identity(self) -> dict[str, Any]:
         """Return what tells it from others of the same checkout, as JSON values; files outside count by content."""
-        return {name: value for name, value in asdict(self).items() if name != "repo"}
+        return {name: value for name, value in asdict(self).items() if name not in {"repo", "folder"}} | self._inside()
+
+    def _inside(self) -> dict[str, Any]:
+        return {"folder": self.folder} if self.folder else {}
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -67,7 +77,7 @@ class HarnessTarget(CheckoutTarget):
 
     def identity(self) -> dict[str, Any]:
         """Return its kind: where the file lies does not matter."""
-        return {"kind": self.kind}
+        return {"kind": self.kind, **self._inside()}
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -111,7 +121,7 @@ class CommandTarget(CheckoutTarget):
     metric_regex: str | None = None
     """Finds, by its one group, the bytes in what the command prints."""
     snapshot_glob: str | None = None
-    """Names, from the root of the checkout, the memory snapshots that it writes."""
+    """Names, from the folder that is measured, the memory snapshots that it writes."""
     kind: Literal["command"] = "command"
 
     @property

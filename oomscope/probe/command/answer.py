@@ -50,7 +50,7 @@ def answer(job: ProbeJob, target: CommandTarget, status: int, said: Said, before
     pattern = target.snapshot_glob
     recorded = None
     if pattern is not None:
-        files = written_since(Path(target.repo), pattern, before)
+        files = written_since(target.place, pattern, before)
         recorded = _by_snapshot(job, target, files, has_failed=status != 0) if files else None
     if status != 0:
         if recorded is not None:
@@ -94,7 +94,7 @@ def _by_snapshot(job: ProbeJob, target: CommandTarget, files: list[Path], *, has
     outside = job.non_torch_bytes + job.other_process_bytes
     card = None if total is None else Card(limit_bytes=total, non_torch_bytes=outside)
     try:
-        found = worst_of(files, Path(target.repo), card=card, torch_version=job.torch_version)
+        found = worst_of(files, target.place, card=card, torch_version=job.torch_version)
     except InputError:
         if has_failed:  # it may have ended in the middle of a file
             return None

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.command.answer import answer, without_measurement
@@ -18,7 +17,7 @@ from oomscope.probe.command.asked import argv_of, metric_of
 from oomscope.probe.command.output import read_output, tail_of
 from oomscope.probe.command.written import stamps_of
 from oomscope.probe.gpus import card_bytes
-from oomscope.probe.harness import HarnessError
+from oomscope.probe.harness import HarnessError, place_of
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.processes import COMMAND_MARK, MARK
 from oomscope.probe.result import ProbeResult
@@ -45,7 +44,7 @@ def _result(
     try:
         argv = argv_of(target.command)
         metric = metric_of(target.metric_regex) if target.metric_regex is not None else None
-        before = stamps_of(Path(target.repo), target.snapshot_glob)
+        before = stamps_of(place_of(target), target.snapshot_glob)
         progress(Progress(stage="step"))
         status = _run(argv, variables_of(job, os.environ))
         said = read_output(log, start, metric)

@@ -26,8 +26,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def refuse(world: World, entry: str, preparation: Preparation | None = None) -> None:
-    repository = Repository.open(world.repo.path)
+def refuse(world: World, entry: str, preparation: Preparation | None = None, *, inside: str = "") -> None:
+    repository = Repository.open(world.repo.path / inside)
     ends = [repository.resolve(name) for name in ("HEAD~1", "HEAD")]
     choice = InCheckout(target=EntryTarget(entry=entry, repo=""), settings=SETTINGS)
     refuse_absent(choice, preparation or Preparation(), repository, ends)
@@ -96,3 +96,13 @@ def test_nothing_is_probed_of_what_is_refused(world: World, range_: tuple[str, s
     with pytest.raises(UsageError, match="a module tiny"):
         bisect_commits(request, probe=world.probe, environment={})
     assert world.probe.ran == []
+
+
+def test_an_entry_is_looked_for_in_the_folder_that_is_measured(world: World) -> None:
+    two_commits(world, {"lib/tiny/train.py": HERE, "tiny/wide.py": HERE}, {"README": "2"})
+    refuse(world, "tiny.train:build", inside="lib")
+    with pytest.raises(UsageError, match=r"has a module tiny\.wide") as caught:
+        refuse(world, "tiny.wide:build", inside="lib")
+    assert "lib/" in str(caught.value)
+    with pytest.raises(UsageError, match=r"has a module tiny\.train"):
+        refuse(world, "tiny.train:build")

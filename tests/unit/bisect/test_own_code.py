@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
+from oomscope.bisect.commits import Repository
 from oomscope.bisect.environment_deltas import EnvironmentDeltas
 from oomscope.bisect.identity import Content, Machine, digest_of, key_of
 from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
@@ -43,14 +45,16 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> OwnCode:
 def size_of(job: ProbeJob, _progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
     """Bytes: the number in ``scale.txt`` times the width of ``conf.json``, times ``BATCH`` of the environment."""
     assert isinstance(job.target, CheckoutTarget)
-    folder = Path(job.target.repo)
+    folder = job.target.place
     width = json.loads((folder / "conf.json").read_text())["width"]
     return measure(int((folder / "scale.txt").read_text()) * width * int(job.environment.get("BATCH") or 1))
 
 
-def request(repo: Repo, tmp_path: Path, subject: OwnCode, good: str, **fields: bool) -> CommitRequest:
+def request(
+    repo: Repo, tmp_path: Path, subject: OwnCode, good: str, *, inside: str = "", **fields: bool
+) -> CommitRequest:
     return CommitRequest(
-        repo=repo.path,
+        repo=repo.path / inside,
         range=RevisionRange(good=good, bad="HEAD"),
         subject=subject,
         places=Places(tmp_path / "state"),
@@ -121,6 +125,34 @@ def test_each_way_to_measure_a_checkout_has_a_key_of_its_own_wherever_that_lies(
 
     assert len({key(target) for target in TARGETS}) == len(TARGETS)
     assert [key(target.at("/elsewhere")) for target in TARGETS] == [key(target) for target in TARGETS]
+    folders = [replace(target, folder=folder) for target in TARGETS for folder in ("", "a", "b")]
+    assert len({key(target) for target in folders}) == len(folders)
+
+
+def test_the_folder_that_is_named_is_what_is_measured(tmp_path: Path, subject: OwnCode) -> None:
+    repo = Repo(tmp_path / "repo")
+    inside = "projects/a model"
+    ours = {f"{inside}/{name}": text for name, text in {**HOLDS_ENTRY, "conf.json": '{"width": 10}'}.items()}
+    good = repo.commit("good", {**ours, f"{inside}/scale.txt": "1", "scale.txt": "500", "conf.json": "{}"})
+    repo.commit("elsewhere", {"scale.txt": "1"})
+    guilty = repo.commit("guilty", {f"{inside}/scale.txt": "200"})
+
+    result = bisect_commits(request(repo, tmp_path, subject, good, inside=inside), probe=size_of, environment={})
+
+    assert isinstance(result.culprit, CommitCulprit)
+    assert result.culprit.commit == guilty
+    assert result.first_bad is not None
+    *_, probe = result.first_bad.commands
+    assert shlex.split(probe)[-2:] == ["--repo", f"repo-{guilty[:10]}/{inside}"]
+
+
+def test_a_link_and_a_bare_repository_lead_to_the_same_folder(tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "repo")
+    repo.commit("one", {"a/b/file": ""})
+    (tmp_path / "link").symlink_to(repo.path / "a")
+    places = {"": repo.path, "a": repo.path / "a", "a/b": tmp_path / "link" / "b"}
+    assert {inside: Repository.open(path).inside for inside, path in places.items()} == {each: each for each in places}
+    assert Repository.open(repo.path / ".git").inside == ""
 
 
 def test_what_can_drive_no_commit_is_refused_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,14 @@ def test_an_oomscope_in_the_checkout_is_neither_an_entry_nor_imported(checkout) 
 def test_without_the_checkout_nothing_can_be_said_of_a_commit(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="no such checkout"):
         load_entry(EntryTarget(entry="a:f", repo=str(tmp_path / "gone")))
+
+
+def test_it_is_imported_from_the_folder_that_is_measured(checkout) -> None:
+    files = {
+        "the_entry_mono.py": "raise AssertionError",
+        "lib/the_entry_mono.py": "def build(ctx): return 'the folder'",
+    }
+    target = replace(checkout(files, "the_entry_mono:build"), folder="lib")
+    assert load_entry(target)(None) == "the folder"
+    with pytest.raises(TargetError, match="gone: the checkout has no such folder"):
+        load_entry(replace(target, folder="gone"))

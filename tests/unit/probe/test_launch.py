@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def await_file(path: Path) -> str:
         assert time.monotonic() < deadline, f"{path} never came"
         time.sleep(0.01)
     return path.read_text()
+
+
+def test_the_worker_stands_in_the_folder_that_is_measured(tmp_path: Path, checkout: Path) -> None:
+    (checkout / "lib").mkdir()
+    job = job_of(checkout)
+    assert isinstance(job.target, HarnessTarget)
+    script = tmp_path / "worker.py"
+    script.write_text(f"{PRELUDE}open('here', 'w').close(); finish()")
+    run(replace(job, target=replace(job.target, folder="lib")), start=Fresh([sys.executable, "-P", "-S", str(script)]))
+    assert (checkout / "lib" / "here").exists()
 
 
 def test_result_and_progress_come_back(launch) -> None:
