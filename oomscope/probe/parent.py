@@ -12,13 +12,15 @@ import secrets
 import select
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from oomscope.probe import launch
 from oomscope.probe.environment import ALLOCATOR_VARIABLES, CUBLAS_VARIABLE
 from oomscope.probe.forkserver import MESSAGE_BYTES, NEEDS_FRESH, NO_BYTECODE
-from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kill_group, kill_marked
+from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kill_all, kill_group, kill_marked
 from oomscope.probe.worker import SERVE
 from oomscope.probe.workers import WORKER, Order
 
@@ -27,6 +29,7 @@ OF_THE_JOB = (MARK, *ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, "CUDA_VISIBLE_DEVICES
 only a GPU's libraries read them, and it touches none."""
 
 _START_S = 120.0
+_LOOK_S = 0.25
 
 
 class Parent:
@@ -34,12 +37,19 @@ class Parent:
 
     Args:
         environment: what its workers see, but for :data:`OF_THE_JOB`.
+        stop: once it is set, from another thread, nobody wants it any more.
 
     Raises:
         OSError: it did not come up.
+        StoppedError: ``stop`` was set before it did.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], stop: threading.Event | None = None) -> None:
+        self.workers = 0
+        """How many of them there are."""
+        self.lost = False
+        """Whether it ended before it was closed."""
+        mark = secrets.token_hex(MARK_BYTES)
         self._orders, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             self._process = subprocess.Popen(
@@ -48,19 +58,16 @@ class Parent:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={**environment, NO_BYTECODE: "1", MARK: secrets.token_hex(MARK_BYTES)},
+                env={**environment, NO_BYTECODE: "1", MARK: mark},
                 pass_fds=(far.fileno(),),
                 start_new_session=True,
             )
-        self.workers = 0
-        """How many of them there are."""
-        self.lost = False
-        """Whether it ended before it was closed."""
         try:
-            self.early: list[str] = _received(self._orders, time.monotonic() + _START_S)["early"]
+            self.early: list[str] = _answered(self._orders, stop)["early"]
             """Top-level modules that its workers have from the beginning, and fresh ones only later."""
         except BaseException:
-            self.close()
+            self._orders.close()
+            kill_all(self._process, mark)  # while it imports it does not see that the socket is closed
             raise
 
     @property
@@ -68,11 +75,12 @@ class Parent:
         """Its process."""
         return self._process.pid
 
-    def fork(self, order: Order) -> WarmWorker:
+    def fork(self, order: Order, stop: threading.Event | None = None) -> WarmWorker:
         """Have a worker forked.
 
         Raises:
             OSError: the parent is lost.
+            StoppedError: ``stop`` was set meanwhile.
         """
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         document = {
@@ -85,7 +93,7 @@ class Parent:
             with far:
                 descriptors = [order.output, order.progress, far.fileno()]
                 socket.send_fds(self._orders, [json.dumps(document).encode()], descriptors)
-            return WarmWorker(self, near, _received(near, time.monotonic() + _START_S)["pid"], order.mark)
+            return WarmWorker(self, near, _answered(near, stop)["pid"], order.mark)
         except BaseException as error:
             self.lost = isinstance(error, OSError)
             near.close()  # it kills a worker that nobody listens to
@@ -149,6 +157,24 @@ class WarmWorker:
             status = document["status"]
             return Ended(status=status, max_rss_bytes=document["max_rss_bytes"], void=status == NEEDS_FRESH)
         return Ended(status=os.EX_UNAVAILABLE, max_rss_bytes=0, void=True)
+
+
+def _answered(control: socket.socket, stop: threading.Event | None) -> Any:
+    """Return the first message, for as long as ``stop`` is not set.
+
+    Raises:
+        StoppedError: ``stop`` is set.
+        TimeoutError: none came in time.
+        ConnectionError: the other end is closed.
+    """
+    deadline = time.monotonic() + _START_S
+    while stop is None or not stop.is_set():
+        try:
+            return _received(control, min(deadline, time.monotonic() + _LOOK_S))
+        except TimeoutError:
+            if time.monotonic() >= deadline:
+                raise
+    raise launch.StoppedError
 
 
 def _received(control: socket.socket, deadline: float) -> Any:

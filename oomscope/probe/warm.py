@@ -70,7 +70,7 @@ class WarmParents:
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
         def start(order: Order) -> Worker:
-            return self._start(job, order)
+            return self._start(job, order, stop)
 
         try:
             result = launch.run(job, progress, log_path=log_path, stop=stop, start=start)
@@ -91,19 +91,21 @@ class WarmParents:
                 parent.close()
             self._parents.clear()
 
-    def _start(self, job: ProbeJob, order: Order) -> Worker:
+    def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Worker:
         """Have a worker forked; start a fresh one where the parent's imports would be noticed, or there is none."""
         with self._lock:
+            if stop is not None and stop.is_set():  # which it may be only since another thread came before
+                raise launch.StoppedError
             try:
-                parent = None if self._loss else self._parent(order)
+                parent = None if self._loss else self._parent(order, stop)
                 if parent is None or _would_notice(parent, job):
                     return FRESH(order)
-                return parent.fork(order)
+                return parent.fork(order, stop)
             except OSError:
                 self._loss = "unsaid"
                 return FRESH(order)
 
-    def _parent(self, order: Order) -> Parent | None:
+    def _parent(self, order: Order, stop: threading.Event | None = None) -> Parent | None:
         """Return the parent that serves the environment of ``order``, None where there is no room for one more."""
         shared = {name: value for name, value in order.environment.items() if name not in OF_THE_JOB}
         key = (frozenset(shared.items()), *_inherited())
@@ -114,7 +116,7 @@ class WarmParents:
                 if idle is None:
                     return None
                 self._parents.pop(idle).close()
-            parent = Parent(order.environment)
+            parent = Parent(order.environment, stop)
         self._parents[key] = parent
         return parent
 
@@ -130,7 +132,7 @@ class WarmParents:
 
 def _would_notice(parent: Parent, job: ProbeJob) -> bool:
     """Whether the target of ``job`` could tell that ``parent`` has imported something."""
-    return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early, Path(job.target.repo))
+    return isinstance(job.target, CheckoutTarget) and hides_some_of(parent.early, job.target.place)
 
 
 def _inherited() -> tuple[object, ...]:

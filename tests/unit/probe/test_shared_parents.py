@@ -23,7 +23,7 @@ BUNDLED = bundled_job(load_preset("gpt-tiny", ["probe.backend=sim"]).config)
 class FakeParent:
     """Serves anything."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], stop: object) -> None:
         self.workers = 0
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.config.load import load_preset
-from oomscope.probe import launch, warm
+from oomscope.probe import launch, parent, warm
 from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.processes import MARK
@@ -329,7 +329,7 @@ def test_another_environment_gets_a_parent_of_its_own_and_the_idle_one_makes_roo
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[FakeParent] = []
-    monkeypatch.setattr(warm, "Parent", lambda environment: made.append(FakeParent(environment)) or made[-1])
+    monkeypatch.setattr(warm, "Parent", lambda environment, stop: made.append(FakeParent(environment)) or made[-1])
     monkeypatch.setattr(warm, "MOST_PARENTS", 1)
     parents = WarmParents()
     for threads in ("1", "1", "2", "1"):
@@ -352,11 +352,57 @@ class FakeParent:
         self.workers = 0
         self.lost = self.closed = False
 
-    def fork(self, order):
+    def fork(self, order, stop):
         return Fresh(["false"])(order)
 
     def close(self) -> None:
         self.closed = True
+
+
+class Impatient(threading.Event):
+    """Asks for an end, in one way or another, as soon as a file is there."""
+
+    def __init__(self, file: Path, interrupts: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._interrupts = interrupts
+
+    def is_set(self) -> bool:
+        if not (self._file.exists() and self._file.read_text().endswith("\n")):
+            return False
+        if self._interrupts:
+            raise KeyboardInterrupt
+        return True
+
+
+@pytest.mark.parametrize(("interrupts", "error"), [(False, launch.StoppedError), (True, KeyboardInterrupt)])
+def test_a_parent_that_still_imports_is_not_waited_for(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, interrupts: bool, error: type[BaseException]
+) -> None:
+    source = """if True:
+        import os, subprocess, sys, time
+        daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        print(os.getpid(), daemon.pid, file=open(sys.argv[1], "w"), flush=True)
+        time.sleep(1000)
+    """
+    monkeypatch.setattr(parent, "WORKER", (sys.executable, "-S", "-c", source, str(checkout / "out")))
+    parents = WarmParents()
+    started = time.monotonic()
+    with pytest.raises(error):
+        parents.run(job_of(checkout, ""), stop=Impatient(checkout / "out", interrupts))
+    parents.close()
+    assert time.monotonic() - started < 60, "half of what a parent may take to start"
+    assert all_end([int(pid) for pid in awaited(checkout / "out").split()])
+
+
+def test_nothing_is_started_for_who_was_stopped_while_another_started_a_parent(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    stop.set()
+    monkeypatch.setattr(warm, "Parent", None)
+    with pytest.raises(launch.StoppedError):
+        WarmParents().run(job_of(checkout, ""), stop=stop)
 
 
 def test_who_is_suited(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
