@@ -14,6 +14,7 @@ from oomscope.gate.status import Ruling, Status, ruling
 from oomscope.report import gate_words
 from oomscope.report.gate_commands import Commands
 from oomscope.report.layout import facts, section, table
+from oomscope.report.shell_lines import ShellCommand
 
 
 def gate_report(night: GateResult, commands: Commands | None = None) -> RenderableType:
@@ -79,11 +80,11 @@ def _status_text(status: Status, come_to: Ruling) -> Text:
     return Text(str(status), style=gate_words.STYLES[come_to.tone])
 
 
-def _step(step: gate_words.Step) -> Iterator[Text]:
-    """Yield the sentence, and each command on a line of its own however long."""
+def _step(step: gate_words.Step) -> Iterator[RenderableType]:
+    """Yield the sentence, and each command on lines of its own."""
     yield Text(f"{step.text}:" if step.commands else step.text)
     for command in step.commands:
-        yield Text(f"  {command}", no_wrap=True, overflow="ignore")
+        yield ShellCommand(command)
 
 
 def _remarks(night: GateResult) -> list[tuple[str, Text]]:
