@@ -268,13 +268,32 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
         return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.cured_by:
         return f"set {variable}={verdict.cured_by[0]}: the same allocations pass under it"
+    remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
-        return f"less memory must be live: {verdict.put_off_by.name} only puts the failure off"
+        return f"{remedy or 'less memory must be live'}: {verdict.put_off_by.name} only puts the failure off"
     if verdict.uncured:
-        return "none of the allocator settings tried serves these allocations: less memory must be live"
+        less = remedy or "less memory must be live"
+        return f"none of the allocator settings tried serves these allocations: {less}"
     if "undecided" in verdict.tags:
         return "record from the start of the process: where the older blocks lay decides, and settings cannot be told"
-    return "the replay does not repeat this failure, so no setting is shown to help: have less memory live"
+    return (
+        f"the replay does not repeat this failure, so no setting is shown to help: {remedy or 'have less memory live'}"
+    )
+
+
+def _private_pools_advice(verdict: Verdict) -> str | None:
+    """Return the remedy where most of what is free lies in private pools; None elsewhere.
+
+    Source: PyTorch docs/source/notes/cuda.rst, "Graph memory management" and "Sharing memory across captures".
+    """
+    largest = max(verdict.gaps, key=lambda gap: gap.bytes, default=None)
+    if largest is None or largest.reason != "private_pool":
+        return None
+    return (
+        "capture fewer CUDA graphs or use fewer MemPools, whose free blocks serve no other pool; graphs that are "
+        "replayed in the order of their capture, one at a time, can share one (torch.cuda.graph(g, pool=handle) with "
+        "one handle = torch.cuda.graph_pool_handle())"
+    )
 
 
 def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oomscope.report import words
-from oomscope.snapshot.verdict_types import LeakSuspect
+from oomscope.snapshot.verdict_types import Gap, LeakSuspect
 from oomscope.units import GiB
 from tests.unit.report import results
 
@@ -105,6 +105,23 @@ def test_advice_names_what_was_tried() -> None:
     foreign = words.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
     assert foreign.startswith("end the other processes on the card")
     assert words.advice_text(results.FITS.verdict) is None
+
+
+def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() -> None:
+    split, free = results.FRAGMENTATION.gaps
+    pools = Gap(reason="private_pool", bytes=split.bytes + 1, text="free blocks of private pools")
+    held = replace(results.FRAGMENTATION, cured_by=(), uncured=True, gaps=(split, pools, free))
+    advice = words.advice_text(held)
+    assert advice is not None
+    for piece in ("none of the allocator settings", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
+        assert piece in advice
+    assert "must be live" not in advice
+    unrepeated = words.advice_text(replace(held, uncured=False))
+    assert unrepeated is not None
+    assert "no setting is shown to help: capture fewer CUDA graphs" in unrepeated
+    smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
+    assert "CUDA graphs" not in (words.advice_text(smaller) or "")
+    assert "CUDA graphs" not in (words.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
 
 
 def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() -> None:
