@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +25,11 @@ from oomscope.cli.search import run_search
 from oomscope.cli.search_options import SearchOptions
 from oomscope.cli.source import dialect_option
 from oomscope.cli.tables import BISECT_TABLES, csv_option, refuse_existing_tables, table_files, write_bisect_tables
-from oomscope.errors import ExitCode
+from oomscope.cli.written import written
+from oomscope.errors import ExitCode, gravest
+
+if TYPE_CHECKING:
+    from oomscope.bisect.result import BisectResult
 
 _OUTPUT = ("html", "tables", "force", "telling", "as_json")
 """Parameters that say how the answer is given."""
@@ -104,19 +109,30 @@ def bisect(
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     finally:
         onlooker.close()
-    if html is not None:
-        from oomscope.report.bisect_html import bisect_page
-
-        write_file(html, bisect_page(result, title=f"Bisect of {options.ends}"))
-    if tables is not None:
-        write_bisect_tables(tables, result)
+    lost = _write_files(result, f"Bisect of {options.ends}", html=html, tables=tables)
     if as_json:
         print_json(result.to_json())
     else:
         from oomscope.report.bisect_text import bisect_report
 
         print_report(bisect_report(result))
-    return result.exit_code
+    return gravest([result.exit_code, *lost])
+
+
+def _write_files(result: BisectResult, title: str, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed, and return the codes of what is lost."""
+    lost: list[ExitCode] = []
+    if html is not None:
+        lost += written(partial(_write_page, html, result, title))
+    if tables is not None:
+        lost += written(partial(write_bisect_tables, tables, result))
+    return lost
+
+
+def _write_page(path: Path, result: BisectResult, title: str) -> None:
+    from oomscope.report.bisect_html import bisect_page
+
+    write_file(path, bisect_page(result, title=title))
 
 
 def options_of(ctx: click.Context) -> SearchOptions:

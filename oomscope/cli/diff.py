@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
-from oomscope.errors import ExitCode
+from oomscope.cli.written import written
+from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.diff_text import By
     from oomscope.report.redact import Level
+    from oomscope.snapshot.comparing.diff import Difference
     from oomscope.snapshot.reading.limits import Limits
 
 
@@ -93,16 +96,27 @@ def diff_command(
         from oomscope.report.redact import redacted
 
         found = redacted(found, redact)
-    if html is not None:
-        from oomscope.report.diff_html import diff_page
-
-        write_file(html, diff_page(found))
-    if tables is not None:
-        write_diff_tables(tables, found)
+    lost = _write_files(found, html=html, tables=tables)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.diff_text import diff_report
 
         print_report(diff_report(found, by=by, shown=top))
-    return ExitCode.OK
+    return gravest([ExitCode.OK, *lost])
+
+
+def _write_files(found: Difference, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed, and return the codes of what is lost."""
+    lost: list[ExitCode] = []
+    if html is not None:
+        lost += written(partial(_write_page, html, found))
+    if tables is not None:
+        lost += written(partial(write_diff_tables, tables, found))
+    return lost
+
+
+def _write_page(path: Path, found: Difference) -> None:
+    from oomscope.report.diff_html import diff_page
+
+    write_file(path, diff_page(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.progress import shown_progress
 from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, table_files, write_explain_tables
-from oomscope.errors import ExitCode
+from oomscope.cli.written import written
+from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
@@ -91,14 +93,14 @@ def explain(
         from oomscope.report.redact import redacted
 
         found, drawings = redacted((found, drawings), redact)
-    _write_files(found, drawings, html=html, png=png, tables=tables)
+    lost = _write_files(found, drawings, html=html, png=png, tables=tables)
     if as_json:
         print_json(found.to_json())
     else:
         from oomscope.report.explain_text import report
 
         print_report(report(found, top=top))
-    return ExitCode.OK
+    return gravest([ExitCode.OK, *lost])
 
 
 def _write_files(
@@ -108,15 +110,28 @@ def _write_files(
     html: Path | None,
     png: Path | None,
     tables: Path | None,
-) -> None:
-    """Write what was asked for, before anything is printed: the reader of the report may leave at any line."""
+) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed, and return the codes of what is lost.
+
+    The reader of the report may leave at any line.
+    """
+    lost: list[ExitCode] = []
     if html is not None:
-        from oomscope.report.explain_html import explain_page
-
-        write_file(html, explain_page(found, drawings))
+        lost += written(partial(_write_page, html, found, drawings))
     if png is not None:
-        from oomscope.report.explain_png import explain_picture
-
-        write_file(png, explain_picture(found, drawings))
+        lost += written(partial(_write_picture, png, found, drawings))
     if tables is not None:
-        write_explain_tables(tables, found)
+        lost += written(partial(write_explain_tables, tables, found))
+    return lost
+
+
+def _write_page(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
+    from oomscope.report.explain_html import explain_page
+
+    write_file(path, explain_page(found, drawings))
+
+
+def _write_picture(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
+    from oomscope.report.explain_png import explain_picture
+
+    write_file(path, explain_picture(found, drawings))

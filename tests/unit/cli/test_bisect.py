@@ -10,6 +10,7 @@ from oomscope.bisect.ranges import FileRange, RevisionRange
 from oomscope.bisect.reporter import Plan
 from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
 from oomscope.cli.main import run
+from oomscope.errors import ExitCode, gravest
 from oomscope.probe.job import Progress
 from oomscope.units import GiB
 from tests.unit.bisect.repos import Repo
@@ -189,6 +190,29 @@ def test_files_are_written_also_where_nobody_reads_the_report(searched, harness,
     files = ["--html", str(tmp_path / "a.html"), "--csv", str(tmp_path / "tables")]
     assert run(["bisect", "v1..v2", "--harness", harness, *files]) == 141
     assert {"a.html", "tables"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("result", "code"), [(searches.COMMITS, ExitCode.OUTPUT_LOST), (searches.SUSPECTS, searches.SUSPECTS.exit_code)]
+)
+def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
+    searched, harness, tmp_path: Path, monkeypatch, capsys, result, code: ExitCode
+) -> None:
+    page, folder = tmp_path / "report.html", tmp_path / "tables"
+
+    def raced(*_args: object, **_titles: object) -> str:
+        page.write_text("theirs")
+        return "ours"
+
+    monkeypatch.setattr("oomscope.report.bisect_html.bisect_page", raced)
+    searched.result = result
+    words = ["bisect", "v1..v2", "--harness", harness, "--html", str(page), "--csv", str(folder)]
+    assert run(words) == gravest([code, ExitCode.OUTPUT_LOST])
+    said = capsys.readouterr()
+    assert result.message in said.out
+    assert f"{page}: file exists: somebody else wrote it meanwhile" in said.err
+    assert page.read_text() == "theirs"
+    assert (folder / "steps.csv").exists()
 
 
 def test_html(searched, harness, tmp_path: Path, capsys) -> None:

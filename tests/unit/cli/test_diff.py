@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.errors import ExitCode
 from oomscope.snapshot.write import write_snapshot
 from tests.unit.report.differences import AFTER, BEFORE, snapshot
 
@@ -44,6 +45,24 @@ def test_the_document_sums(files: list[str], capsys) -> None:
 def test_a_file_does_not_differ_from_itself(files: list[str], capsys) -> None:
     assert run(["diff", files[0], files[0]]) == 0
     assert "THE PEAK IS EQUAL: 770.00 MiB live, and of the same lines" in capsys.readouterr().out
+
+
+def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
+    files: list[str], tmp_path: Path, monkeypatch, capsys
+) -> None:
+    page, folder = tmp_path / "d.html", tmp_path / "tables"
+
+    def raced(_found: object) -> str:
+        page.write_text("theirs")
+        return "ours"
+
+    monkeypatch.setattr("oomscope.report.diff_html.diff_page", raced)
+    assert run(["diff", *files, "--html", str(page), "--csv", str(folder)]) == ExitCode.OUTPUT_LOST
+    said = capsys.readouterr()
+    assert "THE PEAK GREW by 134.00 MiB" in said.out
+    assert f"{page}: file exists: somebody else wrote it meanwhile" in said.err
+    assert page.read_text() == "theirs"
+    assert (folder / "changed_lines.csv").exists()
 
 
 def test_pages_and_tables_are_written_beside_the_report(files: list[str], tmp_path: Path, capsys) -> None:

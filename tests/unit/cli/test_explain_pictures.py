@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.errors import ExitCode
 from oomscope.snapshot.write import write_snapshot
 from tests.unit.report import drawn
 
@@ -18,6 +19,28 @@ from tests.unit.report import drawn
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The snapshot of a job that fails."""
     return str(write_snapshot(drawn.failing("secret_forward"), tmp_path_factory.mktemp("job") / "ada.pickle"))
+
+
+@pytest.mark.parametrize("lost", ["explain_html.explain_page", "explain_png.explain_picture"])
+def test_a_file_that_cannot_be_written_in_the_end_takes_no_report_with_it(
+    file: str, tmp_path: Path, monkeypatch, capsys, lost: str
+) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    page, picture, folder = tmp_path / "out.html", tmp_path / "out.png", tmp_path / "tables"
+    refused = page if "html" in lost else picture
+
+    def raced(*_args: object) -> bytes:
+        refused.write_text("theirs")
+        return b"ours"
+
+    monkeypatch.setattr(f"oomscope.report.{lost}", raced)
+    words = ["explain", file, "--html", str(page), "--png", str(picture), "--csv", str(folder)]
+    assert run(words) == ExitCode.OUTPUT_LOST
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].startswith("OUT OF MEMORY asking for 60.00 MiB")
+    assert f"{refused}: file exists: somebody else wrote it meanwhile" in said.err
+    assert refused.read_text() == "theirs"
+    assert all(place.exists() for place in (page, picture, folder / "sites.csv"))
 
 
 def test_a_page_and_a_picture_are_written_beside_the_report(file: str, tmp_path: Path, capsys) -> None:
