@@ -34,6 +34,12 @@ def is_text(section: str, key: str) -> bool:
     return all(option.get("type") == "string" and "enum" not in option and "const" not in option for option in options)
 
 
+def names(section: str, key: str) -> list[str]:
+    """Return the words of which the key accepts one; none where it accepts other values."""
+    options = _options(key_schema(section, key))
+    return [str(name) for option in options for name in option.get("enum", [option.get("const")]) if name is not None]
+
+
 def most(section: str, key: str) -> float | None:
     """Return the largest number that the key accepts; None where it has no bound."""
     tops = [option["maximum"] for option in _options(key_schema(section, key)) if "maximum" in option]

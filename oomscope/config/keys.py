@@ -85,6 +85,12 @@ def meant_key(section: str, name: str) -> str:
     close = _closest(key, (key for _, key, _ in fields()), cutoff=0.8)
     if close:
         return f"did you mean {homes(close)[0]}.{close}?"
+    return known_keys(section)
+
+
+def known_keys(section: str) -> str:
+    """Return which keys ``section`` has, or where they stand if they are many."""
+    own = SECTIONS[section].model_fields
     return f"keys of {section} are {', '.join(own)}" if len(own) <= 8 else f"see `oomscope config schema` for {section}"
 
 

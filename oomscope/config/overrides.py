@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomscope.config.describe import is_nullable, is_text
-from oomscope.config.keys import FOREIGN_NAMES, SECTIONS, homes, meant_section
+from oomscope.config.describe import is_nullable, is_text, names
+from oomscope.config.keys import FOREIGN_NAMES, SECTIONS, homes, known_keys, meant_section
 from oomscope.config.problems import InvalidConfigError, Problem, shown
 from oomscope.config.settings import Layer, Setting, unknown_key
 from oomscope.config.yaml_tree import read_yaml
@@ -37,6 +37,9 @@ def layer_of_overrides(overrides: Sequence[str]) -> Layer:
         section, _, key = name.strip().partition(".")
         if not equals:
             layer.problems.append(Problem("no equals sign", where, "write section.key=value"))
+        elif not key and section in SECTIONS:
+            problem = f"{shown(section)} is a section, not a key"
+            layer.problems.append(Problem(problem, where, _with_key(section, value)))
         elif not key:
             layer.problems.append(Problem(f"{shown(name)} names no section", where, _with_section(section)))
         elif section not in SECTIONS:
@@ -55,6 +58,14 @@ def _cut(text: str) -> str:
 def _with_section(key: str) -> str:
     at_home = [f"{section}.{key}" for section in homes(key)] or [FOREIGN_NAMES.get(key, "section.key")]
     return f"write {at_home[0]}=value"
+
+
+def _with_key(section: str, value: str) -> str:
+    """Return how a key of ``section`` is set, that which accepts ``value`` where it is a name, and which there are."""
+    fitting = (key for key in SECTIONS[section].model_fields if value.strip() in names(section, key))
+    key = next(fitting, None)
+    set_ = f"{section}.{key}={value.strip()}" if key else f"{section}.key=value"
+    return f"write {set_}; {known_keys(section)}"
 
 
 def _add(layer: Layer, section: str, key: str, text: str, where: str) -> None:

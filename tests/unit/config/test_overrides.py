@@ -62,6 +62,22 @@ def test_last_one_counts() -> None:
         ("num_layers=3", 'override num_layers=3: "num_layers" names no section; write model.num_layers=value'),
         ("tp=3", 'override tp=3: "tp" names no section; write parallel.tensor_model_parallel_size=value'),
         ("what=3", 'override what=3: "what" names no section; write section.key=value'),
+        (
+            "recompute=full",
+            (
+                'override recompute=full: "recompute" is a section, not a key; write '
+                "recompute.recompute_granularity=full; keys of recompute are recompute_granularity, recompute_method, "
+                "recompute_num_layers, recompute_modules, distribute_saved_activations, moe_layer_recompute, "
+                "mhc_recompute_layer_num, num_microbatches_with_partial_activation_checkpoints"
+            ),
+        ),
+        (
+            "model.=3",
+            (
+                'override model.=3: "model" is a section, not a key; write model.key=value; '
+                "see `oomscope config schema` for model"
+            ),
+        ),
         ("modl.num_layers=3", 'override modl.num_layers=3: unknown section "modl"; did you mean model?'),
         ("model.layers=3", "override model.layers=3: unknown key model.layers; did you mean num_layers?"),
         ("model.a.b=3", "override model.a.b=3: unknown key model.a.b; see `oomscope config schema` for model"),
