@@ -49,7 +49,7 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     """A defect of oomscope."""
     OUTPUT_LOST = 74
-    """What was to be printed could not be: a full disk, or standard output was closed."""
+    """What was to be printed or written could not be in the end: a full disk, or standard output was closed."""
     INTERRUPTED = 130
     """Interrupted (Ctrl-C)."""
     BROKEN_PIPE = 141
