@@ -13,11 +13,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage inside the block; afterwards the collector is on where it was on before."""
-    enabled = gc.isenabled()
-    gc.disable()
+    """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
+
+    Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)
