@@ -157,7 +157,7 @@ def _check_members(target: Target, where: str) -> None:
 
 def forget(target: CheckoutTarget) -> None:
     """Drop what was imported of the checkout and of what drives it, so that the next load starts afresh."""
-    forget_modules(target.place, (file for path in target.outside for file in harness_files(Path(path))))
+    forget_modules(Path(target.repo), (file for path in target.outside for file in harness_files(Path(path))))
 
 
 def _imported_beside(folder: Path, file: Path) -> Iterator[Path]:

@@ -69,5 +69,6 @@ def _replayed(device: Device, timeline: Timeline, recording: Recording) -> Repla
     if not outcome.survives or failure is None or failure.event is None:
         return outcome
     last = Last(failure.event, failure.requested_bytes, int(timeline.trace.stream[failure.event]))
-    until = requests_of(timeline, last, initial=recording.requests.initial)
+    collects = settings.garbage_collection_threshold > 0
+    until = requests_of(timeline, last, initial=recording.requests.initial, collects_garbage=collects)
     return replay(until, settings, device, at_recorded_addresses=True)

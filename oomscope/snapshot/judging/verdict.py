@@ -231,8 +231,14 @@ class _Case:
         return requests, outcome
 
     def _requests(self, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
-        initial = recover(self.timeline, self.rules.settings())
-        return requests_of(self.timeline, last, pending_at_last=pending_at_last, initial=initial)
+        settings = self.rules.settings()
+        return requests_of(
+            self.timeline,
+            last,
+            pending_at_last=pending_at_last,
+            initial=recover(self.timeline, settings),
+            collects_garbage=settings.garbage_collection_threshold > 0,
+        )
 
     def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
         """Return what is counted at the failure, before any judgement."""

@@ -89,7 +89,8 @@ def recording_of(snapshot: Snapshot, timeline: Timeline, torch_version: str | No
 
 def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeline: Timeline, source: str) -> Recording:
     initial = recover(timeline, settings)
-    requests = requests_of(timeline, initial=initial)
+    collects = settings.garbage_collection_threshold > 0
+    requests = requests_of(timeline, initial=initial, collects_garbage=collects)
     budget = _budget(snapshot, timeline, settings, requests)
     served = fitting(requests, budget.device)
     outcome = serve(served, settings, budget.device, at_recorded_addresses=True)
@@ -97,7 +98,7 @@ def _under(rules: Rules, settings: AllocatorSettings, snapshot: Snapshot, timeli
     fidelity = fidelity_of(timeline, served, outcome, settings)
     fatal = fatal_event(timeline.trace)
     if fatal is not None and baseline.survives:
-        pending = requests_of(timeline, pending_at_last=True, initial=initial)
+        pending = requests_of(timeline, pending_at_last=True, initial=initial, collects_garbage=collects)
         failing = replay(pending, settings, budget.device, at_recorded_addresses=True)
         if failing.failed_event == fatal:
             requests, baseline = pending, failing

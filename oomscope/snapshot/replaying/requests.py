@@ -167,6 +167,7 @@ def requests_of(
     *,
     pending_at_last: bool = False,
     initial: InitialState | None = None,
+    collects_garbage: bool = False,
 ) -> Requests:
     """Return the requests of a trace.
 
@@ -180,6 +181,8 @@ def requests_of(
         initial: what the allocator held before the first event, as
             :func:`~oomscope.snapshot.replaying.initial_state.recover` found; None, or where that is unknown: the blocks
             of then are requested first.
+        collects_garbage: the job ran under ``garbage_collection_threshold``. Collecting gives back memory of other
+            pools before a request too, so that none of them can be seen to retry.
 
     A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
     the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
@@ -209,11 +212,13 @@ def requests_of(
         pool=pool[order],
         pool_ids=pools.ids,
         with_allocator=pools.with_allocator,
-        retrying=_retrying(timeline, pools),
+        retrying=() if collects_garbage else _retrying(timeline, pools),
         pool_doubts=pools.doubts,
         packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
         initial=initial,
-        afresh=requests_of(timeline, last, pending_at_last=pending_at_last) if is_held else None,
+        afresh=requests_of(timeline, last, pending_at_last=pending_at_last, collects_garbage=collects_garbage)
+        if is_held
+        else None,
         addresses=_driver_addresses(timeline),
     )
 

@@ -203,6 +203,28 @@ def test_a_pool_that_was_seen_to_retry_does_so_again():
     assert not replay(replace(requests, retrying=()), machine.allocator.settings, machine.device).survives
 
 
+def test_garbage_that_is_collected_for_a_pool_is_no_retry_of_it():
+    machine = Machine(1000 * MiB, "garbage_collection_threshold:0.9", fraction=0.99)
+    first = machine.alloc(100 * MiB)
+    second = machine.alloc(300 * MiB)
+    machine.alloc(150 * MiB, pool=GRAPH)
+    machine.free(first)
+    machine.alloc(400 * MiB)
+    machine.free(second)
+    machine.alloc(400 * MiB, pool=GRAPH)
+    assert machine.failure is not None
+    timeline = timeline_of(machine)
+    snapshot = Snapshot(
+        segments=machine.segments(),
+        traces=(timeline.trace,),
+        allocator_settings={"garbage_collection_threshold": 0.9},
+    )
+    assert requests_of(timeline).retrying == (1,)
+    requests = recording_of(snapshot, timeline, "2.13").requests
+    assert requests.retrying == ()
+    assert not replay(requests, machine.allocator.settings, machine.device).survives
+
+
 def cached_in_a_pool(conf: str = "", *, names_pools: bool = True) -> Machine:
     """A captured graph keeps 600 MiB of a card of 1 GiB, of which nothing is live, and 500 MiB are asked for."""
     machine = Machine(GiB, conf, names_pools=names_pools)
