@@ -359,6 +359,15 @@ class FakeParent:
         self.closed = True
 
 
+def test_what_a_parent_has_imported_is_noticed_in_the_folder_that_is_measured(checkout: Path) -> None:
+    (checkout / "lib").mkdir()
+    (checkout / "lib" / "mine.py").touch()
+    parent, job = FakeParent({}), job_of(checkout, "")
+    parent.early = ["mine"]
+    assert not warm._would_notice(parent, job)
+    assert warm._would_notice(parent, replace(job, target=replace(job.target, folder="lib")))
+
+
 class Impatient(threading.Event):
     """Asks for an end, in one way or another, as soon as a file is there."""
 
