@@ -156,6 +156,12 @@ def take_in(outs: Sequence[Path], into: Path, *, command: str, rehearsed: bool =
     found = gathered(outs)
     documents = {part: document_of(path) for part, path in found.items()}
     machine = documents["machine"]["items"][0]
+    if "failed" in machine:
+        raise NoCaptureError(f"{found['machine']}: it failed, so nobody knows which card it was: {machine['failed']}")
+    if cut := [part for part, document in documents.items() if document.get("is_whole") is False]:
+        raise NoCaptureError(f"{', '.join(str(found[part]) for part in cut)}: cut off: capture it again")
+    if len(versions := {document["torch"] for document in documents.values()}) > 1:
+        raise NoCaptureError(f"{', '.join(map(str, outs))}: captures of several torch: {', '.join(sorted(versions))}")
     if machine.get("gpu") == "emulated" and not rehearsed:
         raise NoCaptureError(f"{found['machine']}: a rehearsal says nothing of a card")
     left_out = [

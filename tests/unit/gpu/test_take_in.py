@@ -99,7 +99,22 @@ def no_snapshot(out: Path) -> None:
         archive.addfile(info, io.BytesIO(content))
 
 
-@pytest.mark.parametrize("spoil", [no_json, cut_short, another_part, no_machine, something_else, no_snapshot])
+def failed_machine(out: Path) -> None:
+    changed(out / "machine.json.gz", lambda document: document["items"][0].update(failed="RuntimeError: no card"))
+
+
+def not_whole(out: Path) -> None:
+    changed(out / "golden.json.gz", lambda document: document.update(is_whole=False))
+
+
+def another_torch(out: Path) -> None:
+    changed(out / "golden.json.gz", lambda document: document.update(torch="1.0.0"))
+
+
+SPOILT = [no_json, cut_short, another_part, no_machine, something_else, no_snapshot]
+
+
+@pytest.mark.parametrize("spoil", [*SPOILT, failed_machine, not_whole, another_torch])
 def test_what_is_no_capture_is_refused_and_nothing_written(out: Path, capsys, spoil):
     spoil(out)
     assert taken(out, "--rehearsed") == 2
