@@ -15,6 +15,8 @@ import click
 from oomscope.errors import GitError, InputError, OomscopeError, UsageError
 
 _NOT_THERE: Final = re.compile("no such .*file", re.IGNORECASE)
+_RELATIVE: Final = re.compile(r"[~^@]")
+"""Leads from a revision to another (gitrevisions(7))."""
 _FILES_LOOKED_AT: Final = 5000
 
 
@@ -48,6 +50,8 @@ def name_what_is_meant(error: OomscopeError) -> None:
     name_nearest_file(error)
     if isinstance(error, GitError) and error.where and error.message == "no such commit":
         repository, _, revision = error.where.rpartition(": ")
+        if _RELATIVE.search(revision):  # what it counts from may well be there
+            return
         if near := nearest(revision, _references(Path(repository))):
             error.remedy = f"did you mean {near}?"
 

@@ -83,7 +83,8 @@ def place_of(target: CheckoutTarget) -> Path:
     if not Path(target.repo).is_dir():
         raise HarnessError("no such checkout", where=target.repo, remedy="give --repo the directory of the checkout")
     if not target.place.is_dir():
-        raise TargetError("the checkout has no such folder", where=target.folder)
+        remedy = "begin where it has it: the folder is the one that --repo names"
+        raise TargetError("the checkout has no such folder", where=target.folder, remedy=remedy)
     return target.place
 
 

@@ -158,13 +158,14 @@ def take_in(outs: Sequence[Path], into: Path, *, command: str, rehearsed: bool =
     machine = documents["machine"]["items"][0]
     if "failed" in machine:
         raise NoCaptureError(f"{found['machine']}: it failed, so nobody knows which card it was: {machine['failed']}")
-    if cut := [part for part, document in documents.items() if document.get("is_whole") is False]:
-        raise NoCaptureError(f"{', '.join(str(found[part]) for part in cut)}: cut off: capture it again")
     if len(versions := {document["torch"] for document in documents.values()}) > 1:
         raise NoCaptureError(f"{', '.join(map(str, outs))}: captures of several torch: {', '.join(sorted(versions))}")
     if machine.get("gpu") == "emulated" and not rehearsed:
         raise NoCaptureError(f"{found['machine']}: a rehearsal says nothing of a card")
-    left_out = [
+    left_out = [f"{part}: all of it" for part in PARTS if part not in found]
+    cut = [part for part, document in documents.items() if document.get("is_whole") is False]
+    left_out += [f"{part}: what came after it was cut off" for part in cut]
+    left_out += [
         f"{part}: {item.get('name')} {item.get('conf')}: {item['failed']}"
         for part, document in documents.items()
         for item in document["items"]

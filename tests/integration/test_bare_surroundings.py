@@ -56,7 +56,8 @@ def repo(tmp_path: Path) -> Repo:
 def test_a_page_that_grows_too_large_is_not_left_behind(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = oomscope(tmp_path, "explain", SNAPSHOT, "--html", page, limit="ulimit -f 8")
-    assert "cannot write: File too large" in one_line(done, 2)
+    assert "cannot write: File too large" in one_line(done, 74)
+    assert done.stdout, "the report is printed all the same"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -71,7 +72,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     try:
         (small / "filler").write_bytes(b"x" * 60_000)
         done = oomscope(tmp_path, "explain", SNAPSHOT, "--html", small / "page.html")
-        assert "No space left" in one_line(done, 2)
+        assert "No space left" in one_line(done, 74)
         assert [path.name for path in small.iterdir()] == ["filler"]
     finally:
         subprocess.run(["umount", small], check=True)

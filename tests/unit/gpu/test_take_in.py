@@ -103,10 +103,6 @@ def failed_machine(out: Path) -> None:
     changed(out / "machine.json.gz", lambda document: document["items"][0].update(failed="RuntimeError: no card"))
 
 
-def not_whole(out: Path) -> None:
-    changed(out / "golden.json.gz", lambda document: document.update(is_whole=False))
-
-
 def another_torch(out: Path) -> None:
     changed(out / "golden.json.gz", lambda document: document.update(torch="1.0.0"))
 
@@ -114,7 +110,7 @@ def another_torch(out: Path) -> None:
 SPOILT = [no_json, cut_short, another_part, no_machine, something_else, no_snapshot]
 
 
-@pytest.mark.parametrize("spoil", [*SPOILT, failed_machine, not_whole, another_torch])
+@pytest.mark.parametrize("spoil", [*SPOILT, failed_machine, another_torch])
 def test_what_is_no_capture_is_refused_and_nothing_written(out: Path, capsys, spoil):
     spoil(out)
     assert taken(out, "--rehearsed") == 2
@@ -130,6 +126,16 @@ def test_what_failed_is_named_without_the_paths_of_its_machine(out: Path, capsys
     line = "training: flash : RuntimeError: cannot open libcuda.so"
     assert f"left out: {line}" in capsys.readouterr().err
     assert f"- {line}" in (out.parent / "cuda" / "README.md").read_text()
+
+
+def test_what_a_capture_that_was_cut_off_lacks_is_named(out: Path, capsys):
+    changed(out / "golden.json.gz", lambda document: document.update(is_whole=False))
+    (out / "failures.json.gz").unlink()
+    assert taken(out, "--rehearsed") == 0
+    said, kept = capsys.readouterr().err, (out.parent / "cuda" / "README.md").read_text()
+    for line in ("golden: what came after it was cut off", "failures: all of it"):
+        assert f"left out: {line}" in said
+        assert f"- {line}" in kept
 
 
 def test_what_is_too_large_is_cut_or_left_out(out: Path, monkeypatch, capsys):
