@@ -83,6 +83,13 @@ cases:
   - {name: gpt-tiny, preset: gpt-tiny, overrides: [model.num_layers=1, probe.iterations=1]}
   - {name: ours, harness: ../harness.py, repo: .., limit: 80GiB}
 """
+LAUNCH = """\
+#!/bin/bash
+TP_SIZE=2
+torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size $TP_SIZE --num-layers 4 --hidden-size 512 \\
+    --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1 \\
+    --global-batch-size 8 --vocab-size 32000 --bf16
+"""
 RECORDED = {
     "before": "v0.1",
     "after": "v0.2",
@@ -133,6 +140,7 @@ def _lay_out(place: Path) -> None:
         "bad.env": "SCALE=1\n",
         "numpy2.patch": REPAIR,
         "args.yaml": MEGATRON,
+        "launch.sh": LAUNCH,
         "yesterday.yaml": BRIDGE % 1000,
         "today.yaml": BRIDGE % 4000,
         "ci/memory.yaml": SUITE,
