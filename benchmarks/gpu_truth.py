@@ -55,6 +55,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", default="", help="measure the configurations whose names hold this")
     given = parser.parse_args()
+    if given.only and not any(named(cases, given.only) for cases in (CASES, timings.RECOMPUTE, timings.OFFLOAD)):
+        parser.error(f"no configuration has a name that holds {given.only!r}")
     if given.card == "cuda" and not torch.cuda.is_available():
         print("torch sees no card: nothing to hold the simulated device against (--card sim rehearses)")
         return 0

@@ -159,6 +159,13 @@ def test_what_is_measured_is_named_once():
     assert gpu_truth.named(CASES, "mla") == [case for case in CASES if "mla" in case.name]
 
 
+def test_a_name_that_no_configuration_has_is_refused(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "sim", "--only", "nonesuch"])
+    with pytest.raises(SystemExit, match="2"):
+        gpu_truth.main()
+    assert "'nonesuch'" in capsys.readouterr().err
+
+
 def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp_path: Path, monkeypatch):
     on_card, limits = [], {}
 
