@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +12,11 @@ from oomscope.cli.gate_home import home_of
 from oomscope.cli.options import FILE, json_option
 from oomscope.cli.options_gate import ledger_option, ledger_path
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
-from oomscope.errors import ExitCode, InputError, UsageError
+from oomscope.cli.written import written
+from oomscope.errors import ExitCode, InputError, UsageError, gravest
+
+if TYPE_CHECKING:
+    from oomscope.gate.history import Trend
 
 METRIC = "peak_live"
 
@@ -70,21 +76,27 @@ def history_command(
         ]
     found = trends(points, metric)
     _refuse_unknown(names, {trend.name for trend in found}, place, suite)
-    if html is not None:
-        from oomscope.report.gate_html import history_page
-
-        write_file(html, history_page(found, metric=metric))
-    if png is not None:
-        from oomscope.report.gate_png import history_picture
-
-        write_file(png, history_picture(found))
+    lost = [] if html is None else written(partial(_write_page, html, found, metric))
+    lost += [] if png is None else written(partial(_write_picture, png, found))
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
         from oomscope.report.gate_history_text import history_report
 
         print_report(history_report(found))
-    return ExitCode.OK
+    return gravest([ExitCode.OK, *lost])
+
+
+def _write_page(path: Path, found: tuple[Trend, ...], metric: str) -> None:
+    from oomscope.report.gate_html import history_page
+
+    write_file(path, history_page(found, metric=metric))
+
+
+def _write_picture(path: Path, found: tuple[Trend, ...]) -> None:
+    from oomscope.report.gate_png import history_picture
+
+    write_file(path, history_picture(found))
 
 
 def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path, suite: Path | None) -> None:

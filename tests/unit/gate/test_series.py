@@ -27,9 +27,9 @@ def test_checkouts_of_one_repository_are_one_series_clones_shallow_ones_and_rena
 
 def test_two_suites_of_one_repository_and_two_repositories_are_two_series() -> None:
     places = [
-        place("/work/ci/memory.yaml", first=FIRST),
-        place("/work/ci/memory.yaml", first=OTHER),
-        place("/work/nightly/memory.yaml", "nightly/memory.yaml", first=FIRST),
+        place("/builds/ci/memory.yaml", first=FIRST),
+        place("/builds/ci/memory.yaml", first=OTHER),
+        place("/builds/nightly/memory.yaml", "nightly/memory.yaml", first=FIRST),
     ]
     assert list(series_of(places).values()) == [
         Series(suite="ci/memory.yaml", repository="a" * 10),
@@ -41,16 +41,16 @@ def test_two_suites_of_one_repository_and_two_repositories_are_two_series() -> N
 def test_a_repository_has_one_name_for_all_its_suites() -> None:
     places = [
         place("/builds/1/ci/memory.yaml", first=FIRST, remote="group/p"),
-        place("/work/nightly/memory.yaml", "nightly/memory.yaml", first=FIRST),
+        place("/builds/nightly/memory.yaml", "nightly/memory.yaml", first=FIRST),
     ]
     assert {one.repository for one in series_of(places).values()} == {"group/p"}
 
 
 def test_a_night_that_knows_its_path_alone_is_of_the_only_repository_seen_there() -> None:
-    old, known = place("/work/ci/memory.yaml", None), place("/work/ci/memory.yaml", first=FIRST)
+    old, known = place("/builds/ci/memory.yaml", None), place("/builds/ci/memory.yaml", first=FIRST)
     assert series_of([old, known])[old] == series_of([known])[known]
-    another = place("/work/ci/memory.yaml", first=OTHER)
-    assert series_of([old, known, another])[old] == Series(suite="/work/ci/memory.yaml")
+    another = place("/builds/ci/memory.yaml", first=OTHER)
+    assert series_of([old, known, another])[old] == Series(suite="/builds/ci/memory.yaml")
 
 
 def test_such_a_night_of_another_checkout_is_of_the_only_repository_in_a_folder_of_that_name() -> None:
