@@ -13,6 +13,16 @@ def _fsdp2(config: Config) -> bool:
     return config.parallel.use_torch_fsdp2
 
 
+def _replicas(config: Config) -> list[int]:
+    """Return the data-parallel ranks of dense layers, and of experts where there are any."""
+    parallel = config.parallel
+    dense = parallel.data_parallel_size * parallel.context_parallel_size
+    if config.model.num_moe_experts is None:
+        return [dense]
+    tp = parallel.tensor_model_parallel_size
+    return [dense, dense * tp // ((parallel.expert_tensor_parallel_size or tp) * parallel.expert_model_parallel_size)]
+
+
 def _overlaps_experts(config: Config) -> bool:
     return config.parallel.overlap_moe_expert_parallel_comm
 
@@ -101,6 +111,31 @@ SHARDING_RULES: tuple[Rule, ...] = (
         message="overlap_param_gather is set without overlap_grad_reduce, whose buckets it gathers",
         remedy="set overlap_grad_reduce",
         source=_ARGS,
+    ),
+    Rule(
+        id="S18",
+        keys=("optimizer.num_distributed_optimizer_instances", "optimizer.use_distributed_optimizer"),
+        applies=lambda config: (
+            config.optimizer.num_distributed_optimizer_instances > 1 and not config.optimizer.use_distributed_optimizer
+        ),
+        summary="Several instances of the distributed optimizer need the distributed optimizer.",
+        message="num_distributed_optimizer_instances is above 1, and no optimizer is distributed",
+        remedy="set use_distributed_optimizer, or num_distributed_optimizer_instances to 1",
+        source="Megatron-Core distributed/distributed_data_parallel.py",
+    ),
+    Rule(
+        id="S19",
+        keys=("optimizer.num_distributed_optimizer_instances", "parallel.data_parallel_size"),
+        applies=lambda config: any(
+            replicas % config.optimizer.num_distributed_optimizer_instances for replicas in _replicas(config)
+        ),
+        summary="num_distributed_optimizer_instances divides the replicas of dense layers and those of experts.",
+        message=lambda config: (
+            f"{' and '.join(str(replicas) for replicas in _replicas(config))} replicas cannot be shared out evenly "
+            f"among {config.optimizer.num_distributed_optimizer_instances} optimizer instances"
+        ),
+        remedy="let num_distributed_optimizer_instances divide DP * CP, and the replicas of experts",
+        source="Megatron-Core parallel_state.py, initialize_model_parallel",
     ),
     Rule(
         id="S5",

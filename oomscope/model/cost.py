@@ -229,14 +229,20 @@ class _Estimate:
             ranks, link = len(group_of(config, self._rank, axis)), self._link(axis)
             share = parameters * (ranks - 1) // ranks
             again = element_bytes(config) if config.optimizer.use_distributed_optimizer else gradient
-            reduce_s += share * gradient / link
+            over_instances = self._over_instances(parameters // ranks * gradient)
+            reduce_s += share * gradient / link + over_instances / self._link("inter_dist_opt")
             gather_s += share * again / link
-            sent += share * (gradient + again)
+            sent += share * (gradient + again) + over_instances
         if config.optimizer.overlap_grad_reduce:
             reduce_s = max(0.0, reduce_s - passes.backward)
         if config.optimizer.overlap_param_gather:
             gather_s = max(0.0, gather_s - passes.forward)
         return reduce_s + gather_s, sent
+
+    def _over_instances(self, shard_bytes: int) -> int:
+        """Return what the all-reduce of a shard over the optimizer's instances sends."""
+        instances = self._config.optimizer.num_distributed_optimizer_instances
+        return 2 * shard_bytes * (instances - 1) // instances
 
     def _fully_sharded(self, passes: _Passes) -> tuple[float, int]:
         """Return the same of FSDP2: each microbatch gathers every unit, and reduces it, beside the computation."""
@@ -258,11 +264,11 @@ class _Estimate:
         )
 
     def _replicated(self) -> tuple[tuple[int, Axis], tuple[int, Axis]]:
-        """Return the parameters of this rank that all replicas hold, and its experts', which fewer do."""
+        """Return the parameters of this rank, dense and of experts, with the axes of those that share their states."""
         experts = sum(
             expert_parameters(self._config) for layer in self._layers if self._config.is_moe_layer(layer.number)
         )
-        return (self._parameters() - experts, "dp_cp"), (experts, "expert_dp")
+        return (self._parameters() - experts, "intra_dp_cp"), (experts, "intra_expert_dp")
 
     def _host_parameters(self) -> int:
         """Return how many parameters of this rank the host updates."""

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 from oomscope.config.schema import Config
-from oomscope.model.collectives import all_gather, reduce_scatter
+from oomscope.model.collectives import all_gather
+from oomscope.model.grad_reduction import GradReduction
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
 
@@ -120,19 +121,21 @@ class GradBuffer:
         bucket_size: int | None = None,
         own_bucket: Sequence[bool] | None = None,
         overlap: bool = False,
+        instances: dist.ProcessGroup | None = None,
     ) -> None:
         """Make the buffer and point each parameter's ``main_grad`` into it.
 
         Args:
             params: parameters of one dtype and device, in the order of the buffer.
             grad_dtype: dtype of the main gradients.
-            group: ranks with the same parameters; None where this rank has them alone.
+            group: ranks with the same parameters, of one optimizer instance; None where this rank has them alone.
             shards: ranks that share the optimizer's states, None without the distributed optimizer.
             rank: this rank's place in ``group``.
-            scale: factor on the sum over ``group`` (one over the data-parallel size gives the mean).
+            scale: factor on the sum over all replicas (one over the data-parallel size gives the mean).
             bucket_size: elements of a bucket, None for one bucket.
             own_bucket: parameters that share a bucket with no other.
             overlap: start a bucket's reduction as soon as its last gradient has arrived.
+            instances: ranks with the same shard in every optimizer instance; None for one instance.
         """
         self.params = tuple(params)
         self.layout = lay_out(
@@ -143,6 +146,14 @@ class GradBuffer:
         """Set by the schedule: gradients that arrive now complete the step."""
         self._group = group
         self._rank = rank
+        self._reduction = GradReduction(
+            group=group,
+            instances=instances,
+            shards=shards,
+            rank=rank,
+            overlap=overlap,
+            device=params[0].device,
+        )
         self._scale = scale
         self._overlap = overlap
         device = params[0].device
@@ -193,6 +204,7 @@ class GradBuffer:
             if bucket.work is not None:
                 bucket.work.wait()
                 bucket.work = None
+        self._reduction.join()
 
     def gather(self, *, overlap: bool = False) -> None:
         """Fetch the other ranks' shards of the updated parameters, in place (distributed optimizer).
@@ -203,7 +215,7 @@ class GradBuffer:
             return
         for bucket in reversed(self.buckets):
             if bucket.values is not None:
-                shard = self._shard(bucket.values)
+                shard = self._reduction.shard(bucket.values)
                 bucket.work = all_gather(bucket.values, shard, self._group, async_op=overlap)
 
     def await_gather(self) -> None:
@@ -258,17 +270,7 @@ class GradBuffer:
         bucket.launched = True
         if self._scale != 1:
             bucket.grads.mul_(self._scale)
-        if self._group is None:
-            return
-        if self.shards is None:
-            bucket.work = dist.all_reduce(bucket.grads, group=self._group, async_op=self._overlap)
-        else:
-            shard = self._shard(bucket.grads)
-            bucket.work = reduce_scatter(shard, bucket.grads, self._group, async_op=self._overlap)
-
-    def _shard(self, data: torch.Tensor) -> torch.Tensor:
-        size = data.numel() // (self.shards or 1)
-        return data[self._rank * size : (self._rank + 1) * size]
+        bucket.work = self._reduction.launch(bucket.grads)
 
 
 def build_grad_buffers(
@@ -296,19 +298,20 @@ def build_grad_buffers(
     bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
     buffers = []
     for (dtype, expert), members in kinds.items():
-        replicas = state.expert_dp_size if expert else state.dp_cp_size
+        replicas = state.intra_expert_dp_size if expert else state.intra_dp_cp_size
         sharded = optimizer.use_distributed_optimizer
         buffers.append(
             GradBuffer(
                 members,
                 grad_dtype=torch.float32 if config.precision.grad_reduce_in_fp32 else dtype,
-                group=state.expert_dp_group if expert else state.dp_cp_group,
+                group=state.intra_expert_dp_group if expert else state.intra_dp_cp_group,
                 shards=replicas if sharded else None,
-                rank=state.expert_dp_rank if expert else state.dp_cp_rank,
+                rank=state.intra_expert_dp_rank if expert else state.intra_dp_cp_rank,
                 scale=1 / state.dp_cp_size,
                 bucket_size=bucket_size,
                 own_bucket=[sharded and state.pp_size > 1 and is_shared_embedding(param) for param in members],
                 overlap=overlap,
+                instances=state.inter_dist_opt_group,
             )
         )
     for buffer in buffers:

@@ -2,7 +2,8 @@
 
 Ranks are numbered as Megatron-Core numbers them (``parallel_state.RankGenerator``, order ``tp-cp-ep-dp-pp``):
 tensor parallel is the fastest axis and pipeline the slowest. Dense and expert layers cut the same ranks of a
-stage in two ways, (tp, cp, dp) and (expert tp, ep, expert dp).
+stage in two ways, (tp, cp, dp) and (expert tp, ep, expert dp). Instances of the distributed optimizer are equal parts
+of the replicas of either, one after the other: both ways the same runs of ranks of the stage.
 """
 
 from __future__ import annotations
@@ -17,7 +18,21 @@ from oomscope.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-Axis = Literal["tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_tp_ep", "expert_dp", "embedding"]
+Axis = Literal[
+    "tp",
+    "cp",
+    "dp",
+    "dp_cp",
+    "intra_dp_cp",
+    "pp",
+    "ep",
+    "expert_tp",
+    "expert_tp_ep",
+    "expert_dp",
+    "intra_expert_dp",
+    "inter_dist_opt",
+    "embedding",
+]
 
 
 class RankCoordinates(NamedTuple):
@@ -56,7 +71,7 @@ class ParallelState:
     dp_cp_rank: int = 0
     dp_cp_size: int = 1
     dp_cp_group: dist.ProcessGroup | None = None
-    """Ranks that hold the same dense parameters: gradients are reduced and optimizer states sharded over it."""
+    """Ranks that hold the same dense parameters: gradients are reduced over it."""
     ep_rank: int = 0
     ep_size: int = 1
     ep_group: dist.ProcessGroup | None = None
@@ -69,8 +84,36 @@ class ParallelState:
     expert_dp_size: int = 1
     expert_dp_group: dist.ProcessGroup | None = None
     """Ranks that hold the same routed experts."""
+    num_distributed_optimizer_instances: int = 1
+    """Parts of equal size that the ranks of ``dp_cp_group`` and ``expert_dp_group`` fall into, one after the other."""
+    intra_dp_cp_group: dist.ProcessGroup | None = None
+    """Ranks of ``dp_cp_group`` in the same instance: optimizer states are sharded over it."""
+    intra_expert_dp_group: dist.ProcessGroup | None = None
+    """The same of ``expert_dp_group``."""
+    inter_dist_opt_group: dist.ProcessGroup | None = None
+    """Ranks with the same shards, one in every instance."""
     embedding_group: dist.ProcessGroup | None = None
     """First and last stage of this pipeline, where a tied word embedding lives twice."""
+
+    @property
+    def intra_dp_cp_size(self) -> int:
+        """Ranks that share the states of dense parameters."""
+        return self.dp_cp_size // self.num_distributed_optimizer_instances
+
+    @property
+    def intra_dp_cp_rank(self) -> int:
+        """This rank's place among them."""
+        return self.dp_cp_rank % self.intra_dp_cp_size
+
+    @property
+    def intra_expert_dp_size(self) -> int:
+        """Ranks that share the states of experts."""
+        return self.expert_dp_size // self.num_distributed_optimizer_instances
+
+    @property
+    def intra_expert_dp_rank(self) -> int:
+        """This rank's place among them."""
+        return self.expert_dp_rank % self.intra_expert_dp_size
 
     @property
     def is_first_stage(self) -> bool:
@@ -159,12 +202,32 @@ def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
             places = range(at.expert_dp * expert_tp * ep, (at.expert_dp + 1) * expert_tp * ep)
         case "expert_dp":
             places = range(at.ep * expert_tp + at.expert_tp, size, expert_tp * ep)
-        case "pp":
-            return tuple(range(place, parallel.world_size, size))
-        case "embedding":
-            ends = dict.fromkeys((place, (parallel.pipeline_model_parallel_size - 1) * size + place))
-            return tuple(ends) if rank in ends else (rank,)
+        case "intra_dp_cp" | "intra_expert_dp":
+            return _within_instance(config, rank, axis)
+        case "inter_dist_opt":
+            instance_size = size // config.optimizer.num_distributed_optimizer_instances
+            places = range(place % instance_size, size, instance_size)
+        case "pp" | "embedding":
+            return _through_the_stages(config, rank, axis)
     return tuple(stage + other for other in places)
+
+
+def _through_the_stages(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
+    """Return the pipeline of ``rank``; along ``embedding`` its two ends, and between them ``rank`` alone."""
+    size = stage_size(config)
+    pipeline = tuple(range(rank % size, config.parallel.world_size, size))
+    if axis == "pp":
+        return pipeline
+    ends = dict.fromkeys((pipeline[0], pipeline[-1]))
+    return tuple(ends) if rank in ends else (rank,)
+
+
+def _within_instance(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
+    """Return the run of ``rank``'s replicas that is its optimizer instance."""
+    replicas = group_of(config, rank, "dp_cp" if axis == "intra_dp_cp" else "expert_dp")
+    size = len(replicas) // config.optimizer.num_distributed_optimizer_instances
+    start = replicas.index(rank) // size * size
+    return replicas[start : start + size]
 
 
 def stage_representatives(config: Config) -> list[int]:
@@ -223,6 +286,10 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
         expert_dp_rank=at.expert_dp,
         expert_dp_size=stage_size(config) // expert_ranks,
         expert_dp_group=made.along("expert_dp"),
+        num_distributed_optimizer_instances=config.optimizer.num_distributed_optimizer_instances,
+        intra_dp_cp_group=made.along("intra_dp_cp"),
+        intra_expert_dp_group=made.along("intra_expert_dp"),
+        inter_dist_opt_group=made.along("inter_dist_opt"),
         embedding_group=made.along("embedding"),
     )
 

@@ -1,6 +1,6 @@
 """Mixed-precision training: fp32 master weights are updated from the main gradients and copied back.
 
-Bytes a parameter (d = data-parallel size; Megatron-Core ``docs/.../dist_optimizer.md``)::
+Bytes a parameter (d = data-parallel size, of one optimizer instance; Megatron-Core ``docs/.../dist_optimizer.md``)::
 
     parameters, gradients        replicated       distributed optimizer
     16-bit, fp32                 2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
@@ -153,7 +153,7 @@ class MixedPrecisionOptimizer:
         if self.scaler is None:
             return True
         state = self._state
-        groups = [state.tp_group, state.pp_group, state.dp_cp_group if self._sharded else None]
+        groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if self._sharded else None]
         groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
         is_finite = self.scaler.unscale(self._grads(self.weights), groups)
         self.scaler.update(is_finite=is_finite)
@@ -169,14 +169,14 @@ class MixedPrecisionOptimizer:
 
     def _squared_norm_dense(self) -> torch.Tensor:
         state = self._state
-        groups = [state.tp_group, state.pp_group, *([state.dp_cp_group] if self._sharded else [])]
+        groups = [state.tp_group, state.pp_group, *([state.intra_dp_cp_group] if self._sharded else [])]
         counted = self._grads([weight for weight in self.weights if weight.counted and not weight.expert])
         return squared_norm(counted, groups, self._device)
 
     def _squared_norm_experts(self) -> torch.Tensor:
         state = self._state
         groups = [state.expert_tp_group, state.ep_group, state.pp_group]
-        groups += [state.expert_dp_group] if self._sharded else []
+        groups += [state.intra_expert_dp_group] if self._sharded else []
         counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert])
         return squared_norm(counted, groups, self._device)
 

@@ -66,7 +66,7 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
             grad.view(-1)[owned.start : owned.end] = param.main_grad.view(-1)[owned.start : owned.end]
-            replicas = state.expert_dp_group if is_expert(param) else state.dp_cp_group
+            replicas = state.intra_expert_dp_group if is_expert(param) else state.intra_dp_cp_group
             if buffer.shards is not None and replicas is not None:
                 dist.all_reduce(grad, group=replicas)
             grads[param] = grad

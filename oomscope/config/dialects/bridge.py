@@ -75,7 +75,7 @@ TABLE: dict[str, Row] = {
     "ddp.data_parallel_sharding_strategy": To("parallel.data_parallel_sharding_strategy"),
     "ddp.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
     "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
-    "ddp.num_distributed_optimizer_instances": Unmodelled("several optimizer instances shard over fewer ranks", (1,)),
+    "ddp.num_distributed_optimizer_instances": To("optimizer.num_distributed_optimizer_instances", whole),
     "dist.use_torch_fsdp2": To("parallel.use_torch_fsdp2", is_on),
     "dist.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
     "comm_overlap.overlap_grad_reduce": To("optimizer.overlap_grad_reduce", is_on),

@@ -94,7 +94,6 @@ TABLE: dict[str, Row] = {
     "world_size": Kept(whole),
     "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
-    "num_distributed_optimizer_instances": Unmodelled("several optimizer instances shard over fewer ranks", (1,)),
     "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
     "moe_layer_recompute": Kept(is_on),

@@ -16,6 +16,7 @@ class OptimizerConfig(Section):
     SOURCE = "Megatron-Core optimizer/optimizer_config.py"
     SOURCES: ClassVar[Mapping[str, str]] = {
         "overlap_grad_reduce": "Megatron-Core distributed/distributed_data_parallel_config.py",
+        "num_distributed_optimizer_instances": "Megatron-Core distributed/distributed_data_parallel_config.py",
     }
 
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -60,6 +61,9 @@ class OptimizerConfig(Section):
     """Dtype of Adam's second moment; fp8 is not modelled."""
     use_distributed_optimizer: bool = False
     """Shard master weights and optimizer states over the data-parallel ranks."""
+    num_distributed_optimizer_instances: Count = 1
+    """Instances of the distributed optimizer: each shards over its part of the data-parallel ranks, so that
+    parameters are gathered among fewer, and each rank holds that many times the states."""
     overlap_grad_reduce: bool = False
     """Reduce gradients bucket by bucket during backward."""
     overlap_param_gather: bool = False

@@ -15,6 +15,13 @@ OPTIMIZER = (
         given=(DENSE_OPTIMIZER,),
     ),
     Option(
+        keys("optimizer", "num_distributed_optimizer_instances"),
+        "Each instance shards masters and moments over its part of the ranks: 6 + 12·n/d bytes a parameter.",
+        "Gathers among fewer ranks, and an all-reduce of the shards over the instances.",
+        LLAMA,
+        ("optimizer.num_distributed_optimizer_instances=2",),
+    ),
+    Option(
         keys("optimizer", "overlap_grad_reduce"),
         "Buckets are views of one buffer: no bytes, but for the padding at the end of each bucket.",
         "Hides the reduction behind backward.",

@@ -33,7 +33,8 @@ StageOf = Callable[..., GPTStage]
 @pytest.fixture
 def state(fake_world: None) -> ParallelState:
     """Rank 0 of four that share the parameters."""
-    return ParallelState(world_size=8, dp_cp_size=4, dp_cp_group=dist.new_group([0, 1, 2, 3]))
+    group = dist.new_group([0, 1, 2, 3])
+    return ParallelState(world_size=8, dp_cp_size=4, dp_cp_group=group, intra_dp_cp_group=group)
 
 
 def sharded(config_of: ConfigOf, meta_stage: StageOf, state: ParallelState, **sections: Any) -> GPTStage:

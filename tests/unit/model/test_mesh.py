@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.schema import Config, ModelConfig, ParallelConfig
+from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig
 from oomscope.errors import ConfigError, UsageError
 from oomscope.model import mesh
 
@@ -26,7 +26,9 @@ def make_config(**parallel: int) -> Config:
         "etp": "expert_tensor_parallel_size",
     }
     model = ModelConfig(num_layers=8, hidden_size=64, num_attention_heads=8)
-    return Config(model=model, parallel=ParallelConfig(**{names[key]: value for key, value in parallel.items()}))
+    optimizer = OptimizerConfig(num_distributed_optimizer_instances=parallel.pop("instances", 1))
+    sizes = {names[key]: value for key, value in parallel.items()}
+    return Config(model=model, parallel=ParallelConfig(**sizes), optimizer=optimizer)
 
 
 sizes = st.sampled_from([1, 2, 3, 4])
@@ -77,6 +79,29 @@ def test_experts_cut_the_stage_in_their_own_way() -> None:
     assert mesh.group_of(tensor_parallel_experts, 5, "ep") == (5, 7)
     assert mesh.group_of(tensor_parallel_experts, 5, "expert_tp") == (4, 5)
     assert mesh.group_of(tensor_parallel_experts, 5, "expert_dp") == (1, 5)
+
+
+def test_optimizer_instances_are_runs_of_replicas() -> None:
+    """Megatron-Core ``parallel_state.py``: slices of the ranks of dp-cp, and of those of the experts' dp."""
+    config = make_config(tp=2, cp=2, dp=4, pp=2, ep=2, etp=1, instances=2)
+    assert mesh.group_of(config, 21, "dp_cp") == (17, 19, 21, 23, 25, 27, 29, 31)
+    assert mesh.group_of(config, 21, "intra_dp_cp") == (17, 19, 21, 23)
+    assert mesh.group_of(config, 21, "intra_expert_dp") == (17, 19, 21, 23)
+    assert mesh.group_of(config, 20, "intra_expert_dp") == (16, 18, 20, 22)
+    assert mesh.group_of(config, 21, "inter_dist_opt") == (21, 29)
+
+
+@given(sizes, sizes, sizes, sizes, st.sampled_from([1, 2, 3]))
+def test_shards_and_instances_make_up_the_replicas(tp: int, cp: int, dp: int, ep: int, instances: int) -> None:
+    config = make_config(tp=tp, cp=cp, dp=dp * ep * instances, ep=ep, instances=instances)
+    rank = config.parallel.world_size - 1
+    inter = mesh.group_of(config, rank, "inter_dist_opt")
+    axes: tuple[tuple[mesh.Axis, mesh.Axis], ...] = (("dp_cp", "intra_dp_cp"), ("expert_dp", "intra_expert_dp"))
+    for whole, part in axes:
+        replicas = mesh.group_of(config, rank, whole)
+        parts = [mesh.group_of(config, other, part) for other in inter]
+        assert [member for ranks in parts for member in ranks] == list(replicas)
+        assert len({ranks.index(other) for ranks, other in zip(parts, inter, strict=True)}) == 1
 
 
 def test_experts_that_do_not_divide_the_stage_are_refused() -> None:
@@ -139,6 +164,7 @@ assert (state.pp_rank, state.tp_rank) == (8, 1)
 assert [state.tp_group.rank(), state.pp_group.rank()] == [1, 8]
 assert len(dist.distributed_c10d._world.pg_map) == 1 + 5
 assert state.expert_tp_group is state.tp_group and state.expert_dp_group is state.dp_cp_group
+assert state.intra_dp_cp_group is state.dp_cp_group and state.inter_dist_opt_group is None
 """
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from tests.unit.config.rule_cases.settings import EP_OVERLAP, FSDP2, MODULES, MOE, SELECTIVE, UNIFORM, Cases
 
+INSTANCES = "optimizer.num_distributed_optimizer_instances"
+SHARDED = {"optimizer.use_distributed_optimizer": True}
+DP4 = {"parallel.data_parallel_size": 4}
+EP = "parallel.expert_model_parallel_size"
+
 CASES: Cases = {
     "S13": ([{**EP_OVERLAP, "model.moe_token_dispatcher_type": "allgather"}], [EP_OVERLAP]),
     "S14": (
@@ -38,6 +43,11 @@ CASES: Cases = {
     "S4": (
         [{"optimizer.overlap_param_gather": True}],
         [{"optimizer.overlap_param_gather": True, "optimizer.overlap_grad_reduce": True}],
+    ),
+    "S18": ([{INSTANCES: 2, **DP4}], [{INSTANCES: 2, **DP4, **SHARDED}, DP4]),
+    "S19": (
+        [{INSTANCES: 3, **DP4, **SHARDED}, {INSTANCES: 2, **DP4, **SHARDED, **MOE, EP: 4}],
+        [{INSTANCES: 4, **DP4, **SHARDED}, {INSTANCES: 2, **DP4, **SHARDED, **MOE, EP: 2}],
     ),
     "S5": ([{**FSDP2, "parallel.pipeline_model_parallel_size": 2}], [FSDP2]),
     "S6": ([{**FSDP2, **MOE, "parallel.expert_model_parallel_size": 2}], [FSDP2]),
