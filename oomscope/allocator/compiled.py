@@ -1,20 +1,21 @@
-"""The engine as machine code: lowered to LLVM's instructions, optimised as one piece, and kept on disk.
+"""The engine compiled by numba: the same functions, bound to each other anew, cached on disk under their digest.
 
-Nothing here is imported by the online allocator. The machine code lies in a directory named after a digest of all
-sources and of everything else that decides what it is.
+Nothing here is imported by the online allocator. Every plain function of the hot modules is copied with globals in
+which the others are already compiled; the machine code is cached in a directory named after a digest of all their
+sources, since numba itself would notice a change only in the file of the function that is called.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import logging
 import os
 import platform
-import tempfile
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import cast
+from typing import Any
 
 from oomscope.allocator import (
     blocks,
@@ -30,66 +31,94 @@ from oomscope.allocator import (
     streams,
 )
 
-HOT_MODULES = (constants, memory, sortedset, stats, driver, eventlog, blocks, expandable, streams, reclaim, engine)
-"""What the engine is made of."""
-CHECKSUM = hashlib.sha256
+logger = logging.getLogger(__name__)
+
+HOT_MODULES = (memory, sortedset, stats, driver, eventlog, blocks, expandable, streams, reclaim, engine)
+"""In the order of their imports: a function calls only functions of its own module or of those before it."""
 
 
-def cache_file() -> Path:
-    """Return where the machine code is kept that exactly these sources give, for this processor."""
-    from oomscope.allocator.lowering.machine import target
-
-    made_by = importlib.metadata.version("llvmlite"), platform.python_version()
-    digest = hashlib.sha256(repr((made_by, target())).encode())
-    hot = [Path(str(module.__file__)) for module in HOT_MODULES]
-    for source in (*hot, *sorted(Path(__file__).with_name("lowering").glob("*.py"))):
-        digest.update(source.read_bytes())
+def cache_directory() -> Path:
+    """Return where the engine is kept that exactly these sources gave with this numba, Python and processor."""
+    versions = importlib.metadata.version("numba"), platform.python_version(), platform.machine()
+    digest = hashlib.sha256(repr(versions).encode())
+    for module in (constants, *HOT_MODULES):
+        digest.update(Path(str(module.__file__)).read_bytes())
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "oomscope" / "engine" / digest.hexdigest()[:16] / "run.o"
+    return Path(root) / "oomscope" / "engine" / digest.hexdigest()[:16]
 
 
 def is_compiled() -> bool:
     """Say whether the compiled engine lies on disk."""
-    return cache_file().exists()
+    return any(cache_directory().rglob("*.nbc"))
 
 
 @cache
 def compiled_run() -> engine.Run:
-    """Return ``engine.run`` for arrays of int64, compiled unless it lies on disk.
+    """Return ``engine.run``, to be compiled at its first call unless it lies on disk; that is announced in the log.
 
     Where the cache directory cannot be written, it is compiled once in each process.
     """
-    from oomscope.allocator.lowering.machine import loaded, machine_code
+    import numba
 
-    entry = cast("FunctionType", engine.run)
-    file = cache_file()
-    code = _read(file)
-    if code is None:
-        code = machine_code(entry)
-        _write(file, code)
-    return loaded(code, entry)
+    if not is_compiled():
+        logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
+    run = _compiled_functions(numba)[_name(engine.run)]
+    directory = cache_directory()
+    if _is_writable(directory):
+        config: Any = numba.config
+        elsewhere = config.CACHE_DIR
+        config.CACHE_DIR = str(directory)
+        try:
+            run.enable_caching()
+        finally:
+            config.CACHE_DIR = elsewhere
+    return run  # type: ignore[no-any-return]
 
 
-def _read(file: Path) -> bytes | None:
-    """Return the machine code on disk, or None where there is none or it is damaged."""
+def _compiled_functions(numba: Any) -> dict[str, Any]:
+    """Return numba's dispatchers of all functions of the hot modules; nothing is compiled yet."""
+    compiled: dict[str, Any] = {}
+    for module in HOT_MODULES:
+        namespace = {name: _typed(value) for name, value in vars(module).items()}
+        for name, value in vars(module).items():
+            if not isinstance(value, FunctionType):
+                continue
+            if _name(value) not in compiled:
+                compiled[_name(value)] = _dispatcher(numba, value, namespace)
+            namespace[name] = compiled[_name(value)]
+    return compiled
+
+
+def _typed(value: Any) -> Any:
+    """Return a constant as numba is to see it: an int64 like any other.
+
+    Of a Python integer it sees the value too, and compiles each function that is given one once for every value.
+    """
+    import numpy as np
+
+    return np.int64(value) if type(value) is int else value
+
+
+def _dispatcher(numba: Any, function: FunctionType, namespace: dict[str, Any]) -> Any:
+    """Return a copy of ``function`` for numba, with ``namespace`` as its globals.
+
+    The engine neither makes arrays nor keeps any, so that they need no reference counts. Only ``run`` is called from
+    Python; the others need no wrappers, which take a quarter of the time to compile.
+    """
+    twin = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__)
+    twin.__module__ = function.__module__
+    twin.__qualname__ = function.__qualname__
+    inner = _name(function) != _name(engine.run)
+    return numba.njit(error_model="numpy", _nrt=False, no_cpython_wrapper=inner, no_cfunc_wrapper=inner)(twin)
+
+
+def _name(function: Any) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _is_writable(directory: Path) -> bool:
     try:
-        kept = file.read_bytes()
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return None
-    size = CHECKSUM().digest_size
-    return kept[size:] if CHECKSUM(kept[size:]).digest() == kept[:size] else None
-
-
-def _write(file: Path, code: bytes) -> None:
-    """Keep the machine code behind its checksum, whole or not at all, where that may be written."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, new = tempfile.mkstemp(dir=file.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(CHECKSUM(code).digest() + code)
-        Path(new).replace(file)
-    except OSError:
-        Path(new).unlink(missing_ok=True)
+        return False
+    return os.access(directory, os.W_OK)

@@ -51,7 +51,7 @@ def collect_garbage(m: Memory) -> None:
     reclaimed = 0
     freed = True
     while reclaimed < target and freed and count > 0:
-        threshold = (total_age + count - 1) // count  # ages are whole: the least that is not below the mean
+        threshold = total_age / count
         freed = False
         stream = m[LOWEST_STREAM]
         while stream != NONE:

@@ -1,8 +1,8 @@
 """Long traces at once: arrays of operations in, arrays of placements out, compiled where that pays.
 
-The engine is the one that ``CachingAllocator`` runs; it is compiled when the trace is long enough to win the time back
-(a twentieth of a second of loading where the compiled engine lies on disk, a second and a half where it does not), and
-runs as Python otherwise. The results are the same.
+The engine is the one that ``CachingAllocator`` runs; it is compiled by numba when the trace is long enough to win the
+time back (a second of loading where the compiled engine lies on disk, a compilation of some twenty seconds where it
+does not), and runs as Python otherwise. The results are the same.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     IntArray = NDArray[np.int64]
 
-COMPILED_FROM = 1_000
+COMPILED_FROM = 30_000
 """Operations from which loading the compiled engine pays."""
-COMPILE_FROM = 15_000
+COMPILE_FROM = 250_000
 """Operations from which compiling it first pays: whoever replays a trace does so under half a dozen settings."""
 FEW = 16
 """Distinct values up to which a pass over a column for each takes less than sorting it."""

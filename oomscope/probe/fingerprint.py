@@ -16,7 +16,7 @@ from pathlib import Path
 import oomscope
 from oomscope.probe.environment import MEASURED_VARIABLES
 
-PACKAGES = ("torch", "numpy", "triton", "llvmlite")
+PACKAGES = ("torch", "numpy", "triton", "numba")
 """Distributions whose version can change what is allocated or how it is replayed."""
 
 _BYTECODE = "__pycache__"

@@ -21,8 +21,8 @@ from importlib.machinery import (
 )
 from pathlib import Path
 
-_READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
-"""How the names of variables begin that torch, numpy and their libraries read once, while being imported."""
+_READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMBA_")
+"""How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
     "numpy.ma",
     "torch._dynamo",  # FakeTensorMode imports all of it for one setting

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Downloads what oomscope needs beside torch, numpy, llvmlite, pandas, click, rich, PyYAML, nvidia-ml-py and pytest, for a
+# Downloads what oomscope needs beside torch, numpy, numba, pandas, click, rich, PyYAML, nvidia-ml-py and pytest, for a
 # machine without a network (Linux, x86-64).
 #
 #     tests/gpu/wheels.sh [FOLDER] [PYTHON-VERSION...]

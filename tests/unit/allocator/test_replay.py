@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.allocator import AllocatorSettings, Driver, Replay, ReplayOp, control, replay
-from oomscope.allocator.memory import empty_memory
+from oomscope.allocator import AllocatorSettings, Driver, Replay, ReplayOp, replay
+from oomscope.allocator.compiled import cache_directory, is_compiled
 from oomscope.allocator.replay import pays_compiled
 from oomscope.errors import UsageError
 from oomscope.units import GiB, MiB
@@ -129,11 +130,17 @@ def test_memory_grows_with_the_trace():
 
 @pytest.mark.parametrize(
     ("operations", "on_disk", "expected"),
-    [(999, True, False), (14_999, False, False), (1000, True, True), (15_000, False, True)],
+    [(1000, True, False), (100_000, False, False), (100_000, True, True), (250_000, False, True)],
 )
 def test_compiles_only_where_it_pays(monkeypatch, operations, on_disk, expected):
     monkeypatch.setattr("oomscope.allocator.compiled.is_compiled", lambda: on_disk)
     assert pays_compiled(operations) is expected
+
+
+def test_the_cache_is_the_users_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tmp_path in cache_directory().parents
+    assert not is_compiled()
 
 
 def test_room_is_made_also_in_a_memory_that_was_longer_than_is_wanted_now():
@@ -144,20 +151,11 @@ def test_room_is_made_also_in_a_memory_that_was_longer_than_is_wanted_now():
     assert len(allocator._memory) >= 10**6
 
 
-class Guarded(list[int]):
-    """A memory that no index may count from the end of, which machine code would not notice."""
-
-    def __getitem__(self, index):
-        assert isinstance(index, slice) or index >= 0
-        return super().__getitem__(index)
-
-    def __setitem__(self, index, value):
-        assert isinstance(index, slice) or index >= 0
-        super().__setitem__(index, value)
-
-
-def test_compiled_and_python_agree(monkeypatch):
-    monkeypatch.setattr(control, "empty_memory", lambda: Guarded(empty_memory()))
+@pytest.mark.slow
+def test_compiled_and_python_agree(monkeypatch, caplog):
+    """The compiled engine is kept under build/, so that a checkout compiles it once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
+    caplog.set_level(logging.ERROR)
     cases = [
         ("", "2.13", None, "bump"),
         ("", "2.11", 0.8, "firstfit"),
@@ -190,6 +188,7 @@ def test_compiled_and_python_agree(monkeypatch):
         assert python.events == compiled.events, conf
         assert python.allocator.stats() == compiled.allocator.stats(), conf
         assert python.allocator.segments() == compiled.allocator.segments(), conf
+    assert is_compiled()
 
 
 CONFS = ("", "expandable_segments:True", "max_split_size_mb:32", "garbage_collection_threshold:0.3")

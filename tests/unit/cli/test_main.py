@@ -12,7 +12,7 @@ import pytest
 from oomscope.cli import main as entry
 from oomscope.errors import ExitCode, InconclusiveError, MachineUnfitError, TargetError, UsageError
 
-HEAVY = ["torch", "pandas", "llvmlite", "numpy", "matplotlib", "pydantic", "git", "jinja2", "yaml"]
+HEAVY = ["torch", "pandas", "numba", "numpy", "matplotlib", "pydantic", "git", "jinja2", "yaml"]
 
 
 def program(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

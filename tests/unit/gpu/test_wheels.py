@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ROOT
 
-THERE = ("torch", "numpy", "llvmlite", "pandas", "click", "rich", "pyyaml", "nvidia-ml-py", "pytest")
+THERE = ("torch", "numpy", "numba", "pandas", "click", "rich", "pyyaml", "nvidia-ml-py", "pytest")
 """What the machine is expected to have, with all that these need; but for two, whose versions have to be ours."""
 OURS_ANYWAY = {"jinja2", "markupsafe", "typing-extensions"}
 FOR_TESTS = ("hypothesis", "pytest-timeout")
