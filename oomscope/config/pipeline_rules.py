@@ -9,6 +9,7 @@ from oomscope.errors import ConfigError
 
 _ARGS = "Megatron-LM training/arguments.py"
 _TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
+_MODEL_PARALLEL = "Megatron-Core model_parallel_config.py"
 _SCHEDULES = "Megatron-Core pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving"
 
 
@@ -155,6 +156,40 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         message="batch_p2p_comm is set, and a batch cannot be waited for in parts, as overlap_p2p_comm does",
         remedy="set overlap_p2p_comm or batch_p2p_comm to false",
         source=_SCHEDULES,
+    ),
+    Rule(
+        id="V11",
+        keys=("parallel.defer_embedding_wgrad_compute", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: (
+            config.parallel.defer_embedding_wgrad_compute and config.parallel.pipeline_model_parallel_size == 1
+        ),
+        summary="defer_embedding_wgrad_compute needs a pipeline.",
+        message="defer_embedding_wgrad_compute puts work off until the pipeline drains, and there is one stage",
+        remedy="set pipeline_model_parallel_size above 1, or defer_embedding_wgrad_compute to false",
+        source=_MODEL_PARALLEL,
+    ),
+    Rule(
+        id="V12",
+        keys=("parallel.defer_embedding_wgrad_compute", "precision.gradient_accumulation_fusion"),
+        applies=lambda config: (
+            config.parallel.defer_embedding_wgrad_compute and not config.precision.gradient_accumulation_fusion
+        ),
+        summary="defer_embedding_wgrad_compute needs gradient_accumulation_fusion.",
+        message="defer_embedding_wgrad_compute adds to main gradients, and gradient_accumulation_fusion is off",
+        remedy="set gradient_accumulation_fusion, or defer_embedding_wgrad_compute to false",
+        source=_MODEL_PARALLEL,
+    ),
+    Rule(
+        id="V13",
+        severity="warning",
+        keys=("parallel.wgrad_deferral_limit",),
+        applies=lambda config: (
+            config.parallel.wgrad_deferral_limit > 0 and not config.parallel.defer_embedding_wgrad_compute
+        ),
+        summary="wgrad_deferral_limit acts with defer_embedding_wgrad_compute alone.",
+        message="wgrad_deferral_limit is ignored, since defer_embedding_wgrad_compute is false",
+        remedy="set defer_embedding_wgrad_compute, or remove wgrad_deferral_limit",
+        source=_MODEL_PARALLEL,
     ),
     Rule(
         id="V10",

@@ -238,7 +238,7 @@ class Assembly:
         form = ExpertForm(
             activation=model.activation_func,
             is_gated=model.gated_linear_unit,
-            fuse_weight_gradients=self._tp.fuse_weight_gradients,
+            placeholders=self._tp.placeholders,
             recompute_activation="moe_act" in self._config.recompute_modules,
         )
 

@@ -19,7 +19,8 @@ from oomscope.model.devices import computes
 from oomscope.model.fine_grained_offload import KEEP_ALL, ModuleOffload
 from oomscope.model.mlp import Activation, activate, activate_into, differentiate_in_place
 from oomscope.model.recompute import DiscardedOutput
-from oomscope.model.tensor_parallel import TensorParallel, add_weight_gradient, column_parallel_linear
+from oomscope.model.tensor_parallel import TensorParallel, column_parallel_linear
+from oomscope.model.weight_gradients import Placeholders, add_weight_gradient
 
 
 class _GroupedLinear(Function):
@@ -30,11 +31,11 @@ class _GroupedLinear(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, counts: list[int], fuse_weight_gradients: bool
+        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, counts: list[int], placeholders: Placeholders | None
     ) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
         ctx.counts = counts
-        ctx.fuse = fuse_weight_gradients
+        ctx.placeholders = placeholders
         out = torch.empty((rows.shape[0], weight.shape[1]), dtype=rows.dtype, device=rows.device)
         if computes(rows.device):
             for mine, target, matrix in zip(rows.split(counts), out.split(counts), weight, strict=True):
@@ -54,9 +55,10 @@ class _GroupedLinear(Function):
     @staticmethod
     def _weight_gradient(ctx: Any, grad: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
         """Return gradᵀ · rows of each expert, or None after adding it to ``weight.main_grad``."""
-        main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if ctx.fuse else None
+        placeholders: Placeholders | None = ctx.placeholders
+        main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if placeholders is not None else None
         grad_weight = None
-        if main_grad is None:
+        if main_grad is None or placeholders is None:
             grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
         if computes(grad.device):
             for expert, (mine, x) in enumerate(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True)):
@@ -64,6 +66,8 @@ class _GroupedLinear(Function):
                     add_weight_gradient(main_grad[expert], mine, x)
                 elif grad_weight is not None:
                     torch.mm(mine.t(), x, out=grad_weight[expert])
+        if main_grad is not None and placeholders is not None:
+            placeholders.of(weight, experts=True)
         return grad_weight
 
 
@@ -127,8 +131,8 @@ class ExpertForm(NamedTuple):
     activation: Activation
     is_gated: bool
     """fc1's output is [gate | up]."""
-    fuse_weight_gradients: bool
-    """Add weight gradients straight into ``main_grad``."""
+    placeholders: Placeholders | None
+    """For weight gradients that are added straight into ``main_grad``; None gives them to autograd."""
     recompute_activation: bool
     """Empty fc2's input once it was used (``recompute_modules: [moe_act]``)."""
 
@@ -157,15 +161,15 @@ class GroupedExperts(nn.Module):
         form = self._form
 
         def fc1(x: torch.Tensor) -> torch.Tensor:
-            return _GroupedLinear.apply(x, self.fc1, counts, form.fuse_weight_gradients)  # type: ignore[no-any-return]
+            return _GroupedLinear.apply(x, self.fc1, counts, form.placeholders)  # type: ignore[no-any-return]
 
         inner = self._offload.run("expert_fc1", fc1, rows)
         if not (form.recompute_activation and self.training):
             outer = self._offload.run("moe_act", self._activate, inner, weights)
-            return _GroupedLinear.apply(outer, self.fc2, counts, form.fuse_weight_gradients)  # type: ignore[no-any-return]
+            return _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)  # type: ignore[no-any-return]
         activation = DiscardedOutput(self._activate)
         outer = self._offload.run("moe_act", activation.run, inner, weights)
-        out: torch.Tensor = _GroupedLinear.apply(outer, self.fc2, counts, form.fuse_weight_gradients)
+        out: torch.Tensor = _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)
         activation.discard(refill_before=out)
         return out
 
@@ -187,7 +191,7 @@ class SequentialExperts(nn.Module):
         self.fc1 = nn.ParameterList(fc1)
         self.fc2 = nn.ParameterList(fc2)
         self._form = form
-        self._linear = TensorParallel(fuse_weight_gradients=form.fuse_weight_gradients)
+        self._linear = TensorParallel(placeholders=form.placeholders)
 
     def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
         """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""

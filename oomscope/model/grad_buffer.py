@@ -165,6 +165,7 @@ class GradBuffer:
             if self.values is not None:
                 _move(param, self.values[span.start : span.end])
             param.main_grad = self.grads[span.start : span.end].view(param.shape)  # type: ignore[attr-defined]
+            param.grad_added_to_main_grad = False  # type: ignore[attr-defined]
         self.buckets = [self._bucket(span) for span in self.layout.buckets]
         self._bucket_of = {
             param: bucket
@@ -177,14 +178,21 @@ class GradBuffer:
         """Forget all gradients; the first thing of a step."""
         self.grads.zero_()
         self.is_last_microbatch = False
+        for param in self.params:
+            param.grad_added_to_main_grad = False  # type: ignore[attr-defined]
         for bucket in self.buckets:
             bucket.launched = False
             bucket.waiting = {param for param in self.params if self._bucket_of[param] is bucket}
 
     def accumulate(self, param: nn.Parameter) -> None:
-        """Add ``param.grad`` to the main gradient and drop it."""
+        """Add ``param.grad`` to the main gradient and drop it.
+
+        What the main gradient has already is not added: then ``param.grad`` is a placeholder, or with
+        ``zero_out_wgrad`` (a tied word table, whose gradient has another part) the sum of one and the rest.
+        """
         if param.grad is not None:
-            param.main_grad.add_(param.grad)  # type: ignore[attr-defined]
+            if not is_placeholder(param):
+                param.main_grad.add_(param.grad)  # type: ignore[attr-defined]
             param.grad = None
         if self.is_last_microbatch and self._overlap:
             bucket = self._bucket_of[param]
@@ -324,6 +332,14 @@ def is_expert(param: nn.Parameter) -> bool:
     return not getattr(param, "allreduce", True)
 
 
+def is_placeholder(param: nn.Parameter) -> bool:
+    """Whether ``param.grad`` holds nothing, since the main gradient has it all (Megatron-Core
+    ``distributed_data_parallel.py``).
+    """
+    added = getattr(param, "grad_added_to_main_grad", False)
+    return bool(added) and not getattr(param, "zero_out_wgrad", False)
+
+
 def is_shared_embedding(param: nn.Parameter) -> bool:
     """Whether ``param`` is a tied word embedding."""
     return bool(getattr(param, "shared_embedding", False))
@@ -331,7 +347,7 @@ def is_shared_embedding(param: nn.Parameter) -> bool:
 
 def _hook(buffer: GradBuffer, observer: Observer) -> None:
     def on_grad(param: torch.Tensor) -> None:
-        if param.grad is not None:
+        if param.grad is not None and not is_placeholder(param):  # type: ignore[arg-type]
             observer.role("gradient", [param.grad])
         buffer.accumulate(param)  # type: ignore[arg-type]
 

@@ -131,7 +131,7 @@ class LatentAttention(nn.Module):
         self._widths = widths
         self._rotary = rotary
         self._tp = tp
-        self._duplicated = TensorParallel(fuse_weight_gradients=tp.fuse_weight_gradients)
+        self._duplicated = TensorParallel(placeholders=tp.placeholders)
         self._recompute = recompute
         self._fused_norms = fused_norms
         self._offload = offload

@@ -7,6 +7,7 @@ gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 from oomscope.model.autograd import Function
 from oomscope.model.collectives import all_gather, reduce_scatter
 from oomscope.model.memory_buffer import MemoryBuffer
+from oomscope.model.weight_gradients import Placeholders, weight_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,12 @@ class TensorParallel:
     size: int = 1
     sequence_parallel: bool = False
     """Keep what lies between the parallel regions split along the sequence."""
-    fuse_weight_gradients: bool = False
-    """Add weight gradients straight into ``weight.main_grad`` where the weight has one."""
+    placeholders: Placeholders | None = None
+    """Weight gradients are added straight into ``weight.main_grad``, where the weight has one, and these stand for
+    them; None gives them to autograd."""
+    keep_grad: Callable[[torch.Tensor], bool] | None = None
+    """Is given the gradient of a column-parallel layer's output, and returns whether the weight's gradient is computed
+    from it later."""
     buffer: MemoryBuffer | None = None
     """Where inputs are gathered; None gathers them into fresh memory."""
 
@@ -167,28 +173,6 @@ def _matmul(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
     return torch.ops.aten._unsafe_view(out, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
 
 
-def _weight_gradient(
-    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, tp: TensorParallel
-) -> torch.Tensor | None:
-    """Return gradᵀ · x, or None after adding it to ``weight.main_grad``."""
-    grad_rows, x_rows = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
-    main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if tp.fuse_weight_gradients else None
-    if main_grad is None:
-        return grad_rows.t().mm(x_rows)
-    add_weight_gradient(main_grad, grad_rows, x_rows)
-    return None
-
-
-def add_weight_gradient(main_grad: torch.Tensor, grad: torch.Tensor, x: torch.Tensor) -> None:
-    """Add gradᵀ · x to ``main_grad`` without a temporary of its size (on accelerators)."""
-    if main_grad.dtype == grad.dtype:
-        main_grad.addmm_(grad.t(), x)
-    elif main_grad.device.type == "cpu":  # torch has the kernel of mixed precision for accelerators only
-        main_grad.addmm_(grad.t().to(main_grad.dtype), x.to(main_grad.dtype))
-    else:
-        torch.ops.aten.addmm.dtype_out(main_grad, grad.t(), x, main_grad.dtype, out=main_grad)
-
-
 def _bias_gradient(grad: torch.Tensor) -> torch.Tensor:
     return grad.reshape(-1, grad.shape[-1]).sum(0)
 
@@ -209,11 +193,15 @@ class _ColumnLinear(Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
         x, weight = ctx.saved_tensors
         tp: TensorParallel = ctx.tp
-        if tp.sequence_parallel:
+        is_deferred = tp.keep_grad is not None and tp.keep_grad(grad)
+        if tp.sequence_parallel and not is_deferred:
             x = all_gather_sequence(x, tp, tp.buffer)
         grad_x = grad.matmul(weight)
         grad_in = reduce_scatter_sequence(grad_x, tp) if tp.sequence_parallel else all_reduce(grad_x, tp)
-        grad_weight = _weight_gradient(grad, x, weight, tp)
+        grad_weight = None if is_deferred else weight_gradient(grad, x, weight, tp.placeholders)
+        if tp.keep_grad is not None and tp.placeholders is not None:
+            tp.placeholders.of(weight)
+            grad_weight = None  # the gradient is complete only when all that was put off is in it
         return grad_in, grad_weight, _bias_gradient(grad) if ctx.has_bias else None, None
 
 
@@ -238,7 +226,7 @@ class _RowLinear(Function):
         grad_bias = _bias_gradient(grad) if ctx.has_bias else None
         if tp.sequence_parallel:
             grad = all_gather_sequence(grad, tp)
-        return grad.matmul(weight), _weight_gradient(grad, x, weight, tp), grad_bias, None
+        return grad.matmul(weight), weight_gradient(grad, x, weight, tp.placeholders), grad_bias, None
 
 
 def column_parallel_linear(

@@ -119,8 +119,13 @@ class Trainer:
         parts = self._built()
         microbatches = _Microbatches(self, parts, iteration)
         parts.optimizer.zero_grad()
+        output_layer = parts.chunks[-1].output_layer
+        if output_layer is not None:
+            output_layer.begin_step()
         self._run(microbatches, parts.links)
         with self.observer.phase("backward", iteration=iteration):
+            if output_layer is not None:
+                output_layer.finish_step()
             finalize_grads(list(chain(*parts.stores)), self.state, self.observer)
             settle_routers(parts.chunks, self.state, rate=self.config.model.moe_router_bias_update_rate)
         with self.observer.phase("optimizer", iteration=iteration):

@@ -17,6 +17,7 @@ from oomscope.config.schema import Config
 from oomscope.model.assembly import Assembly
 from oomscope.model.balancing import balance_of
 from oomscope.model.context_parallel import context_parallel
+from oomscope.model.deferred_gradients import DeferredGradients
 from oomscope.model.fine_grained_offload import ModuleOffload
 from oomscope.model.layer_groups import layer_groups
 from oomscope.model.loss import loss_form, vocab_parallel_cross_entropy
@@ -24,10 +25,12 @@ from oomscope.model.memory_buffer import MemoryBuffer
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.offload import LayerOffload
+from oomscope.model.output_layer import OutputLayer
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint
 from oomscope.model.row_plan import ExpertParallel
-from oomscope.model.tensor_parallel import ColumnParallelLinear, TensorParallel
+from oomscope.model.tensor_parallel import TensorParallel
+from oomscope.model.weight_gradients import Placeholders
 
 _SILENT = Silent()
 
@@ -82,7 +85,7 @@ class GPTStage(nn.Module):
         self._observer = observer
         self._config = config
         self._scratch = MemoryBuffer(observer) if beside is None else beside._scratch
-        self._tp = _tensor_parallel(config, state, self._scratch) if beside is None else beside._tp
+        self._tp = _tensor_parallel(config, state, self._scratch, observer) if beside is None else beside._tp
         seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
         own_random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
         self._random = own_random if beside is None else beside._random
@@ -171,24 +174,28 @@ class GPTStage(nn.Module):
             hidden = self.layers[index](hidden, *mask)
         return hidden
 
-    def _make_output_layer(self, assembly: Assembly) -> ColumnParallelLinear:
+    def _make_output_layer(self, assembly: Assembly) -> OutputLayer:
         """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h]."""
         if not self._config.model.share_embeddings_and_output_weights:
             weight = assembly.vocabulary("output")
         elif self.embedding is not None:
             weight = self.embedding.words.weight
+            weight.zero_out_wgrad = True  # type: ignore[attr-defined]
         else:
             weight = assembly.vocabulary("embedding.words")
             weight.shared_embedding = True  # type: ignore[attr-defined]
-        return ColumnParallelLinear(weight, None, self._tp)
+        parallel = self._config.parallel
+        if not parallel.defer_embedding_wgrad_compute:
+            return OutputLayer(weight, self._tp)
+        return OutputLayer(weight, self._tp, DeferredGradients(parallel.wgrad_deferral_limit, self._tp, self._observer))
 
 
-def _tensor_parallel(config: Config, state: ParallelState, scratch: MemoryBuffer) -> TensorParallel:
+def _tensor_parallel(config: Config, state: ParallelState, scratch: MemoryBuffer, observer: Observer) -> TensorParallel:
     return TensorParallel(
         group=state.tp_group,
         rank=state.tp_rank,
         size=state.tp_size,
         sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
-        fuse_weight_gradients=config.precision.gradient_accumulation_fusion,
+        placeholders=Placeholders(observer) if config.precision.gradient_accumulation_fusion else None,
         buffer=scratch if config.model.transformer_impl == "local" else None,
     )

@@ -63,6 +63,7 @@ MODELS["moe"] = {
     "moe_z_loss_coeff": 0.01,
 }
 FSDP2 = {"use_torch_fsdp2": True}
+DEFERRED = {"defer_embedding_wgrad_compute": True}
 VPP2 = {"virtual_pipeline_model_parallel_size": 2}
 ENDS_COUNT = {
     "virtual_pipeline_model_parallel_size": 3,
@@ -91,6 +92,8 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "pp2": {"pp": 2},
         "pp2-vpp2": {"pp": 2, "parallel": VPP2},
         "pp2-vpp2-group4": {"pp": 2, "parallel": {**VPP2, "microbatch_group_size_per_vp_stage": 4}},
+        "pp2-deferred": {"pp": 2, "fused": True, "parallel": DEFERRED},
+        "pp2-vpp2-deferred": {"pp": 2, "fused": True, "parallel": {**VPP2, **DEFERRED, "wgrad_deferral_limit": 1}},
         "pp2-uneven": {"pp": 2, "parallel": {"num_layers_in_first_pipeline_stage": 1}},
         "pp2-vpp3-ends": {"pp": 2, "parallel": ENDS_COUNT, "recompute": FULL_RECOMPUTE},
         "cp2": {"cp": 2},
@@ -110,6 +113,7 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "tp2-pp2": {"tp": 2, "pp": 2},
         "tp2-sp-dp2": {"tp": 2, "sp": True, "dp": 2},
         "tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2},
+        "tp2-sp-pp2-deferred": {"tp": 2, "sp": True, "pp": 2, "fused": True, "parallel": DEFERRED},
         "pp2-dp2-distopt": {"pp": 2, "dp": 2, "distopt": True},
         "dp4-distopt": {"dp": 4, "distopt": True},
         "dp4-instances2": {"dp": 4, "distopt": True, "overlap": True, "instances": 2},
@@ -201,6 +205,7 @@ def make_config(
     distopt: bool = False,
     overlap: bool = False,
     instances: int = 1,
+    fused: bool = False,
     parallel: dict[str, Any] | None = None,
     recompute: dict[str, Any] | None = None,
     layers: int | None = None,
@@ -226,7 +231,7 @@ def make_config(
             overlap_grad_reduce=overlap,
             overlap_param_gather=overlap and distopt,
         ),
-        precision=PrecisionConfig(bf16=False),
+        precision=PrecisionConfig(bf16=False, gradient_accumulation_fusion=fused),
         data=DataConfig(seq_length=16, micro_batch_size=2, num_microbatches=samples // dp),
         probe=ProbeConfig(seed=7),
     )

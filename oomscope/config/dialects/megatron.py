@@ -110,7 +110,6 @@ TABLE: dict[str, Row] = {
     "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
     "output_logit_dtype": Unmodelled("logits of another type are not there"),
     "fp16_lm_cross_entropy": Unmodelled("a loss in fp16 is not there"),
-    "defer_embedding_wgrad_compute": Unmodelled("logits' gradients of several microbatches are kept"),
     "cross_entropy_loss_fusion": To("model.cross_entropy_loss_fusion", is_on),
     "cross_entropy_fusion_impl": To("model.cross_entropy_fusion_impl"),
     "ddp_num_buckets": Unmodelled("the number of gradient buckets is not there"),
@@ -148,7 +147,7 @@ tokenizer_model tokenizer_* tiktoken_* vocab_extra_ids legacy_tokenizer mmap_bin
 allow_ambiguous_pad_tokens retriever_* fim_* distributed_backend distributed_timeout_* local_rank rank lazy_mpu_init
 use_cpu_initialization init_method_* perform_initialization init_model_with_meta_device use_tp_pp_dp_mapping
 high_priority_stream_groups nccl_communicator_config_path sharp_enabled_group
-overlap_p2p_comm_warmup_flush align_* no_align_* wgrad_deferral_limit
+overlap_p2p_comm_warmup_flush align_* no_align_*
 use_gloo_process_groups disable_gloo_process_groups enable_gloo_process_groups tp_comm_* disable_tp_comm_*
 ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_* no_gradient_reduce_div_fusion gradient_reduce_div_fusion
 use_ring_exchange_p2p te_rng_tracker inference_rng_tracker deterministic_mode use_mcore_models

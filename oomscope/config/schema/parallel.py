@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from oomscope.config.schema.section import Count, Section
 
 
@@ -76,6 +78,12 @@ class ParallelConfig(Section):
     deallocate_pipeline_outputs: bool = True
     """Free a stage's output once it has been sent (Megatron-Core's own default is false; Megatron-LM and
     Megatron-Bridge always turn it on)."""
+
+    defer_embedding_wgrad_compute: bool = False
+    """On the last stage, compute the output layer's weight gradient once the pipeline drains: inputs and gradients of
+    the logits are kept until then."""
+    wgrad_deferral_limit: int = Field(default=0, ge=0)
+    """Microbatches of a step for which it is put off, the first ones; 0 means all."""
 
     @property
     def world_size(self) -> int:

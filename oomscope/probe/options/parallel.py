@@ -75,6 +75,14 @@ PARALLEL = (
         given=PIPELINE,
     ),
     Option(
+        keys("parallel", "defer_embedding_wgrad_compute wgrad_deferral_limit"),
+        "The last stage keeps the logits' gradient and the input of each microbatch that is put off: 2nV/t + 2nh/S.",
+        "The other stages wait less for the last one.",
+        LLAMA,
+        ("parallel.defer_embedding_wgrad_compute=true", "parallel.wgrad_deferral_limit=2"),
+        given=(*PIPELINE, "precision.gradient_accumulation_fusion=true", "probe.rank=last"),
+    ),
+    Option(
         keys("parallel", "overlap_p2p_comm batch_p2p_comm"),
         "How neighbours exchange tensors: with overlap buffers of the next exchange exist while one is computed on.",
         "Overlap hides the exchange.",

@@ -93,7 +93,8 @@ PRECISION = (
     ),
     Option(
         keys("precision", "gradient_accumulation_fusion"),
-        "Weight gradients go into the main gradients at once: the 16-bit gradient of a matrix never exists.",
+        "Weight gradients go into the main gradients at once: no 16-bit gradient of each matrix, but a placeholder "
+        "of each shape that stays.",
         "Fewer passes over gradients.",
         LLAMA,
         ("precision.gradient_accumulation_fusion=true",),

@@ -114,9 +114,11 @@ def test_a_switch_that_core_does_not_read_leaves_the_backend_to_the_card() -> No
     assert result.not_understood == ()
 
 
-def test_deferred_gradients_of_the_embedding_are_not_modelled() -> None:
+def test_deferred_gradients_of_the_embedding() -> None:
     result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
-    assert [remark.name for remark in result.not_modelled] == ["defer_embedding_wgrad_compute"]
+    assert not result.not_modelled
+    assert result.settings["parallel.defer_embedding_wgrad_compute"].value is True
+    assert result.settings["parallel.wgrad_deferral_limit"].value == 2
 
 
 def test_query_groups_without_the_flag_are_ignored_as_by_the_launcher() -> None:

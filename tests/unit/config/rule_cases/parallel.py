@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tests.unit.config.rule_cases.settings import GROUP, MOE, NO_OVERLAP, PP2, SP2, TP2, VPP, VPP2, Cases
 
+DEFER = {"parallel.defer_embedding_wgrad_compute": True}
+FUSED = {"precision.gradient_accumulation_fusion": True}
+LIMIT = "parallel.wgrad_deferral_limit"
+
 CASES: Cases = {
     "P1": ([{"parallel.sequence_parallel": True}], [{}, TP2, SP2]),
     "P2": ([{"parallel.tensor_model_parallel_size": 3}], [TP2]),
@@ -59,6 +63,9 @@ CASES: Cases = {
         [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True, "parallel.batch_p2p_comm": True}],
         [{**NO_OVERLAP, "parallel.batch_p2p_comm": True}, {"parallel.batch_p2p_comm": True}],
     ),
+    "V11": ([{**DEFER, **FUSED}], [{**DEFER, **FUSED, **PP2}, FUSED]),
+    "V12": ([{**DEFER, **PP2}], [{**DEFER, **FUSED, **PP2}, PP2]),
+    "V13": ([{**PP2, LIMIT: 2}], [{**DEFER, **FUSED, **PP2, LIMIT: 2}]),
     "V10": ([{"parallel.overlap_p2p_comm": True}], [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True}]),
     "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
     "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
