@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.card import card_options, named_card
-from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
+from oomscope.cli.options import FILE, PICTURE, json_option, redact_option, snapshot_limits_options
 from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.progress import shown_progress
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--torch-version", metavar="V", help="Whose allocator's rules count (default: those that fit the trace).")
 @click.option("--top", type=click.IntRange(min=1), default=8, metavar="N", help="Lines of code shown (default: 8).")
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page, with pictures.")
-@click.option("--png", type=FILE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
+@click.option("--png", type=PICTURE, metavar="FILE", help="Write timeline and segment map as a picture (plots extra).")
 @csv_option
 @redact_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")

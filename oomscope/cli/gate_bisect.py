@@ -109,6 +109,8 @@ def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searchi
 
 def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
     """Return why no search is possible, or the commit that it begins with."""
+    from oomscope.gate.series import Place
+
     if measured.kind == "preset":
         return "a preset has no history: what changed is oomscope, torch or the machine", ""
     if case.standing is None:
@@ -117,7 +119,8 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
         return "there is no ledger that knows the last green night", ""
     if not _bad(case):
         return "the search knows live and reserved bytes, and running out of memory, only", ""
-    green = book.green_commits(case, suite=night.suite, inside=place_inside(Path(night.suite)))
+    suite = Place(path=night.suite, home=night.home)
+    green = book.green_commits(case, suite=suite, inside=place_inside(Path(night.suite)))
     return _last_green(measured, case.standing, green)
 
 

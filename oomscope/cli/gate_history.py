@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.gate_home import home_of
-from oomscope.cli.options import FILE, json_option
+from oomscope.cli.options import FILE, PICTURE, json_option
 from oomscope.cli.options_gate import ledger_option, ledger_path
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.written import written
@@ -28,7 +28,7 @@ METRIC = "peak_live"
 @click.option("--last", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Nights of each case.")
 @ledger_option
 @click.option("--html", type=FILE, metavar="FILE", help="Write the trends as one offline HTML page.")
-@click.option("--png", type=FILE, metavar="FILE", help="Write the trends as a picture (plots extra).")
+@click.option("--png", type=PICTURE, metavar="FILE", help="Write the trends as a picture (plots extra).")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @json_option
 def history_command(

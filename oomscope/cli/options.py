@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import mimetypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,7 +62,23 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class Picture(click.Path):
+    """A file for a PNG picture: no name that promises a picture of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        kind, _ = mimetypes.guess_type(os.fspath(value))
+        if kind in _OTHER_PICTURES or ((kind or "").startswith("image/") and kind != "image/png"):
+            self.fail(f"{os.fspath(value)!r} would hold a PNG picture; end its name in .png", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE = click.Path(path_type=Path)
+PICTURE = Picture()
+_OTHER_PICTURES = {"application/pdf", "application/postscript"}
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 redact_option = click.option(
     "--redact",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
+from oomscope.cli.options import FILE, PICTURE, json_option, measurement_options, settings_overrides
 from oomscope.cli.options_progress import progress_options, telling_of
 from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
 from oomscope.cli.progress import shown_progress
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")
 @measurement_options
 @click.option("--html", type=FILE, metavar="FILE", help="Write the grid as one offline HTML page, with pictures.")
-@click.option("--png", type=FILE, metavar="FILE", help="Write the grid as a picture (plots extra).")
+@click.option("--png", type=PICTURE, metavar="FILE", help="Write the grid as a picture (plots extra).")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @progress_options

@@ -181,7 +181,7 @@ class Ledger:
                 for night, started, path, number, document in rows
             ]
 
-    def green_commits(self, case: CaseResult, *, suite: str, inside: str = "") -> frozenset[str]:
+    def green_commits(self, case: CaseResult, *, suite: Place, inside: str = "") -> frozenset[str]:
         """Return the commits, other than that of ``case``, at which it was green the last time that a night told.
 
         Only nights under the same key count, without uncommitted changes, and green ones only where what they measured
@@ -189,17 +189,20 @@ class Ledger:
 
         Args:
             case: what was measured now.
-            suite: the suite that it is of.
-            inside: the suite's path inside its repository, with slashes; nights of a checkout at another place, as
-                runners make them, count where the suite lies there in the same way.
+            suite: the suite that it is of; nights of it count in whatever checkout it lay.
+            inside: the suite's path inside its repository, with slashes. Where a night does not know its repository,
+                those count at whose place the suite lies in the same way.
 
         Raises:
             InputError: the ledger is damaged.
         """
         here = case.standing.commit if case.standing else None
         said: dict[str, bool] = {}
+        with self._one_line():
+            numbered, number = self._number_series(suite)
+        series = None if number is None else numbered[number]
         for point in self.points(case.name):
-            if point.suite != suite and not (inside and point.suite.endswith(f"/{inside}")):
+            if not _is_of(point, suite, series, inside):
                 continue
             then, standing = point.case, point.case.standing
             is_told = then.status in GREEN or then.status is Status.WORSE
@@ -285,6 +288,17 @@ class Ledger:
             raise InputError(
                 f"has a row that cannot be read ({type(error).__name__})", where=str(self.path), remedy=_REBUILD
             ) from None
+
+
+def _is_of(point: Point, suite: Place, series: Series | None, inside: str) -> bool:
+    """Whether a night is one of ``suite``: of one file, of one place in a repository, or, where either night does not
+    know its repository, of a path that ends alike.
+    """
+    if point.suite == suite.path:
+        return True
+    if series is not None and series.repository and point.series.repository:
+        return point.series == series
+    return bool(inside and point.suite.endswith(f"/{inside}"))
 
 
 def _would_pass(then: CaseResult, now: CaseResult) -> bool:

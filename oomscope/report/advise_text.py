@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -12,6 +13,7 @@ from oomscope.probe.advise import Advice, Proposal, Refused
 from oomscope.probe.variants import Variant
 from oomscope.report import words
 from oomscope.report.layout import section, table
+from oomscope.report.shell_lines import ShellCommand
 from oomscope.units import format_size
 
 
@@ -27,7 +29,7 @@ def _parts(advice: Advice, title: str) -> Iterator[RenderableType]:
     if advice.fitting:
         yield section("What fits, cheapest first", proposal_table(advice.fitting))
         yield Text("\nTo paste", style="bold")
-        yield from (Text(_command(proposal)) for proposal in advice.fitting)
+        yield from (ShellCommand(_command(proposal)) for proposal in advice.fitting)
     if advice.insufficient:
         yield section("What was tried and does not suffice", proposal_table(advice.insufficient))
     if advice.refused:
@@ -103,4 +105,4 @@ def refused_table(refused: Sequence[Refused]) -> Table:
 
 
 def _command(proposal: Proposal) -> str:
-    return " ".join(f"'{override}'" if "[" in override else override for override in proposal.variant.overrides)
+    return shlex.join(proposal.variant.overrides)

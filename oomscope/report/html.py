@@ -21,6 +21,8 @@ from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import format_size
 
 LINES_SHOWN = 40
+SEARCHED_FROM = 6
+"""Rows from which a table has a box to search it."""
 
 
 def probe_page(result: ProbeResult, *, title: str) -> str:
@@ -97,5 +99,5 @@ def _environment() -> Environment:
     )
     environment.filters["size"] = format_size
     environment.filters["signed_size"] = partial(format_size, signed=True)
-    environment.globals.update(words=words, bisect_words=bisect_words)
+    environment.globals.update(words=words, bisect_words=bisect_words, SEARCHED_FROM=SEARCHED_FROM)
     return environment

@@ -21,7 +21,7 @@ def caveats_of(analysis: Analysis) -> Iterator[str]:
     elif "start" in trace.missing:
         yield "the recording began after memory had been allocated: what was alive then has no allocation event"
     if analysis.records_allocations and not recording.fidelity.is_trusted:
-        share = f"{recording.fidelity.share:.1%}"
+        share = f"{100 * recording.fidelity.share:.1f} %"
         yield f"the replay does not repeat this recording ({share}): no other settings are compared"
     if analysis.records_allocations and "frames" in trace.missing:
         yield "the events have no stacks: their lines are unknown, and categories rest on lifetimes alone"

@@ -34,7 +34,16 @@ _MALFORMED: Final = (
     ValueError,
 )
 """What the standard unpickler and JSON reader raise on damaged input."""
+_OTHERS: Final = {
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"%PDF": "a PDF document",
+    b"PK\x03\x04": "a zip archive, as torch.save writes it",
+    b"SQLite format 3": "a database",
+}
+"""What people have beside their snapshots, by how it begins."""
 _JSON: Final = re.compile(rb"\s*[{[]")
+_DUMPED: Final = "give a file made by torch.cuda.memory._dump_snapshot"
 _NOT_TEXT: Final = (
     "give what torch.cuda.memory._dump_snapshot wrote; of a job's log oomscope config import makes a configuration"
 )
@@ -73,6 +82,9 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, ratio: int, 
         content = io.BufferedReader(meter, BUFFER_BYTES)
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
+    for magic, other in _OTHERS.items():
+        if head.startswith(magic):
+            raise SnapshotError(f"is {other}, no memory snapshot", remedy=_DUMPED)
     try:
         if _JSON.match(head):
             return json.loads(content.read())
@@ -187,5 +199,5 @@ class _PlainValues(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> NoReturn:
         raise SnapshotError(
             "the pickle refers to objects outside itself, which no memory snapshot does",
-            remedy="give a file made by torch.cuda.memory._dump_snapshot",
+            remedy=_DUMPED,
         )

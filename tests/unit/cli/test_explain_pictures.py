@@ -95,3 +95,13 @@ def test_without_a_picture_nothing_of_it_is_imported(file: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", [["explain", "FILE"], ["sweep", "FILE"], ["gate", "history"]])
+@pytest.mark.parametrize("name", ["out.jpg", "out.SVG", "out.pdf"])
+def test_no_picture_goes_by_the_name_of_another_kind(file: str, tmp_path: Path, capsys, command, name: str) -> None:
+    picture = tmp_path / name
+    words = [file if word == "FILE" else word for word in command]
+    assert run([*words, "--png", str(picture)]) == ExitCode.USAGE
+    assert f"'{picture}' would hold a PNG picture; end its name in .png" in capsys.readouterr().err
+    assert not picture.exists()

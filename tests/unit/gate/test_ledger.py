@@ -109,13 +109,14 @@ def test_a_green_commit_is_another_clean_one_under_the_same_key(tmp_path: Path) 
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         for one in nights:
             ledger.put(one)
-        assert ledger.green_commits(case_result(4, Status.WORSE), suite=SUITE) == {commit_of(1), commit_of(2)}
-        assert ledger.green_commits(case_result(2), suite=SUITE) == {commit_of(1)}
-        assert ledger.green_commits(case_result(2), suite="/elsewhere.yaml") == set()
+        worse = case_result(4, Status.WORSE)
+        assert ledger.green_commits(worse, suite=Place(path=SUITE)) == {commit_of(1), commit_of(2)}
+        assert ledger.green_commits(case_result(2), suite=Place(path=SUITE)) == {commit_of(1)}
+        assert ledger.green_commits(case_result(2), suite=Place(path="/elsewhere.yaml")) == set()
         other = case_result(4)
         assert other.key is not None
         moved = replace(other, key=replace(other.key, torch="9.9"))
-        assert ledger.green_commits(moved, suite=SUITE) == set()
+        assert ledger.green_commits(moved, suite=Place(path=SUITE)) == set()
 
 
 def test_nights_of_a_checkout_at_another_place_count_where_the_suite_lies_alike(tmp_path: Path) -> None:
@@ -125,17 +126,29 @@ def test_nights_of_a_checkout_at_another_place_count_where_the_suite_lies_alike(
         ):
             ledger.put(replace(night(number), suite=suite))
         now, suite = case_result(9), "/builds/3/proj/ci/memory.yaml"
-        assert ledger.green_commits(now, suite=suite) == set()
-        assert ledger.green_commits(now, suite=suite, inside="ci/memory.yaml") == {commit_of(0)}
+        assert ledger.green_commits(now, suite=Place(path=suite)) == set()
+        assert ledger.green_commits(now, suite=Place(path=suite), inside="ci/memory.yaml") == {commit_of(0)}
+
+
+def test_a_suite_of_another_folder_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    """Its path ends alike, and may come of a repository that knows nothing of the commit, or too much."""
+    inner, outer = "services/a/ci/memory.yaml", "ci/memory.yaml"
+    with Ledger(tmp_path / "gate.sqlite") as ledger:
+        for number, (path, remote) in enumerate([(outer, "us/it"), (inner, "us/it"), (outer, "them/it")]):
+            home = Home(path=path, remote=remote)
+            ledger.put(replace(night(number), suite=f"/builds/{number}/it/{path}", home=home))
+        ledger.put(replace(night(3), suite=f"/old/it/{outer}"))  # knows no repository
+        here = Place(path=f"/builds/9/it/{outer}", home=Home(path=outer, remote="us/it"))
+        assert ledger.green_commits(case_result(9), suite=here, inside=outer) == {commit_of(0), commit_of(3)}
 
 
 def test_of_several_nights_of_a_commit_the_last_that_told_counts(tmp_path: Path) -> None:
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         for number, status in enumerate([Status.SAME, Status.WORSE, Status.UNTESTABLE]):
             ledger.put(night(number, case_result(7, status)))
-        assert ledger.green_commits(case_result(9), suite=SUITE) == set()
+        assert ledger.green_commits(case_result(9), suite=Place(path=SUITE)) == set()
         ledger.put(night(8, case_result(7)))
-        assert ledger.green_commits(case_result(9), suite=SUITE) == {commit_of(7)}
+        assert ledger.green_commits(case_result(9), suite=Place(path=SUITE)) == {commit_of(7)}
 
 
 def test_what_an_older_baseline_allowed_is_no_green_commit_of_today(tmp_path: Path) -> None:
@@ -144,9 +157,9 @@ def test_what_an_older_baseline_allowed_is_no_green_commit_of_today(tmp_path: Pa
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         ledger.put(night(1, case_result(1)))
         ledger.put(night(2, case_result(2, live=2 * GiB)))
-        assert ledger.green_commits(now, suite=SUITE) == {commit_of(1)}
+        assert ledger.green_commits(now, suite=Place(path=SUITE)) == {commit_of(1)}
         out = replace(now, rows=(), outcome="oom")
-        assert ledger.green_commits(out, suite=SUITE) == {commit_of(1), commit_of(2)}
+        assert ledger.green_commits(out, suite=Place(path=SUITE)) == {commit_of(1), commit_of(2)}
 
 
 def test_a_clock_that_goes_back_reorders_no_nights(tmp_path: Path) -> None:

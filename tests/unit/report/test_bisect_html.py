@@ -199,7 +199,8 @@ function look(frame) {
   seen.copies = page.querySelectorAll("button.copy").length;
   seen.commands = page.querySelectorAll("pre.commands").length;
   seen.injected = page.querySelectorAll("main b, main script:not([type])").length;
-  seen.focusable = [...page.querySelectorAll("button, input, pre[tabindex], th[data-sort], [role=slider]")]
+  const reached = "button, input:not([hidden]), pre[tabindex], th[data-sort], [role=slider]";
+  seen.focusable = [...page.querySelectorAll(reached)]
     .every((each) => (each.focus(), page.activeElement === each));
   const slider = page.querySelector("[role=slider]");
   if (slider) {

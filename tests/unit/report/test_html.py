@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.report.gate_night_html import night_page
 from oomscope.report.html import probe_page
+from tests.unit.gate.nights import case_result, night
 from tests.unit.report import results
 from tests.unit.report.browser import browse, in_a_browser
 
@@ -106,3 +108,10 @@ def test_control_characters_of_other_people_reach_no_page() -> None:
     page = probe_page(replace(results.OOM, verdict=verdict, peak=peak, notes=(hostile,)), title=hostile)
     assert "\\x1b[31m\\u202egnp.exe\\xff" in page
     assert not set("\x1b\u202e\udcff") & set(page)
+
+
+@pytest.mark.parametrize(("rows", "is_hidden"), [(1, True), (5, True), (6, False)])
+def test_few_rows_have_no_box_to_search_them(rows: int, is_hidden: bool) -> None:
+    page = night_page(night(1, *(case_result(number, name=f"case{number}") for number in range(rows))))
+    (box,) = re.findall(r'<input type="search"[^>]*>', page)
+    assert (" hidden" in box) is is_hidden

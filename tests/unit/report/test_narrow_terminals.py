@@ -10,12 +10,16 @@ import pytest
 from rich.console import Console, RenderableType
 
 from oomscope.gate.status import Status
+from oomscope.probe.advise import Advice, Proposal
+from oomscope.probe.variants import Variant
+from oomscope.report.advise_text import advice_report
 from oomscope.report.bisect_text import bisect_report
 from oomscope.report.console import Harmless
 from oomscope.report.diff_text import diff_report
 from oomscope.report.gate_text import gate_report
 from oomscope.report.layout import table
 from oomscope.report.probe_text import probe_report
+from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import differences, results, searches
 
@@ -49,6 +53,18 @@ def test_a_narrow_terminal_is_told_the_same_sizes(name: str, width: int) -> None
     lines = printed(REPORTS[name], width)
     assert sizes(printed(REPORTS[name], 200)) - sizes(lines) == set()
     assert max(map(len, lines)) <= width
+
+
+def test_overrides_to_paste_are_broken_as_a_shell_joins_them() -> None:
+    overrides = ("recompute.recompute_granularity=selective", "recompute.recompute_modules=[core_attn]", "a.b=1")
+    fits = Variant(overrides=overrides, outcome="fits")
+    proposal = Proposal(names=("core_attn",), families=(), variant=fits, slowdown=0.1, saved_bytes=GiB)
+    lines = printed(advice_report(Advice(now=Variant(overrides=(), outcome="oom"), fitting=(proposal,))), 60)
+    start = lines.index("To paste") + 1
+    assert lines[start : start + 2] == [
+        "  recompute.recompute_granularity=selective \\",
+        "    'recompute.recompute_modules=[core_attn]' a.b=1",
+    ]
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 200])

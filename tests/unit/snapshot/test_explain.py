@@ -288,7 +288,7 @@ def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_
     assert device.verdict.fixes == ()
     assert "max_split" not in device.verdict.headline
     assert "as recorded" not in device.verdict.headline
-    assert "does not repeat this recording (0.0%): no other settings are compared" in device.caveats[-1]
+    assert "does not repeat this recording (0.0 %): no other settings are compared" in device.caveats[-1]
     [small] = explain(snapshot, file="snap.pickle", limit=GiB).devices
     assert "cannot be told whether an allocation would fail" in small.verdict.headline
     assert not small.shows_end_only

@@ -42,6 +42,10 @@ def snapshot(**parts: object) -> bytes:
         pytest.param(pickle.dumps({"segments": [Calls()]}), r"asks for \w+\.system", id="a call"),
         pytest.param(b"cos\nsystem\n(S'true'\ntR.", r"asks for os\.system", id="a call of protocol 0"),
         pytest.param(PROTO + b"\x82\x01.", "unregistered extension", id="an extension"),
+        pytest.param(
+            b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a PNG picture, no memory snapshot; give a file made", id="a picture"
+        ),
+        pytest.param(b"PK\x03\x04" + bytes(60), "is a zip archive, as torch.save writes it", id="a checkpoint"),
         pytest.param(PROTO + b"]]\x81.", "no readable pickle", id="a new object"),
         pytest.param(PROTO + b"]\x8c\x01ab.", "no readable pickle", id="a state"),
         pytest.param(PROTO + b"]r\xff\xff\xff\x7f.", "more memory than", id="nine bytes: LONG_BINPUT"),
