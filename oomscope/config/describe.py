@@ -59,6 +59,8 @@ def _choices(schema: Schema) -> list[str]:
     """Return what may stand there, null last."""
     if schema.get("format") == "size":
         return ["a size such as 80GiB"]
+    if schema.get("format") == "layout":
+        return ["a layout such as Et*3|t*2L"]
     if "anyOf" in schema:
         words = [word for option in schema["anyOf"] for word in _choices(option)]
         return sorted(words, key=lambda word: word == "null")

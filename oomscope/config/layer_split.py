@@ -2,7 +2,8 @@
 
 Chunk c of rank r is virtual stage c·p + r, so that hidden states go round all ranks before the next chunk's turn.
 The rules are Megatron-Core's (``transformer/transformer_block.py::get_num_layers_to_build``, and for uneven stages
-``transformer/transformer_config.py``).
+``transformer/transformer_config.py``), also of stages that a layout names
+(``transformer/pipeline_parallel_layer_layout.py``).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def chunk_layers(config: Config, pp_rank: int, chunk: int) -> range:
         ConfigError: the layers cannot be shared out.
     """
     parallel, chunks = config.parallel, config.model_chunks
+    if config.stage_layout:
+        return _layers_in_layout(config, chunk * parallel.pipeline_model_parallel_size + pp_rank)
     split, last_rank = split_layers(config), parallel.pipeline_model_parallel_size - 1
     is_first, is_last = pp_rank == chunk == 0, (pp_rank, chunk) == (last_rank, chunks - 1)
     earlier_stages = split.first + split.middle * (pp_rank - 1) if pp_rank else 0
@@ -55,6 +58,8 @@ def most_layers_of_chunk(config: Config) -> int:
     Raises:
         ConfigError: the layers cannot be shared out.
     """
+    if config.stage_layout:
+        return max(stage.count("t") for stage in config.stage_layout)
     return max(split_layers(config)) // config.model_chunks
 
 
@@ -84,6 +89,41 @@ def split_layers(config: Config) -> LayerSplit:
                 remedy="let it divide the layers of every stage",
             )
     return split
+
+
+def check_layout(config: Config) -> None:
+    """Hold ``pipeline_model_parallel_layout`` against the model and the pipeline.
+
+    Raises:
+        ConfigError: its stages, layers or ends are not those of the configuration (Megatron-Core
+            ``PipelineParallelLayerLayout.validate_layer_layout``).
+    """
+    stages, size = config.stage_layout, config.parallel.pipeline_model_parallel_size
+    signs = "".join(stages)
+    layers = signs.count("t")
+    if len(stages) % size or (size == 1 and len(stages) > 1):
+        wrong = f"it has {len(stages)} stages, which {size} pipeline ranks cannot share"
+    elif not (signs.startswith("E") and signs.count("E") == 1 and stages[0].startswith("E")):
+        wrong = "it does not begin with its one embedding, E"
+    elif not (signs.endswith("L") and signs.count("L") == 1 and stages[-1].endswith("L")):
+        wrong = "it does not end with its one loss, L"
+    elif "m" in signs:
+        wrong = "it has layers of multi-token prediction, m, and the model none"
+    elif layers != config.model.num_layers:
+        wrong = f"it has {layers} layers, the model {config.model.num_layers}"
+    else:
+        return
+    raise ConfigError(
+        f"pipeline_model_parallel_layout does not fit: {wrong}",
+        where="parallel.pipeline_model_parallel_layout",
+        remedy="write pipeline_model_parallel_size stages, or a multiple, with num_layers t between E and L",
+    )
+
+
+def _layers_in_layout(config: Config, stage: int) -> range:
+    check_layout(config)
+    before = sum(earlier.count("t") for earlier in config.stage_layout[:stage])
+    return range(before, before + config.stage_layout[stage].count("t"))
 
 
 def _counted_layers(config: Config) -> int:

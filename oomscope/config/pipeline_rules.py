@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.config.layer_split import split_layers
+from oomscope.config.layer_split import check_layout, split_layers
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
@@ -16,7 +16,18 @@ _SCHEDULES = "Megatron-Core pipeline_parallel/schedules.py, forward_backward_pip
 def _misfit(config: Config) -> str:
     """Return what keeps the layers from being shared out, empty where they are."""
     try:
-        split_layers(config)
+        if not config.stage_layout:
+            split_layers(config)
+    except ConfigError as error:
+        return error.message
+    return ""
+
+
+def _misfit_of_layout(config: Config) -> str:
+    """Return what of a layout does not fit, empty where all does or none is given."""
+    try:
+        if config.stage_layout:
+            check_layout(config)
     except ConfigError as error:
         return error.message
     return ""
@@ -200,6 +211,57 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         message="overlap_p2p_comm is ignored, since a rank holds one model chunk",
         remedy="remove overlap_p2p_comm",
         source=_ARGS,
+    ),
+    Rule(
+        id="V11",
+        keys=(
+            "parallel.pipeline_model_parallel_layout",
+            "parallel.num_layers_in_first_pipeline_stage",
+            "parallel.num_layers_in_last_pipeline_stage",
+            "parallel.account_for_embedding_in_pipeline_split",
+            "parallel.num_layers_per_virtual_pipeline_stage",
+        ),
+        applies=lambda config: (
+            bool(config.stage_layout)
+            and (
+                _is_uneven(config)
+                or _counts_ends(config)
+                or config.parallel.num_layers_per_virtual_pipeline_stage is not None
+            )
+        ),
+        summary="A layout alone says which stage holds which layers.",
+        message="pipeline_model_parallel_layout is given, and another key that shares out layers too",
+        remedy="remove num_layers_in_first/last_pipeline_stage, account_for_*_in_pipeline_split and "
+        "num_layers_per_virtual_pipeline_stage, or the layout",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="V12",
+        keys=("parallel.pipeline_model_parallel_layout", "parallel.virtual_pipeline_model_parallel_size"),
+        applies=lambda config: (
+            bool(config.stage_layout)
+            and config.parallel.virtual_pipeline_model_parallel_size not in {None, config.model_chunks}
+        ),
+        summary="The model chunks of a rank are those of its layout.",
+        message=lambda config: (
+            f"virtual_pipeline_model_parallel_size is {config.parallel.virtual_pipeline_model_parallel_size}, and the "
+            f"layout gives each rank {config.model_chunks}"
+        ),
+        remedy="remove virtual_pipeline_model_parallel_size, or write another layout",
+        source=_TRANSFORMER,
+    ),
+    Rule(
+        id="V13",
+        keys=(
+            "parallel.pipeline_model_parallel_layout",
+            "parallel.pipeline_model_parallel_size",
+            "model.num_layers",
+        ),
+        applies=lambda config: bool(_misfit_of_layout(config)),
+        summary="A layout has the model's layers between embedding and loss, on stages that the ranks share evenly.",
+        message=_misfit_of_layout,
+        remedy="write pipeline_model_parallel_size stages, or a multiple, with num_layers t between E and L",
+        source="Megatron-Core transformer/pipeline_parallel_layer_layout.py, validate_layer_layout",
     ),
     Rule(
         id="V7",

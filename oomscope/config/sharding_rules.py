@@ -60,9 +60,7 @@ SHARDING_RULES: tuple[Rule, ...] = (
         id="S2",
         keys=("parallel.overlap_moe_expert_parallel_comm", "parallel.virtual_pipeline_model_parallel_size"),
         applies=lambda config: (
-            _overlaps_experts(config)
-            and config.parallel.pipeline_model_parallel_size > 1
-            and config.parallel.virtual_pipeline_model_parallel_size is None
+            _overlaps_experts(config) and config.parallel.pipeline_model_parallel_size > 1 and config.model_chunks == 1
         ),
         summary="In a pipeline, overlap_moe_expert_parallel_comm needs virtual stages.",
         message="overlap_moe_expert_parallel_comm is set in a pipeline without virtual stages",

@@ -57,7 +57,7 @@ def validated(settings: Mapping[Key, Setting], sections: Mapping[str, str], sour
             continue
         key = (str(loc[0]), str(loc[1]))
         item = loc[2] if len(loc) > 2 and isinstance(loc[2], int) else None
-        wrong.setdefault(key, _wrong(key, settings[key], item))
+        wrong.setdefault(key, _wrong(key, settings[key], item, str(detail.get("ctx", {}).get("error", ""))))
     in_order = {key: wrong[key] for key in settings if key in wrong}
     only_choices = all(detail["type"] == "literal_error" for detail in details) and wrong.keys() <= _CHOICES_WITH_RULES
     return Validated(_with_wrong_choices(settings, sections, wrong) if only_choices else None, in_order, missing)
@@ -87,13 +87,14 @@ def _missing(path: list[str], sections: Mapping[str, str], source: str) -> Probl
     return Problem(f"{'.'.join(path)} is missing", sections.get(path[0], source), remedy)
 
 
-def _wrong(key: Key, setting: Setting, item: int | None) -> Problem:
+def _wrong(key: Key, setting: Setting, item: int | None, said_by_schema: str) -> Problem:
+    """Return the problem of a key; ``said_by_schema`` is what a validator of ours found in its value."""
     name, value, where = ".".join(key), setting.value, setting.where
     if item is not None and isinstance(value, list | tuple):
         name, value = f"{name}[{item}]", value[item]
         where = setting.item_wheres[item] if item < len(setting.item_wheres) else where
     said = f"{name} has no value" if value is None else f"{name} is {shown(value)}"
-    return Problem(f"{said}, but must be {accepts(*key)}", where, _remedy(key, value))
+    return Problem(f"{said}, but must be {accepts(*key)}", where, _remedy(key, value) or said_by_schema or None)
 
 
 def _remedy(key: Key, value: object) -> str | None:

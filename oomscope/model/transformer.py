@@ -140,13 +140,14 @@ class GPTStage(nn.Module):
         Returns:
             The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
             rank's logits [s, b, V/t].
+            A stage without layers returns a copy (Megatron-Core transformer/transformer_block.py, forward).
         """
         if self.embedding is None:
             self.input_tensor = inputs
         hidden = inputs if self.embedding is None else self.embedding(inputs)
         hidden = self._run_layers(hidden, *(() if attention_mask is None else (attention_mask,)))
         if self.final_norm is None or self.output_layer is None:
-            return hidden
+            return hidden if self.layers or self.embedding is not None else hidden.clone()
         with self._observer.phase("loss"):
             logits: torch.Tensor = self.output_layer(self.final_norm(hidden))
             if labels is None:

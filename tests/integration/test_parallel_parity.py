@@ -95,6 +95,7 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "pp2-deferred": {"pp": 2, "fused": True, "parallel": DEFERRED},
         "pp2-vpp2-deferred": {"pp": 2, "fused": True, "parallel": {**VPP2, **DEFERRED, "wgrad_deferral_limit": 1}},
         "pp2-uneven": {"pp": 2, "parallel": {"num_layers_in_first_pipeline_stage": 1}},
+        "pp2-layout": {"pp": 2, "parallel": {"pipeline_model_parallel_layout": "Ett|t||tL"}},
         "pp2-vpp3-ends": {"pp": 2, "parallel": ENDS_COUNT, "recompute": FULL_RECOMPUTE},
         "cp2": {"cp": 2},
         "cp2-a2a": {"cp": 2, "parallel": {"cp_comm_type": "a2a"}},

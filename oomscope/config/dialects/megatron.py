@@ -89,7 +89,6 @@ TABLE: dict[str, Row] = {
     "decoder_last_pipeline_num_layers": To("parallel.num_layers_in_last_pipeline_stage", whole),
     "microbatch_group_size_per_virtual_pipeline_stage": To("parallel.microbatch_group_size_per_vp_stage", whole),
     "no_overlap_p2p_communication": To("parallel.overlap_p2p_comm", negated),
-    "pipeline_model_parallel_layout": Unmodelled("stages laid out layer by layer are not there"),
     "hierarchical_context_parallel_sizes": Unmodelled("rings of several levels are not there"),
     "world_size": Kept(whole),
     "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),

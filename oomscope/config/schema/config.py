@@ -19,6 +19,7 @@ from oomscope.config.schema.precision import PrecisionConfig
 from oomscope.config.schema.probe import ProbeConfig
 from oomscope.config.schema.recompute import RecomputeConfig
 from oomscope.config.schema.section import Section
+from oomscope.config.schema.stage_layout import stages_of
 
 
 class Config(Section):
@@ -111,11 +112,19 @@ class Config(Section):
         parallel = self.parallel
         if parallel.pipeline_model_parallel_size == 1:
             return 1
+        if parallel.pipeline_model_parallel_layout is not None:
+            return max(1, len(self.stage_layout) // parallel.pipeline_model_parallel_size)
         if parallel.virtual_pipeline_model_parallel_size is not None:
             return parallel.virtual_pipeline_model_parallel_size
         if parallel.num_layers_per_virtual_pipeline_stage is None:
             return 1
         return max(1, self.layers_of_even_stage // parallel.num_layers_per_virtual_pipeline_stage)
+
+    @property
+    def stage_layout(self) -> tuple[str, ...]:
+        """The signs of each virtual stage of ``pipeline_model_parallel_layout``, none where it is not given."""
+        layout = self.parallel.pipeline_model_parallel_layout
+        return () if layout is None else stages_of(layout)
 
     @property
     def layers_of_even_stage(self) -> int:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from oomscope.config.schema.section import Count, Section
+from oomscope.config.schema.stage_layout import StageLayout
 
 
 class ParallelConfig(Section):
@@ -21,6 +22,7 @@ class ParallelConfig(Section):
         "num_layers_in_last_pipeline_stage": "Megatron-Core transformer/transformer_config.py",
         "account_for_embedding_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
         "account_for_loss_in_pipeline_split": "Megatron-Core transformer/transformer_config.py",
+        "pipeline_model_parallel_layout": "Megatron-Core transformer/transformer_config.py",
         "use_torch_fsdp2": "Megatron-LM training/arguments.py",
         "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
         "use_megatron_fsdp": "Megatron-LM training/arguments.py",
@@ -48,6 +50,10 @@ class ParallelConfig(Section):
     """Count the embedding as a layer when layers are shared out: the first chunk gets one less."""
     account_for_loss_in_pipeline_split: bool = False
     """Count the loss as a layer when layers are shared out: the last chunk gets one less."""
+    pipeline_model_parallel_layout: StageLayout | None = None
+    """What each stage holds: E embedding, t a layer, L loss, | between stages, x*n and (...)*n repeat, as in
+    Et*3|(tt|)*6L; or a list of stages, each a list of embedding, decoder, loss. There are p stages for each model
+    chunk."""
     context_parallel_size: Count = 1
     """Ranks that share each sequence (CP)."""
     cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] = "p2p"

@@ -14,11 +14,11 @@ from oomscope.units import parse_size
 def _size(value: object) -> int:
     """Read a size; pydantic collects the ValueError with those of the other keys."""
     if not isinstance(value, int | str) or isinstance(value, bool):
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError  # what a key accepts says it all
     try:
         return parse_size(value)
     except InputError as error:
-        raise ValueError(error.message) from error
+        raise ValueError from error
 
 
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]

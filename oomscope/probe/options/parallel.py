@@ -67,6 +67,14 @@ PARALLEL = (
         given=PIPELINE,
     ),
     Option(
+        keys("parallel", "pipeline_model_parallel_layout"),
+        "Says layer by layer what each stage holds; here the last stage, which has the logits, gets fewer.",
+        "Stages that take longer than others are waited for.",
+        LLAMA,
+        ("parallel.pipeline_model_parallel_layout=Et*3|tL",),
+        given=PIPELINE,
+    ),
+    Option(
         keys("parallel", "deallocate_pipeline_outputs"),
         "A stage's output is freed once it is sent: 2nh/S less for each microbatch in flight.",
         "None.",

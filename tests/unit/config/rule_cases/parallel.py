@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.config.rule_cases.settings import GROUP, MOE, NO_OVERLAP, PP2, SP2, TP2, VPP, VPP2, Cases
+from tests.unit.config.rule_cases.settings import GROUP, LAYOUT, MOE, NO_OVERLAP, PP2, SP2, TP2, VPP, VPP2, Cases
 
 DEFER = {"parallel.defer_embedding_wgrad_compute": True}
 FUSED = {"precision.gradient_accumulation_fusion": True}
@@ -67,6 +67,36 @@ CASES: Cases = {
     "V12": ([{**DEFER, **PP2}], [{**DEFER, **FUSED, **PP2}, PP2]),
     "V13": ([{**PP2, LIMIT: 2}], [{**DEFER, **FUSED, **PP2, LIMIT: 2}]),
     "V10": ([{"parallel.overlap_p2p_comm": True}], [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True}]),
+    "V11": (
+        [
+            {**PP2, LAYOUT: "Et|t*3L", "parallel.num_layers_in_first_pipeline_stage": 1},
+            {**PP2, LAYOUT: "Et|t*3L", "parallel.account_for_loss_in_pipeline_split": True},
+            {**PP2, LAYOUT: "Et|t*3L", "parallel.num_layers_per_virtual_pipeline_stage": 2},
+        ],
+        [{**PP2, LAYOUT: "Et|t*3L"}, {**PP2, "parallel.num_layers_in_first_pipeline_stage": 1}],
+    ),
+    "V12": (
+        [{**VPP2, LAYOUT: "Et|t*3L", "data.num_microbatches": 2}],
+        [{**VPP2, LAYOUT: "Et|t|t|tL", "data.num_microbatches": 2}, {**PP2, VPP: 1, LAYOUT: "Et|t*3L"}],
+    ),
+    "V13": (
+        [
+            {**PP2, LAYOUT: "Et|t|t*2L"},
+            {LAYOUT: "Et|t*3L"},
+            {**PP2, LAYOUT: "Et|t*4L"},
+            {**PP2, LAYOUT: "tE|t*3L"},
+            {**PP2, LAYOUT: "Et|t*3"},
+            {**PP2, LAYOUT: "Et|EtttL"},
+            {**PP2, LAYOUT: "EtL|t*3L"},
+            {**PP2, LAYOUT: "Et|tmttL"},
+        ],
+        [
+            {**PP2, LAYOUT: "Et*4|L"},
+            {LAYOUT: "Et*4L"},
+            {**PP2, LAYOUT: [["embedding", "decoder"], ["decoder", "decoder", "decoder", "loss"]]},
+            {**PP2, LAYOUT: "Ett||t|tL", "data.num_microbatches": 2},
+        ],
+    ),
     "V7": ([{**PP2, GROUP: 2}], [{**VPP2, GROUP: 2, "data.num_microbatches": 2}]),
     "P7": ([{**SP2, "data.seq_length": 127}], [SP2, {**TP2, "data.seq_length": 127}]),
     "P8": ([{"parallel.expert_model_parallel_size": 2}], [{**MOE, "parallel.expert_model_parallel_size": 2}]),

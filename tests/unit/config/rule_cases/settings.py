@@ -25,6 +25,7 @@ OFFLOAD = {"offload.cpu_offloading": True, "offload.cpu_offloading_num_layers": 
 TP2 = {"parallel.tensor_model_parallel_size": 2}
 AWARE = {"optimizer.use_precision_aware_optimizer": True, "optimizer.use_distributed_optimizer": True}
 PP2 = {"parallel.pipeline_model_parallel_size": 2}
+LAYOUT = "parallel.pipeline_model_parallel_layout"
 VPP = "parallel.virtual_pipeline_model_parallel_size"
 VPP2 = {**PP2, VPP: 2}
 GROUP = "parallel.microbatch_group_size_per_vp_stage"
