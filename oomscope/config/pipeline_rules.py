@@ -213,7 +213,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         source=_ARGS,
     ),
     Rule(
-        id="V11",
+        id="V14",
         keys=(
             "parallel.pipeline_model_parallel_layout",
             "parallel.num_layers_in_first_pipeline_stage",
@@ -236,7 +236,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         source=_TRANSFORMER,
     ),
     Rule(
-        id="V12",
+        id="V15",
         keys=("parallel.pipeline_model_parallel_layout", "parallel.virtual_pipeline_model_parallel_size"),
         applies=lambda config: (
             bool(config.stage_layout)
@@ -251,7 +251,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
         source=_TRANSFORMER,
     ),
     Rule(
-        id="V13",
+        id="V16",
         keys=(
             "parallel.pipeline_model_parallel_layout",
             "parallel.pipeline_model_parallel_size",

@@ -67,7 +67,7 @@ CASES: Cases = {
     "V12": ([{**DEFER, **PP2}], [{**DEFER, **FUSED, **PP2}, PP2]),
     "V13": ([{**PP2, LIMIT: 2}], [{**DEFER, **FUSED, **PP2, LIMIT: 2}]),
     "V10": ([{"parallel.overlap_p2p_comm": True}], [{**NO_OVERLAP, "parallel.overlap_p2p_comm": True}]),
-    "V11": (
+    "V14": (
         [
             {**PP2, LAYOUT: "Et|t*3L", "parallel.num_layers_in_first_pipeline_stage": 1},
             {**PP2, LAYOUT: "Et|t*3L", "parallel.account_for_loss_in_pipeline_split": True},
@@ -75,11 +75,11 @@ CASES: Cases = {
         ],
         [{**PP2, LAYOUT: "Et|t*3L"}, {**PP2, "parallel.num_layers_in_first_pipeline_stage": 1}],
     ),
-    "V12": (
+    "V15": (
         [{**VPP2, LAYOUT: "Et|t*3L", "data.num_microbatches": 2}],
         [{**VPP2, LAYOUT: "Et|t|t|tL", "data.num_microbatches": 2}, {**PP2, VPP: 1, LAYOUT: "Et|t*3L"}],
     ),
-    "V13": (
+    "V16": (
         [
             {**PP2, LAYOUT: "Et|t|t*2L"},
             {LAYOUT: "Et|t*3L"},
