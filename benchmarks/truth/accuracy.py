@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.truth.matrix import CASES, Case
 from benchmarks.truth.measuring import Bench, table
-from benchmarks.truth.slack import reserved_by_order
+from benchmarks.truth.slack import NotApplicableError, reserved_by_order
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
 
@@ -29,7 +29,9 @@ class Pair:
     sim: ProbeResult
     card: ProbeResult
     by_order: dict[str, int] = field(default_factory=dict)
-    """The simulated reserved peak by the order of the driver's addresses; empty where it is not known."""
+    """The simulated reserved peak by the order of the driver's addresses; empty where there is no such band."""
+    no_band: str = "not known"
+    """Why there is none."""
 
     def error(self, metric: str) -> float | None:
         """Return how far the simulated peak is off, as a share of the card's; None where one is missing."""
@@ -47,6 +49,23 @@ class Pair:
         )
 
     @property
+    def is_in_band(self) -> bool:
+        """Whether the orders of addresses reach what the card reserved."""
+        if not self.by_order or self.card.peak is None or self.card.peak.reserved_bytes is None:
+            return False
+        return min(self.by_order.values()) <= self.card.peak.reserved_bytes <= max(self.by_order.values())
+
+    def deviations(self) -> list[str]:
+        """Return in what the simulation misses its targets; nothing where a peak is missing, which fails."""
+        allocated, reserved = self.error("allocated_bytes"), self.error("reserved_bytes")
+        if allocated is None or reserved is None:
+            return []
+        told = [f"allocated {_percent(allocated)}"] if abs(allocated) > ALLOCATED else []
+        if abs(reserved) > RESERVED and not self.is_in_band:
+            told.append(f"reserved {_percent(reserved)}")
+        return told if self.same_place else [*told, "the peak is at another place"]
+
+    @property
     def same_place(self) -> bool:
         """Whether the peak is in the same phase and at the same line."""
         return _place(self.sim) == _place(self.card)
@@ -59,7 +78,8 @@ class Pair:
             "errors": {metric: self.error(metric) for metric in _METRICS},
             "is_within": self.is_within,
             "same_place": self.same_place,
-            "reserved_by_address_order": self.by_order,
+            "reserved_by_address_order": self.by_order or self.no_band,
+            "deviations": self.deviations(),
             "sim": self.sim.to_json(),
             "card": self.card.to_json(),
         }
@@ -85,7 +105,8 @@ def run(
 
     def document() -> dict[str, Any]:
         rows = [pair.to_json() for pair in pairs]
-        return {"pairs": rows, "limits": answers, "failed": bench.failed, "table": _table(pairs, answers)}
+        told = {"failed": bench.failed, "deviations": deviations(pairs, answers), "table": _table(pairs, answers)}
+        return {"pairs": rows, "limits": answers, **told}
 
     def keep_pairs(done: list[Pair]) -> None:
         pairs[1:] = done
@@ -127,20 +148,33 @@ def _pair(bench: Bench, case: Case, alone: ProbeResult | None = None) -> Pair:
     outside = alone or card
     like = replace(card, non_torch_bytes=outside.non_torch_bytes, other_process_bytes=outside.other_process_bytes or 0)
     sim = bench.measured(config, "sim", snapshot=files["sim"], like=like)
-    pair = Pair(case=case, card=card, sim=sim, by_order=_by_order(case, files["sim"]))
+    by_order, no_band = _by_order(case, files["sim"])
+    pair = Pair(case=case, card=card, sim=sim, by_order=by_order, no_band=no_band)
     if pair.is_within and pair.same_place:
         for file in files.values():
             file.unlink(missing_ok=True)
     return pair
 
 
-def _by_order(case: Case, snapshot: Path) -> dict[str, int]:
-    """Return the band that addresses make of a simulated peak; without one the pair is worth having."""
+def deviations(pairs: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what misses the targets, a sentence for each configuration, and for each limit answered differently."""
+    told = [f"{pair.case.name}: {', '.join(found)}" for pair in pairs if (found := pair.deviations())]
+    return told + [
+        f"{answer['name']} under {answer['share']}: simulated {answer['sim']}, on the card {answer['card']}"
+        for answer in answers
+        if answer["sim"] != answer["card"]
+    ]
+
+
+def _by_order(case: Case, snapshot: Path) -> tuple[dict[str, int], str]:
+    """Return the band that addresses make of a simulated peak, or why there is none; the pair is worth having alone."""
     try:
-        return reserved_by_order(snapshot) if snapshot.exists() else {}
+        return (reserved_by_order(snapshot) if snapshot.exists() else {}), "not known"
+    except NotApplicableError as error:
+        return {}, f"not applicable: {error}"
     except Exception as error:  # noqa: BLE001
         print(f"{case.name}: no band of address orders: {error!r}", file=sys.stderr)
-        return {}
+        return {}, "not known"
 
 
 def _under_limit(bench: Bench, pair: Pair, share: float) -> dict[str, Any]:
@@ -193,7 +227,9 @@ def _table(pairs: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> str:
 
 def _band(pair: Pair) -> str:
     """Return how far off the simulated reserved peak is at least and at most, whatever the order of addresses."""
-    if not pair.by_order or pair.card.peak is None or not pair.card.peak.reserved_bytes:
+    if not pair.by_order:
+        return pair.no_band
+    if pair.card.peak is None or not pair.card.peak.reserved_bytes:
         return "not known"
     shares = [peak / pair.card.peak.reserved_bytes - 1 for peak in pair.by_order.values()]
     return f"{_percent(min(shares))} to {_percent(max(shares))}"

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "fixtures" / "demo"
 SEARCHES = (("v0.1..v0.2", 7 * GiB), ("v0.1.1..long-context", 10 * GiB))
 """Ranges, and bytes of a card on which the simulated device holds its default outside the allocator."""
+_NONE = "none"
 _COMMAND = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
 
 
@@ -46,7 +47,26 @@ def run(bench: Bench) -> dict[str, Any]:
         (range_, limit, backend) for range_, limit in SEARCHES for backend in (bench.card, "sim")
     ]
     rows = bench.each(wanted, search, at_once=4, name=lambda each: f"{each[0]} on {each[2]}")
-    return {"searches": rows, "more_outside": more, "failed": bench.failed, "table": _table(rows)}
+    told = {"failed": bench.failed, "deviations": deviations(rows), "table": _table(rows)}
+    return {"searches": rows, "more_outside": more, **told}
+
+
+def deviations(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the ranges in which the backends name other culprits or verdicts, or none."""
+    answers: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        answers.setdefault(row["range"], []).append(_found(row.get("answer", {})))
+    return [
+        f"{range_}: {' against '.join(f'{culprit}, {verdict}' for culprit, verdict in found)}"
+        for range_, found in answers.items()
+        if len(set(found)) > 1 or found[0][0] == _NONE
+    ]
+
+
+def _found(answer: dict[str, Any]) -> tuple[str, str]:
+    """Return the culprit and the verdict."""
+    verdict = ((answer.get("first_bad") or {}).get("result") or {}).get("verdict") or {}
+    return (answer.get("culprit") or {}).get("commit", _NONE)[:10], verdict.get("kind", "no verdict")
 
 
 def more_outside(card: ProbeResult) -> int:
@@ -80,9 +100,8 @@ def _search(bench: Bench, repo: Path, range_: str, limit: int, backend: Backend)
 def _table(rows: list[dict[str, Any]]) -> str:
     def row(each: dict[str, Any]) -> list[object]:
         answer = each.get("answer", {})
-        culprit = (answer.get("culprit") or {}).get("commit", "none")[:10]
-        verdict = ((answer.get("first_bad") or {}).get("result") or {}).get("verdict") or {}
-        said = verdict.get("kind", each.get("said", "").strip())
+        culprit, verdict = _found(answer)
+        said = verdict if answer else each.get("said", "").strip()
         return [each["range"], each["backend"], culprit, said, len(answer.get("probes", ())), f"{each['wall_s']:.0f} s"]
 
     return table(("range", "backend", "culprit", "verdict", "probes", "wall"), map(row, rows))

@@ -82,7 +82,7 @@ class Bench:
             try:
                 row = measure(item)
             except Exception as error:  # noqa: BLE001 # the others are worth having
-                self.failed.append({"name": name(item), "failed": f"{type(error).__name__}: {error}"})
+                self.fails(name(item), error, is_said=False)
                 return
             with lock:
                 rows[number] = row
@@ -99,6 +99,12 @@ class Bench:
         for each in self.failed[known:]:
             print(f"{each['name']}: {each['failed']}", file=sys.stderr)
         return [rows[at] for at in sorted(rows)]
+
+    def fails(self, name: str, error: BaseException, *, is_said: bool = True) -> None:
+        """Note what gave no row, and print it where ``is_said``."""
+        self.failed.append({"name": name, "failed": f"{type(error).__name__}: {error}"})
+        if is_said:
+            print(f"{name}: {self.failed[-1]['failed']}", file=sys.stderr)
 
     def measured(
         self,

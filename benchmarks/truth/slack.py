@@ -1,7 +1,9 @@
 """How much of a reserved peak is the driver's choice of addresses, which decides between equally large free blocks.
 
 Up to torch 2.11 the block at the lowest address serves a request; where segments lie is up to the driver. The requests
-that a simulation recorded are served again with addresses in several orders, and nothing is run anew.
+that a simulation recorded are served again with addresses in several orders, and nothing is run anew. Under expandable
+segments there is no such choice: the blocks of a pool and stream lie in one reserved range, whose pages are mapped from
+its start on (``ExpandableSegment`` of ``c10/cuda/CUDACachingAllocator.cpp``).
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from oomscope.allocator import AllocatorSettings, Driver, ReplayOutcome, replay
+from oomscope.allocator import Driver, ReplayOutcome
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.recording import Recording, recording_of
+from oomscope.snapshot.replaying.replay import driver_of, serve
 from oomscope.snapshot.timeline import Timeline
 
 POLICIES = ("bump", "down", "firstfit")
@@ -22,34 +25,32 @@ SHUFFLES = 3
 _BASE = 1 << 44
 
 
+class NotApplicableError(ValueError):
+    """The order of addresses cannot decide anything; the message says why."""
+
+
 def reserved_by_order(snapshot: Path, torch_version: str | None = None) -> dict[str, int]:
-    """Return the reserved peak of a recording by the order of addresses."""
+    """Return the reserved peak of a recording, in bytes, by the order of addresses.
+
+    Raises:
+        NotApplicableError: the driver chooses no addresses that matter.
+    """
     found = load_snapshot(snapshot)
     [timeline] = [Timeline.of(trace, found.segments) for trace in found.traces if len(trace)]
     recording = recording_of(found, timeline, torch_version)
-    settings = recording.rules.settings()
-    plain = Driver(recording.budget.device.total_bytes, recording.budget.device.taken_bytes)
-    outcomes = {policy: _served(recording, settings, replace(plain, policy=policy)) for policy in POLICIES}
+    if recording.rules.settings().expandable_segments:
+        raise NotApplicableError("expandable segments lie in one range")
+    plain = driver_of(recording.budget.device)
+    outcomes = {policy: _served(recording, replace(plain, policy=policy)) for policy in POLICIES}
     peaks = {policy: outcome.allocator.reserved_peak for policy, outcome in outcomes.items()}
     for seed in range(SHUFFLES):
         driver = replace(plain, policy="recorded", addresses=_shuffled(outcomes["bump"], seed))
-        peaks[f"shuffle {seed + 1}"] = _served(recording, settings, driver).allocator.reserved_peak
+        peaks[f"shuffle {seed + 1}"] = _served(recording, driver).allocator.reserved_peak
     return peaks
 
 
-def _served(recording: Recording, settings: AllocatorSettings, driver: Driver) -> ReplayOutcome:
-    requests = recording.requests
-    return replay(
-        requests.operations,
-        requests.block,
-        requests.size,
-        requests.stream,
-        settings=settings,
-        driver=driver,
-        fraction=recording.budget.device.fraction,
-        event_lag=None,
-        held=requests.held,
-    )
+def _served(recording: Recording, driver: Driver) -> ReplayOutcome:
+    return serve(recording.requests, recording.rules.settings(), recording.budget.device, driver=driver)
 
 
 def _shuffled(outcome: ReplayOutcome, seed: int) -> tuple[tuple[int, int], ...]:

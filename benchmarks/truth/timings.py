@@ -59,7 +59,8 @@ OFFLOAD = (
 )
 
 
-Timed = tuple[Case, ProbeResult, ProbeResult]
+Timed = tuple[Case, ProbeResult, ProbeResult | None]
+"""A configuration on the card, and its simulation; None where that raised, or is not there yet."""
 
 
 def run(
@@ -73,34 +74,38 @@ def run(
             return case, card, pool.submit(bench.measured, case.config(), "sim", like=card)
 
         def finished(rows: Sequence[tuple[Case, ProbeResult, Future[ProbeResult]]]) -> list[Timed]:
-            return [(case, card, sim.result()) for case, card, sim in rows if sim.done() and not sim.exception()]
+            return [
+                (case, card, sim.result() if sim.done() and not sim.exception() else None) for case, card, sim in rows
+            ]
 
         rows = bench.each(
             cases,
             one,
             at_once=1,
             name=lambda case: case.name,
-            keep=lambda rows: keep(_document(bench, finished(rows))),
+            keep=lambda rows: keep(_document(bench, finished(rows), cases[0].name)),
         )
-    return _document(bench, finished(rows))
+    for case, _, sim in rows:
+        if error := sim.exception():
+            bench.fails(f"{case.name}, simulated", error)
+    return _document(bench, finished(rows), cases[0].name if cases else "")
 
 
-def _document(bench: Bench, rows: Sequence[Timed]) -> dict[str, Any]:
-    timed = [{"name": case.name, "card": card.to_json(), "sim": sim.to_json()} for case, card, sim in rows]
-    return {"rows": timed, "failed": bench.failed, "table": _table(rows)}
+def _document(bench: Bench, rows: Sequence[Timed], first: str) -> dict[str, Any]:
+    timed = [{"name": case.name, "card": card.to_json(), "sim": sim and sim.to_json()} for case, card, sim in rows]
+    return {"rows": timed, "failed": bench.failed, "table": _table(rows, first)}
 
 
-def _table(rows: Sequence[Timed]) -> str:
-    first = rows[0][1:] if rows else None
+def _table(rows: Sequence[Timed], first: str) -> str:
+    found = {case.name: (card, sim) for case, card, sim in rows}
     lines = []
     for case, card, sim in rows:
-        if case.name == "unfused":
-            first = card, sim
+        base, base_sim = found.get("unfused" if case.name.startswith("unfused") else first, (None, None))
         peak = f"{card.peak.reserved_bytes / GiB:.2f}" if card.peak else "?"
         seconds = f"{card.step_time_s * 1000:.0f} ms" if card.step_time_s else "?"
         speed = f"{card.tflops_per_s:.0f}" if card.tflops_per_s else "?"
-        slower = _slower(card.step_time_s, first and first[0].step_time_s)
-        told = _slower(sim.cost.get("seconds"), first and first[1].cost.get("seconds"))
+        slower = _slower(card.step_time_s, base and base.step_time_s)
+        told = _slower(sim and sim.cost.get("seconds"), base_sim and base_sim.cost.get("seconds"))
         lines.append([case.name, peak, seconds, speed, slower, told])
     header = ("configuration", "reserved, GiB", "step", "TFLOP/s", "slower", "slower by the estimate")
     return table(header, lines)

@@ -64,9 +64,9 @@ class Reconciliation(NamedTuple):
         return self.walked_bytes - self.segment_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Timeline:
-    """The curves of one device.
+    """The curves of one device; equal to itself alone.
 
     Args:
         trace: the device's events.

@@ -52,12 +52,15 @@ def documents(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def items(folder: Path, part: str) -> list[Item]:
-    """Return what was captured of a part, each with the torch that it was captured with; not what failed."""
+    """Return what was captured of a part, each with the torch that it was captured with.
+
+    Not what failed, but for the operations that were measured before the one at which their family did.
+    """
     return [
         {**item, "torch": document["torch"]}
         for document in documents(folder, part)
         for item in document["items"]
-        if "failed" not in item
+        if "failed" not in item or item.get("rows")
     ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gzip
+import json
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -220,6 +222,18 @@ def test_an_operation_that_takes_more_is_found(rehearsed: Path):
     assert told.keys() == {rows[0]["op"], "new"}
     assert told["new"] == ["the simulated device lacks it"]
     assert told[rows[0]["op"]][0].startswith("peak: +")
+
+
+def test_operations_before_the_one_at_which_a_family_failed_are_compared(rehearsed: Path, tmp_path: Path):
+    [document] = captures.documents(rehearsed, "temporaries")
+    [item] = document["items"]
+    workspace = {"name": "workspace", "kind": "workspace", "conf": "", "failed": "no kernel"}
+    cut_short = {**item, "rows": item["rows"][:2], "failed": "after 2 operations"}
+    with gzip.open(tmp_path / "temporaries.json.gz", "wt") as file:
+        json.dump({**document, "items": [cut_short, workspace]}, file)
+    [kept] = captures.items(tmp_path, "temporaries")
+    [machine] = captures.items(rehearsed, "machine")
+    assert list(captures.operation_problems(kept, machine)) == [row["op"] for row in item["rows"][:2]]
 
 
 def test_training_that_went_otherwise_is_found(rehearsed: Path):

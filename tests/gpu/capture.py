@@ -7,7 +7,8 @@ Parts, in this order: ``machine`` (versions, context bytes), ``failures`` (an OO
 and ``golden`` (recorded allocator traces played on the card). Each item runs in a fresh process. Under OUT lie one
 archive of snapshots and one JSON document a part, written again while the part goes on, so that whatever ends it leaves
 what was done; what did not come to an end is named in the document, and the exit code is 1. A part whose time is up
-leaves out the rest of its items, and says which.
+leaves out the rest of its items, and says which; so does a signal that asks to end, and the exit code is then 128 and
+its number.
 """
 
 from __future__ import annotations
@@ -77,12 +78,15 @@ def main(words: Sequence[str] | None = None) -> int:
     traces = given.golden or [ROOT / "fixtures" / "allocator-golden"]
     given.out.mkdir(parents=True, exist_ok=True)
     wrong = 0
-    for part in given.part or PARTS:
-        try:
-            wrong += capture(part, given.out, traces, at_once=given.at_once, until=until)
-        except Exception:  # noqa: BLE001 # the parts behind it are worth having
-            wrong += 1
-            print(f"{part}: {traceback.format_exc()}", flush=True)
+    with running.heeded():
+        for part in given.part or PARTS:
+            try:
+                wrong += capture(part, given.out, traces, at_once=given.at_once, until=until)
+            except Exception:  # noqa: BLE001 # the parts behind it are worth having
+                wrong += 1
+                print(f"{part}: {traceback.format_exc()}", flush=True)
+        if running.told_to_end:
+            return 128 + running.told_to_end[0]
     return 1 if wrong else 0
 
 

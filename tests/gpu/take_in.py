@@ -73,10 +73,20 @@ def cleaned(item: Any) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise NoCaptureError(f"an item is {str(item)[:40]!r}")
     kept = {name: value for name, value in item.items() if name not in {"environment", "folder"}}
-    for name, value in kept.items():
-        if isinstance(value, str):
-            kept[name] = _PATH.sub("", value.strip().splitlines()[-1] if name == "failed" else value)
-    return kept
+    if isinstance(why := kept.get("failed"), str):
+        kept["failed"] = why.strip().rpartition("\n")[2] or "it did not say why"
+    return {name: _without_paths(value) for name, value in kept.items()}
+
+
+def _without_paths(value: Any) -> Any:
+    """Return JSON values with the folders cut off the paths in them, however deep they lie."""
+    if isinstance(value, str):
+        return _PATH.sub("", value)
+    if isinstance(value, list):
+        return [_without_paths(each) for each in value]
+    if isinstance(value, dict):
+        return {_without_paths(name): _without_paths(each) for name, each in value.items()}
+    return value
 
 
 def snapshots_in(archive: Path, folder: Path) -> Iterator[Path]:
@@ -175,13 +185,37 @@ def take_in(outs: Sequence[Path], into: Path, *, command: str, rehearsed: bool =
         pieces = volumes(document)
         for number, piece in enumerate(pieces, 1):
             (into / f"{part}{'' if len(pieces) == 1 else f'-{number}'}.json.gz").write_bytes(piece)
-        for archive in sorted(found[part].parent.glob(f"{part}*.tar")):
-            for snapshot in snapshots_in(archive, into):
-                if not trim(snapshot):
-                    snapshot.unlink()
-                    left_out.append(f"{part}: {snapshot.name}: more than {LARGEST >> 20} MiB")
+        left_out += _take_snapshots(part, document, found[part].parent, into)
+    left_out += [f"{archive.name}: no {part}.json.gz tells of it" for archive, part in _untold(outs, found)]
     (into / "README.md").write_text(readme(documents, machine, command, left_out, into), encoding="utf-8")
     return left_out
+
+
+def _take_snapshots(part: str, document: dict[str, Any], out: Path, into: Path) -> list[str]:
+    """Extract the snapshots that items of ``document`` name, and return what was left out, and which are missing."""
+    named = {item["file"] for item in document["items"] if "failed" not in item and "file" in item}
+    left_out, seen = [], set[str]()
+    for archive in sorted(out.glob(f"{part}*.tar")):
+        for snapshot in snapshots_in(archive, into):
+            seen.add(snapshot.name)
+            if not trim(snapshot):
+                why = f"more than {LARGEST >> 20} MiB"
+            elif snapshot.name not in named:
+                why = "no item tells of it"
+            else:
+                continue
+            snapshot.unlink()
+            left_out.append(f"{part}: {snapshot.name}: {why}")
+    return [*left_out, *(f"{part}: {name}: no archive holds it" for name in sorted(named - seen))]
+
+
+def _untold(outs: Sequence[Path], found: dict[str, Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the archives that lie without the document of their part, with its name."""
+    for out in outs:
+        for archive in sorted(out.glob("*.tar")):
+            part = re.sub(r"-\d+$", "", archive.stem)
+            if part not in found or found[part].parent != out:
+                yield archive, part
 
 
 def readme(

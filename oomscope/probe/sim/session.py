@@ -14,6 +14,7 @@ from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import MAX_DEVICE_BYTES
 from oomscope.errors import NothingOnDeviceError
 from oomscope.model.observer import Phase, Role
+from oomscope.probe.collector import uncollected
 from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.local_part import local_part
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Measurement
@@ -212,16 +213,23 @@ class SimObserver:
 def _collected_at_known_times() -> Iterator[None]:
     """Keep Python's collector from freeing tensors in reference cycles at times that depend on the process.
 
-    Cycles are collected when an iteration begins, so that two runs give the same trace. What was there before, which is
-    torch's modules more than anything, is left out of that: looking through it takes longer than some iterations. So
-    does looking for its garbage first; that is left to whoever goes on when this is over.
+    Cycles are collected when an iteration begins, so that two runs give the same trace; neither a program's
+    ``gc.enable()`` nor a threshold of its own makes them go at other times, though both together do. What was there
+    before, which is torch's modules more than anything, is left out of that: looking through it takes longer than some
+    iterations. So does looking for its garbage first; that is left to whoever goes on when this is over. In a process
+    that froze what it had by itself all that stays frozen, and the garbage since then, which is soon found, goes first.
     """
-    enabled = gc.isenabled()
-    gc.freeze()
+    enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    if was_frozen:
+        gc.collect()
+    else:
+        gc.freeze()
     gc.disable()
     try:
-        yield
+        with uncollected():
+            yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,10 @@ PoolId: TypeAlias = tuple[int, int]
 DEFAULT_POOL: Final[PoolId] = (0, 0)
 TAKEN: Final = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 GIVEN_BACK: Final = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+
+
+_KNOWN: WeakKeyDictionary[Timeline, Pools] = WeakKeyDictionary()
+"""What was found of timelines that are still in use: requests, initial state and fidelity ask for the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,14 @@ class Pools:
 
 
 def pools_of(timeline: Timeline) -> Pools:
-    """Return the pools of a device's recording."""
+    """Return the pools of a device's recording, which are looked for once."""
+    known = _KNOWN.get(timeline)
+    if known is None:
+        known = _KNOWN[timeline] = _found(timeline)
+    return known
+
+
+def _found(timeline: Timeline) -> Pools:
     trace, table, segments = timeline.trace, timeline.lifetimes, timeline.segments or ()
     ids = tuple(dict.fromkeys((DEFAULT_POOL, *trace.pools, *(segment.pool_id for segment in segments))))
     if len(ids) == 1:

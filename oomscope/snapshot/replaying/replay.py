@@ -148,7 +148,12 @@ def fitting(requests: Requests, device: Device) -> Requests:
 
 
 def serve(
-    requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False
+    requests: Requests,
+    settings: AllocatorSettings,
+    device: Device,
+    *,
+    at_recorded_addresses: bool = False,
+    driver: Driver | None = None,
 ) -> ReplayOutcome:
     """Serve all requests, whichever fail.
 
@@ -158,12 +163,12 @@ def serve(
         device: the card.
         at_recorded_addresses: the driver gives the addresses that it gave in the recording. They decide between equally
             large blocks up to torch 2.11, and mean something only under the recorded settings.
+        driver: another that gives the memory of ``device``, such as one with other addresses.
 
     Raises:
         UsageError: the device is too small for what was held before the first request, or too large to model.
     """
-    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
-    driver = Driver(total, min(total, device.taken_bytes))
+    driver = driver or driver_of(device)
     if at_recorded_addresses:
         driver = replace(driver, policy="recorded", addresses=_addresses(requests, settings, device))
     return run(
@@ -180,6 +185,12 @@ def serve(
         with_allocator=requests.with_allocator,
         retrying=requests.retrying,
     )
+
+
+def driver_of(device: Device) -> Driver:
+    """Return a driver that gives the memory of ``device``, at ascending addresses."""
+    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
+    return Driver(total, min(total, device.taken_bytes))
 
 
 def _addresses(requests: Requests, settings: AllocatorSettings, device: Device) -> tuple[tuple[int, int], ...]:

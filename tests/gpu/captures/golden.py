@@ -140,7 +140,7 @@ class Player:
             self.card.fraction = operands[0]
             self.card.set()
         elif kind == "c":
-            torch._C._accelerator_setAllocatorSettings(operands[0])
+            set_conf(operands[0])
         elif kind == "s":
             self.markers.append({"op": number, "stats": torch.cuda.memory_stats()})
         else:
@@ -157,6 +157,12 @@ class Player:
         for stream in self.streams:
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(SPIN_CYCLES)
+
+
+def set_conf(conf: str) -> None:
+    """Change the allocator's settings while it runs, by the name that this torch has for it."""
+    by_accelerator = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    (by_accelerator or torch.cuda.memory._set_allocator_settings)(conf)
 
 
 def _pointer(size: int) -> int:

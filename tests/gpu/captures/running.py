@@ -1,15 +1,23 @@
-"""Runs the items of a part in processes of their own, side by side, and never waits for one that does not end."""
+"""Runs the items of a part in processes of their own, side by side, and never waits for one that does not end.
+
+A signal that would end this process ends its items first, so that nothing of it stays on the card; what was done by
+then is handed on as ever.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import multiprocessing
 import os
+import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 Spec = dict[str, Any]
@@ -21,8 +29,14 @@ KILLED_S = 5.0
 FLUSH_S = 20.0
 """What is done is handed on as often."""
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Those that ask to end; ``timeout`` sends the first."""
+_PR_SET_PDEATHSIG = 1
+
 left_behind: list[int] = []
 """Processes that did not even end when they were killed."""
+told_to_end: list[int] = []
+"""The signals that have asked to end since :func:`heeded`."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,22 @@ class Part:
     """Called in a fresh process for each item."""
     seconds: float
     """An item that takes longer is ended."""
+
+
+@contextlib.contextmanager
+def heeded() -> Iterator[None]:
+    """Note the signals that ask to end, for :func:`run_all` to heed."""
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told_to_end.append(number)
+
+    told_to_end.clear()
+    before = {number: signal.signal(number, note) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_all(
@@ -60,14 +90,16 @@ def run_all(
     while waiting or running:
         while waiting and len(running) < at_once:
             number, spec = waiting.pop(0)
-            if time.monotonic() > until:
-                done[number] = failed(spec, "left out: the time was up")
+            if told_to_end or time.monotonic() > until:
+                why = f"signal {told_to_end[0]} came" if told_to_end else "the time was up"
+                done[number] = failed(spec, f"left out: {why}")
                 continue
-            process = context.Process(target=child, args=(part, spec, folder / f"item-{number}.json"), daemon=True)
+            path = folder / f"item-{number}.json"
+            process = context.Process(target=child, args=(part, spec, path, os.getpid()), daemon=True)
             process.start()
             running[number] = process, min(time.monotonic() + part.seconds, until + GRACE_S)
         for number, (process, deadline) in list(running.items()):
-            if process.is_alive() and time.monotonic() < deadline:
+            if process.is_alive() and time.monotonic() < deadline and not told_to_end:
                 continue
             process.kill()
             process.join(KILLED_S)
@@ -85,26 +117,50 @@ def run_all(
     return [done[number] for number in sorted(done)]
 
 
-def child(part: Part, spec: Spec, path: Path) -> None:
-    """Run one item under its allocator settings and write what it gave."""
+def child(part: Part, spec: Spec, path: Path, parent: int) -> None:
+    """Run one item under its allocator settings and write what it gave; end when ``parent`` does, however it ends."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    _end_with(parent)
     for name in SETTINGS:
         os.environ.pop(name, None)
     if spec["conf"]:
         os.environ[SETTINGS[0]] = spec["conf"]
     try:
-        given = part.run({**spec, "folder": str(path.parent)})
+        given = part.run({**spec, "folder": str(path.parent), "answer": str(path)})
     except BaseException:  # noqa: BLE001 # whatever it is, the report names it
         given = failed(spec, traceback.format_exc(limit=-4))
+    _write(path, given)
+
+
+def so_far(spec: Spec, given: dict[str, Any]) -> None:
+    """Leave what stands for the item should its process not come to an end; without a runner there is nowhere to."""
+    if "answer" in spec:
+        _write(Path(spec["answer"]), given)
+
+
+def _write(path: Path, given: dict[str, Any]) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(given, default=str), encoding="utf-8")
+    kept = {name: value for name, value in given.items() if name not in {"folder", "answer"}}
+    partial.write_text(json.dumps(kept, default=str), encoding="utf-8")
     partial.rename(path)
+
+
+def _end_with(parent: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: there it ends with its own time
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def answer(path: Path, spec: Spec, exit_code: int | None) -> dict[str, Any]:
     """Return what a child wrote, or that it wrote nothing."""
     if path.exists():
-        given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        path.unlink()
+        try:
+            given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            path.unlink()
+        except (OSError, ValueError) as error:
+            return failed(spec, f"its answer cannot be read: {error!r}")
         return given
     return failed(spec, f"ended without a word (exit code {exit_code})")
 

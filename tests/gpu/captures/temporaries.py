@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tests.gpu.captures.operations import FAMILIES, Call, Place
+from tests.gpu.captures.running import so_far
 
 WORKSPACES = ("", ":4096:8", ":16:8", ":0:0")
 """Values of ``CUBLAS_WORKSPACE_CONFIG``; empty leaves it unset."""
@@ -29,7 +30,11 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(1234)
     rows: list[dict[str, Any]] = []
     try:
-        rows.extend({"op": name, **measured(call)} for name, call in FAMILIES[spec["name"]](Place("cuda")))
+        for name, call in FAMILIES[spec["name"]](Place("cuda")):
+            so_far(
+                spec, {**spec, "rows": rows, "failed": f"ended without a word after {len(rows)} operations: in {name}"}
+            )
+            rows.append({"op": name, **measured(call)})
     except Exception as error:  # noqa: BLE001 # the operations before it are worth having
         return {**spec, "rows": rows, "failed": f"after {len(rows)} operations: {error!r}"}
     return {**spec, "rows": rows}

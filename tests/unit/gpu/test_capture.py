@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
+import signal
 import tarfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +18,7 @@ from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from tests.gpu import capture
-from tests.gpu.captures import failures, history, parcel, running, temporaries, training
+from tests.gpu.captures import failures, golden, history, parcel, running, temporaries, training
 from tests.gpu.captures.decoder import Shape, Way, named
 from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.golden import Card
@@ -75,6 +78,47 @@ def test_an_item_outlasts_the_time_by_no_more_than_its_grace(tmp_path, monkeypat
     assert time.monotonic() - started < 30, "not the 60 s of the part"
 
 
+def asleep(spec):
+    (Path(spec["folder"]).parent / f"pid-{os.getpid()}").touch()
+    time.sleep(600)
+
+
+def gone(pid: int) -> bool:
+    """Say whether a process ends within some seconds; one that nobody has waited for yet has."""
+    for _ in range(200):
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_stays_on_the_card_when_the_capture_is_ended(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(capture.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setitem(capture.PARTS, "training", capture.Part(asleep, 60.0))
+    monkeypatch.setattr(capture.training, "items", lambda: [{"name": name, "conf": ""} for name in "abc"])
+    words = [str(tmp_path / "out"), "--part", "training", "--at-once", "2"]
+    process = multiprocessing.get_context("fork").Process(target=lambda: os._exit(capture.main(words)))
+    process.start()
+    while len(pids := [int(path.name[4:]) for path in tmp_path.glob("pid-*")]) < 2:
+        assert process.is_alive()
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    process.join(30)
+    assert all(gone(pid) for pid in pids)
+    if number == signal.SIGKILL:
+        return
+    assert process.exitcode == 128 + number
+    with gzip.open(tmp_path / "out" / "training.json.gz", "rt") as file:
+        items = json.load(file)["items"]
+    assert [item["failed"].partition(" (")[0] for item in items] == [
+        *["ended without a word"] * 2,
+        "left out: signal 15 came",
+    ]
+
+
 def test_a_part_that_cannot_even_begin_leaves_the_others_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(capture.PARTS, "training", capture.Part(echo, 60.0))
     monkeypatch.setattr(capture.training, "items", lambda: [{"name": "fine", "conf": ""}])
@@ -125,6 +169,33 @@ def test_an_operation_that_cannot_be_made_keeps_those_before_it(monkeypatch):
     given = temporaries.run({"name": "norms", "kind": "family", "conf": ""})
     assert given["rows"] == [{"op": "first", "peak": 0}]
     assert given["failed"] == "after 1 operations: RuntimeError('no kernel image')"
+
+
+def test_a_family_that_hangs_keeps_the_operations_before_it(tmp_path, monkeypatch):
+    def family(_place):
+        yield "first", int
+        yield "second", lambda: time.sleep(600)
+
+    monkeypatch.setitem(temporaries.FAMILIES, "norms", family)
+    monkeypatch.setattr(temporaries, "measured", lambda call: {"peak": call()})
+    monkeypatch.setattr(temporaries.torch.cuda, "init", lambda: None)
+    specs = [{"name": "norms", "kind": "family", "conf": ""}]
+    part, until = capture.Part(temporaries.run, 1.0), time.monotonic() + 60
+    [given] = running.run_all(part, specs, tmp_path, at_once=1, until=until)
+    assert given["rows"] == [{"op": "first", "peak": 0}]
+    assert given["failed"] == "ended without a word after 1 operations: in second"
+    assert not {"folder", "answer"} & given.keys()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_settings_are_changed_by_the_name_that_this_torch_has(monkeypatch, known):
+    asked = []
+    by_accelerator = {"_accelerator_setAllocatorSettings": lambda conf: asked.append(("accelerator", conf))}
+    memory = SimpleNamespace(_set_allocator_settings=lambda conf: asked.append(("cuda", conf)))
+    fake = SimpleNamespace(_C=SimpleNamespace(**(by_accelerator if known else {})), cuda=SimpleNamespace(memory=memory))
+    monkeypatch.setattr(golden, "torch", fake)
+    golden.set_conf("max_split_size_mb:64")
+    assert asked == [("accelerator" if known else "cuda", "max_split_size_mb:64")]
 
 
 def test_what_time_leaves_out_is_named(tmp_path, monkeypatch):

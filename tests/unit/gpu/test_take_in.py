@@ -138,6 +138,30 @@ def test_what_a_capture_that_was_cut_off_lacks_is_named(out: Path, capsys):
         assert f"- {line}" in kept
 
 
+def test_paths_are_cut_off_however_deep_they_lie():
+    row = {"name": "norms", "rows": [{"op": "a", "error": "no kernel in /opt/cuda/lib/x.so"}], "stats": {"n": 1}}
+    assert take_in.cleaned({**row, "folder": "/x/y"}) == {
+        "name": "norms",
+        "rows": [{"op": "a", "error": "no kernel in x.so"}],
+        "stats": {"n": 1},
+    }
+    assert take_in.cleaned({"failed": ""})["failed"] == "it did not say why"
+
+
+def test_archives_and_snapshots_that_nothing_tells_of_are_named(out: Path, capsys):
+    (out / "failures.json.gz").unlink()
+    changed(out / "training.json.gz", lambda document: document["items"][0].update(file="training-other.pickle.gz"))
+    assert taken(out, "--rehearsed") == 0
+    said = capsys.readouterr().err
+    for line in (
+        "failures.tar: no failures.json.gz tells of it",
+        "training: training-flash-default.pickle.gz: no item tells of it",
+        "training: training-other.pickle.gz: no archive holds it",
+    ):
+        assert f"left out: {line}" in said
+    assert not list((out.parent / "cuda").glob("*.pickle.gz"))
+
+
 def test_what_is_too_large_is_cut_or_left_out(out: Path, monkeypatch, capsys):
     monkeypatch.setattr(take_in, "LARGEST", 4000)
     assert taken(out, "--rehearsed") == 0

@@ -13,12 +13,15 @@ from benchmarks.truth import accuracy, measuring, timings
 from benchmarks.truth import history as history_part
 from benchmarks.truth.matrix import CASES
 from benchmarks.truth.measuring import Bench
-from benchmarks.truth.slack import POLICIES, SHUFFLES, reserved_by_order
+from benchmarks.truth.slack import POLICIES, SHUFFLES, NotApplicableError, reserved_by_order
 from oomscope.allocator import Driver
 from oomscope.probe.result import Failure, ProbeResult
+from oomscope.snapshot.trace import Snapshot
+from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB, parse_size
 from tests.gpu.captures import failures, history
 from tests.gpu.emulated import emulated_torch, on_card
+from tests.unit.snapshot.machine import Machine
 
 from .results import fitting
 
@@ -107,6 +110,107 @@ def test_simulations_run_beside_what_is_timed(bench: Bench, monkeypatch):
     assert (document["failed"], "?" in document["table"]) == ([], True)
 
 
+def test_a_simulation_that_raises_costs_no_row_of_the_card(bench: Bench, monkeypatch, capsys):
+    def run(job):
+        if job.backend == "sim" and job.gpu:
+            raise OSError("no more files")
+        return replace(fitting(), step_time_s=2.0 if "optimizer_cpu_offload" in repr(job) else 1.0)
+
+    monkeypatch.setattr(measuring.launch, "run", run)
+    document = timings.run(bench, timings.OFFLOAD[:2])
+    assert [(row["name"], row["sim"]) for row in document["rows"]] == [
+        ("no offloading", None),
+        ("optimizer offload 0.25", None),
+    ]
+    assert [each["name"] for each in document["failed"]] == [
+        "no offloading, simulated",
+        "optimizer offload 0.25, simulated",
+    ]
+    assert "OSError: no more files" in capsys.readouterr().err
+
+
+def test_a_row_is_compared_with_its_own_base_or_none():
+    first, other, alone = (
+        case
+        for case in timings.RECOMPUTE
+        if case.name in {"no recomputation", "full block 8"} or case.name == "unfused, selective core_attn"
+    )
+    timed = [(case, replace(fitting(), step_time_s=seconds), None) for case, seconds in ((other, 3.0), (alone, 9.0))]
+    assert timings._table(timed, first.name).count("+") == 0, "their bases are not there"
+    table = timings._table([(first, replace(fitting(), step_time_s=2.0), None), *timed], first.name)
+    assert "+50.0 %" in table
+    assert "+350.0 %" not in table
+
+
+TRUE = {"sim": "fits", "card": "fits", "name": "gqa", "share": 1.03}
+
+
+@pytest.mark.parametrize(
+    ("card", "sim", "by_order", "told"),
+    [
+        (2 * GiB, 2 * GiB, {}, []),
+        (2 * GiB, 3 * GiB, {}, ["allocated +50.00 %", "reserved +50.00 %"]),
+        (2 * GiB, 3 * GiB, {"bump": GiB, "down": 3 * GiB}, ["allocated +50.00 %"]),
+        (2 * GiB, 3 * GiB, {"bump": 3 * GiB, "down": 4 * GiB}, ["allocated +50.00 %", "reserved +50.00 %"]),
+    ],
+)
+def test_what_misses_its_target_is_said(card, sim, by_order, told):
+    pair = accuracy.Pair(case=CASES[0], card=fitting(reserved=card), sim=fitting(reserved=sim), by_order=by_order)
+    assert pair.deviations() == told
+    assert accuracy.deviations([pair], [TRUE]) == ([f"{CASES[0].name}: {', '.join(told)}"] if told else [])
+
+
+def test_another_place_and_another_answer_miss_their_targets():
+    card = fitting()
+    pair = accuracy.Pair(case=CASES[0], card=card, sim=replace(card, peak=replace(card.peak, phase="optimizer")))
+    assert pair.deviations() == ["the peak is at another place"]
+    assert accuracy.deviations([], [{**TRUE, "sim": "oom"}]) == ["gqa under 1.03: simulated oom, on the card fits"]
+
+
+def found(commit: str | None, kind: str = "capacity") -> dict:
+    culprit = {"culprit": {"commit": commit}} if commit else {}
+    return {"range": "a..b", "answer": {**culprit, "first_bad": {"result": {"verdict": {"kind": kind}}}}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([found("abc"), found("abc")], []),
+        ([found("abc"), found("def")], ["a..b: abc, capacity against def, capacity"]),
+        ([found("abc"), found("abc", "fragmentation")], ["a..b: abc, capacity against abc, fragmentation"]),
+        ([found(None), found(None)], ["a..b: none, capacity against none, capacity"]),
+        ([found("abc"), {"range": "a..b", "said": "no git"}], ["a..b: abc, capacity against none, no verdict"]),
+    ],
+)
+def test_searches_that_find_something_else_are_named(rows, told):
+    assert history_part.deviations(rows) == told
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"table": "rows", "failed": []}, 0),
+        ({"table": "rows", "failed": [], "deviations": []}, 0),
+        ({"table": "rows", "failed": [], "deviations": ["gqa: reserved +4.00 %"]}, 3),
+        ({"table": "rows", "failed": [{"name": "gqa", "failed": "x"}], "deviations": ["gqa: reserved +4.00 %"]}, 1),
+        ({"table": "?", "failed": []}, 1),
+    ],
+)
+def test_the_exit_code_tells_what_failed_from_what_deviates(tmp_path: Path, monkeypatch, capsys, document, code):
+    monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: document)
+    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "sim", "--part", "accuracy"])
+    assert gpu_truth.main() == code
+    assert ("deviates: gqa: reserved +4.00 %" in capsys.readouterr().out) == bool(document.get("deviations"))
+
+
+def test_without_a_card_nothing_is_measured_and_that_is_said(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_truth.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path / "out")])
+    assert gpu_truth.main() == 0
+    assert "nothing was measured" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_part_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_truth.history, "run", lambda _bench: 1 // 0)
     monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: {"table": "rows", "failed": []})
@@ -143,6 +247,32 @@ def test_the_band_shows_what_addresses_decide(undecided: Path):
 
 def test_the_band_is_empty_where_addresses_decide_nothing(undecided: Path):
     assert len(set(reserved_by_order(undecided, "2.13.0").values())) == 1
+
+
+def recorded(machine: Machine, path: Path) -> Path:
+    write_snapshot(Snapshot(segments=machine.segments(), traces=(machine.trace(),)), path)
+    return path
+
+
+def test_the_band_knows_private_pools(tmp_path: Path):
+    machine = Machine(GiB, names_pools=True)
+    machine.free(machine.alloc(40 * MiB))
+    machine.alloc(40 * MiB, pool=1)
+    peaks = reserved_by_order(recorded(machine, tmp_path / "pools.pickle"))
+    assert set(peaks.values()) == {80 * MiB}, "what the default pool has is not the other's"
+
+
+def test_expandable_segments_have_no_band_and_say_why(tmp_path: Path):
+    path = tmp_path / "trace.pickle.gz"
+    with on_card(emulated_torch("expandable_segments:True", Driver(GiB), "2.11.0"), failures):
+        held = failures.block(24)
+        history.save(path)
+        del held
+    with pytest.raises(NotApplicableError, match="one range"):
+        reserved_by_order(path)
+    by_order, why = accuracy._by_order(CASES[0], path)
+    pair = accuracy.Pair(case=CASES[0], card=fitting(), sim=fitting(), by_order=by_order, no_band=why)
+    assert "| not applicable: expandable segments lie in one range |" in accuracy._table([pair], [])
 
 
 def test_the_band_stands_beside_the_row():

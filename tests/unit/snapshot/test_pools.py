@@ -51,6 +51,12 @@ def two_pools(conf: str = "", *, names_pools: bool) -> Machine:
     return machine
 
 
+def test_a_timeline_is_looked_through_once():
+    timeline = timeline_of(two_pools(names_pools=False))
+    assert pools_of(timeline) is pools_of(timeline)
+    assert pools_of(timeline) is not pools_of(timeline_of(two_pools(names_pools=False)))
+
+
 @pytest.mark.parametrize("names_pools", [True, False], ids=["named", "unnamed"])
 @pytest.mark.parametrize("conf", ["", EXPANDABLE])
 @pytest.mark.parametrize("since", [0, 2, 8])

@@ -58,6 +58,37 @@ def test_garbage_is_looked_for_only_among_what_came_since(simulate):
     assert min(frozen) > 100_000  # torch's modules
 
 
+def test_what_a_process_froze_stays_frozen(simulate):
+    session = simulate()
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        train(session)
+        assert gc.get_freeze_count() >= before - 1000  # but for what went meanwhile
+    finally:
+        gc.unfreeze()
+
+
+@pytest.mark.parametrize("ask", [gc.enable, lambda: gc.set_threshold(1, 1, 1)], ids=["enable", "threshold"])
+def test_a_program_that_asks_for_collection_gets_it_between_iterations_alone(simulate, ask):
+    threshold, begun = gc.get_threshold(), []
+    session = simulate()
+
+    def seen(phase, _info):
+        begun.append(phase)
+
+    try:
+        with session:
+            ask()
+            gc.callbacks.append(seen)
+            kept = [[number] for number in range(50_000)]
+            gc.callbacks.remove(seen)
+    finally:
+        gc.set_threshold(*threshold)
+    assert (len(kept), begun) == (50_000, [])
+    assert gc.isenabled()
+
+
 def test_pytorchs_own_tools_read_the_snapshot_and_find_the_same_totals(simulate, tmp_path):
     from torch.cuda import _memory_viz
 
