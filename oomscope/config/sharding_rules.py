@@ -111,6 +111,33 @@ SHARDING_RULES: tuple[Rule, ...] = (
         source=_ARGS,
     ),
     Rule(
+        id="S20",
+        keys=("optimizer.overlap_param_gather_with_optimizer_step", "optimizer.overlap_param_gather"),
+        applies=lambda config: (
+            config.optimizer.overlap_param_gather_with_optimizer_step and not config.optimizer.overlap_param_gather
+        ),
+        summary="overlap_param_gather_with_optimizer_step needs overlap_param_gather.",
+        message="overlap_param_gather_with_optimizer_step is set without overlap_param_gather",
+        remedy="set overlap_param_gather",
+        source=_ARGS,
+    ),
+    Rule(
+        id="S21",
+        keys=(
+            "optimizer.overlap_param_gather_with_optimizer_step",
+            "parallel.virtual_pipeline_model_parallel_size",
+        ),
+        applies=lambda config: (
+            config.optimizer.overlap_param_gather_with_optimizer_step
+            and config.parallel.virtual_pipeline_model_parallel_size is None
+            and config.parallel.num_layers_per_virtual_pipeline_stage is None
+        ),
+        summary="overlap_param_gather_with_optimizer_step needs virtual pipeline stages.",
+        message="overlap_param_gather_with_optimizer_step is set, and no rank has a second model chunk to update",
+        remedy="set virtual_pipeline_model_parallel_size",
+        source=_ARGS,
+    ),
+    Rule(
         id="S18",
         keys=("optimizer.num_distributed_optimizer_instances", "optimizer.use_distributed_optimizer"),
         applies=lambda config: (

@@ -294,7 +294,8 @@ def build_grad_buffers(
     One buffer for each parameter dtype and for experts apart (they are replicated over other ranks), parameters in
     reverse order of registration: the order in which backward makes their gradients. Buckets are smaller than the
     buffer only in the first chunk of the first stage and with ``overlap_grad_reduce``: ``max(40e6, 1e6 * dp)`` elements
-    (Megatron-Core ``distributed_data_parallel.py``; elsewhere their reduction would not overlap with the pipeline).
+    (Megatron-Core ``distributed_data_parallel.py``; elsewhere their reduction would not overlap with the pipeline), and
+    not with ``overlap_param_gather_with_optimizer_step`` (Megatron-LM ``training/training.py``).
     """
     optimizer = config.optimizer
     params = [param for module in modules for param in module.parameters() if param.requires_grad]
@@ -302,7 +303,9 @@ def build_grad_buffers(
     for param in reversed(params):
         kinds.setdefault((param.dtype, is_expert(param)), []).append(param)
     overlap = optimizer.overlap_grad_reduce
-    is_bucketed = overlap and state.is_first_stage and is_first_chunk
+    is_bucketed = (
+        overlap and state.is_first_stage and is_first_chunk and not optimizer.overlap_param_gather_with_optimizer_step
+    )
     bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
     buffers = []
     for (dtype, expert), members in kinds.items():

@@ -15,7 +15,7 @@ from torch.nn import functional
 from oomscope.model.autograd import Function
 from oomscope.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
-Activation = Literal["gelu", "silu", "relu"]
+Activation = Literal["gelu", "silu", "relu", "squared_relu"]
 
 
 def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
@@ -27,6 +27,8 @@ def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
             return functional.silu(x)
         case "relu":
             return functional.relu(x)
+        case "squared_relu":
+            return _SquaredReLU.apply(x)  # type: ignore[no-any-return]
 
 
 def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
@@ -38,6 +40,8 @@ def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) ->
             torch.ops.aten.silu.out(x, out=out)
         case "relu":
             torch.clamp_min(x, 0, out=out)
+        case "squared_relu":
+            torch.clamp_min(x, 0, out=out).square_()
 
 
 def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
@@ -49,6 +53,25 @@ def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Acti
             torch.ops.aten.silu_backward.grad_input(grad, x, grad_input=grad)
         case "relu":
             torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
+        case "squared_relu":
+            torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad).mul_(x).mul_(2)
+
+
+class _SquaredReLU(Function):
+    """One compiled kernel each way, which keeps its input (Megatron-Core ``activations.py``, ``squared_relu``)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        out = torch.empty_like(x)
+        activate_into(out, x, "squared_relu")
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        grad_x = torch.clamp_min(x, 0)
+        return grad_x.mul_(grad).mul_(2)
 
 
 class _Gate(Function):

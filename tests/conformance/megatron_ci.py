@@ -1,6 +1,6 @@
 """Probe what Megatron-LM's own CI ran and compare the bytes: one row a case and card.
 
-    python tests/conformance/megatron_ci.py FILE [--only TEXT]
+    python tests/conformance/megatron_ci.py FILE [--only TEXT] [--world-size N]
 
 FILE is a list of cases, each with the launcher's ``arguments`` and ``rows`` of what was logged on one kind of machine:
 ``alloc_last`` is ``allocated_bytes.all.current`` after the last step and ``max_last`` its running maximum, both of the
@@ -83,24 +83,24 @@ def cases(path: Path) -> Iterator[Case]:
             )
 
 
-def config_of(arguments: Mapping[str, str]) -> Config:
-    """Return what the launcher's arguments mean on the CI's machine.
+def config_of(arguments: Mapping[str, str], world_size: int = GPUS_OF_A_MACHINE) -> Config:
+    """Return what the launcher's arguments mean on the CI's machine, or on as many of its cards as are given.
 
     Raises:
         InvalidConfigError: an argument is not modelled, or breaks a rule.
     """
     given = read_arguments(json.dumps(arguments), "model_config.yaml")
-    given.world_size = GPUS_OF_A_MACHINE
+    given.world_size = world_size
     return load_arguments(given, "megatron").config
 
 
-def probe(case: Case) -> Outcome:
+def probe(case: Case, world_size: int = GPUS_OF_A_MACHINE) -> Outcome:
     """Probe the last rank of a case.
 
     Raises:
         OomscopeError: the arguments cannot be imported, or nothing was measured.
     """
-    config = config_of(case.arguments)
+    config = config_of(case.arguments, world_size)
     (rank,) = chosen_ranks("last", config)
     result = run(replace(bundled_job(config, rank=rank), backend="sim", gpu=case.gpu))
     if result.outcome != "fits" or result.peak is None or result.end_allocated_bytes is None:
@@ -130,6 +130,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
+    parser.add_argument(
+        "--world-size", type=int, default=GPUS_OF_A_MACHINE, metavar="N", help="cards; no file says how many it were"
+    )
     options = parser.parse_args(argv)
     print(LINE.format(*HEADINGS))
     total = held = 0
@@ -138,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
             continue
         total += 1
         try:
-            outcome = probe(case)
+            outcome = probe(case, options.world_size)
         except OomscopeError as error:
             print(f"none {case.name} {case.gpu}: {error}", flush=True)
             continue

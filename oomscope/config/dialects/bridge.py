@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.dialects import megatron
+from oomscope.config.dialects.batch_steps import take_batch_steps
 from oomscope.config.dialects.dialect import Dialect
 from oomscope.config.dialects.draft import Draft
 from oomscope.config.dialects.rows import (
@@ -65,7 +66,7 @@ TABLE: dict[str, Row] = {
     "dataset.create_attention_mask": To("data.create_attention_mask_in_dataloader", is_on),
     "train.micro_batch_size": To("data.micro_batch_size", whole),
     "train.global_batch_size": To("data.global_batch_size", whole),
-    "train.rampup_batch_size": Unmodelled("the batch is taken at its final size"),
+    "train.rampup_batch_size": Kept(listed),
     "mixed_precision": Choice(_RECIPES),
     **same_names("precision", prefix="mixed_precision."),
     "ddp.grad_reduce_in_fp32": Kept(is_on),
@@ -120,6 +121,7 @@ def finish(draft: Draft) -> None:
 
     Source: Megatron-Bridge training/config.py and training/mixed_precision.py.
     """
+    take_batch_steps(draft)
     given = draft.given
     draft.world_size = given.get("world_size") or draft.world_size
     megatron.take_old_names(draft, "model.")

@@ -6,6 +6,7 @@ accumulation, an optimizer that is offloaded whole once it is offloaded at all.
 
 from __future__ import annotations
 
+from oomscope.config.dialects.batch_steps import batch_steps, take_batch_steps
 from oomscope.config.dialects.dialect import Dialect
 from oomscope.config.dialects.draft import Draft
 from oomscope.config.dialects.rows import (
@@ -45,7 +46,7 @@ TABLE: dict[str, Row] = {
     "no_position_embedding": Kept(),
     "norm_epsilon": To("model.layernorm_epsilon", number_as_float),
     "swiglu": Switch({"model.gated_linear_unit": True, "model.activation_func": "silu"}),
-    "squared_relu": Unmodelled(_OTHER_ACTIVATION),
+    "squared_relu": Switch({"model.activation_func": "squared_relu"}),
     "quick_geglu": Unmodelled(_OTHER_ACTIVATION),
     "openai_gelu": Unmodelled(_OTHER_ACTIVATION),
     "disable_bias_linear": To("model.add_bias_linear", negated),
@@ -116,10 +117,9 @@ TABLE: dict[str, Row] = {
     "nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
     "use_nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
     "outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
-    "overlap_param_gather_with_optimizer_step": Unmodelled("gathering during the optimizer's step is not there"),
     "encoder_seq_length": To("data.seq_length", whole),
-    "rampup_batch_size": Unmodelled("the batch is taken at its final size"),
-    "step_batch_size_schedule": Unmodelled("a batch that grows by steps is not there"),
+    "rampup_batch_size": Kept(listed),
+    "step_batch_size_schedule": Kept(batch_steps),
     "no_create_attention_mask_in_dataloader": To("data.create_attention_mask_in_dataloader", negated),
     "dataloader_inter_document_masking": Switch({"data.create_attention_mask_in_dataloader": False}),
     "empty_unused_memory_level": Kept(),
@@ -185,6 +185,7 @@ def finish(draft: Draft) -> None:
     if draft.given.get("empty_unused_memory_level"):
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading(draft)
+    take_batch_steps(draft)
     if draft.is_whole:
         _vocabulary(draft)
         _formats(draft)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from oomscope.config.dialects import megatron
+from oomscope.config.dialects.batch_steps import take_batch_steps
 from oomscope.config.dialects.dialect import Dialect
 from oomscope.config.dialects.draft import Draft
 from oomscope.config.dialects.rows import (
@@ -49,10 +50,12 @@ TABLE: dict[str, Row] = {
     "model.data.seq_length": To("data.seq_length", whole),
     "model.tokenizer.type": Kept(),
     "model.tokenizer.vocab_size": To("model.vocab_size", whole),
+    "model.rampup_batch_size": Kept(listed),
     "model.activation": Choice(
         {
             "gelu": {"model.activation_func": "gelu"},
             "relu": {"model.activation_func": "relu"},
+            "squared-relu": {"model.activation_func": "squared_relu"},
             "geglu": _GELU,
             "fast_geglu": _GELU,
             "swiglu": _SILU,
@@ -124,6 +127,7 @@ def finish(draft: Draft) -> None:
 
     Source: NeMo nlp/models/language_modeling/megatron_base_model.py and megatron_gpt_model.py.
     """
+    take_batch_steps(draft)
     given = draft.given
     devices, nodes = given.get("trainer.devices"), given.get("trainer.num_nodes", 1)
     devices = len(devices) if isinstance(devices, list) else devices

@@ -67,7 +67,7 @@ class ModelConfig(Section):
     """Epsilon of the norms."""
     qk_layernorm: bool = False
     """Normalise each query and key head before the rotary embedding (Qwen3)."""
-    activation_func: Literal["gelu", "silu", "relu"] = "gelu"
+    activation_func: Literal["gelu", "silu", "relu", "squared_relu"] = "gelu"
     """Non-linearity of the MLP."""
     gated_linear_unit: bool = False
     """Gate the MLP (with silu: SwiGLU): fc1 is twice as wide."""

@@ -68,6 +68,9 @@ class OptimizerConfig(Section):
     """Reduce gradients bucket by bucket during backward."""
     overlap_param_gather: bool = False
     """Gather updated parameters while the next forward begins, in place: no byte depends on it."""
+    overlap_param_gather_with_optimizer_step: bool = False
+    """Begin to gather the first model chunk's parameters while the other chunks' are updated, in place too; the chunks'
+    gradients then have one bucket each."""
     optimizer_cpu_offload: bool = False
     """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
     optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)

@@ -37,6 +37,21 @@ OPTIMIZER = (
         given=("optimizer.overlap_grad_reduce=true",),
     ),
     Option(
+        keys("optimizer", "overlap_param_gather_with_optimizer_step"),
+        "As overlap_param_gather, in place; on the first stage a chunk's gradients are one bucket, without the padding "
+        "between buckets.",
+        "Hides the gather of the first chunk behind the update of the others.",
+        LLAMA,
+        ("optimizer.overlap_param_gather_with_optimizer_step=true",),
+        given=(
+            "parallel.pipeline_model_parallel_size=2",
+            "parallel.virtual_pipeline_model_parallel_size=2",
+            "data.num_microbatches=4",
+            "optimizer.overlap_grad_reduce=true",
+            "optimizer.overlap_param_gather=true",
+        ),
+    ),
+    Option(
         keys("optimizer", "optimizer sgd_momentum"),
         "Adam keeps 8 bytes a parameter of moments, SGD 4 with momentum and none without.",
         "None.",

@@ -22,6 +22,8 @@ MLPS = (
     {"activation_func": "gelu"},
     {"activation_func": "silu", "gated_linear_unit": True},
     {"activation_func": "relu"},
+    {"activation_func": "squared_relu"},
+    {"activation_func": "squared_relu", "gated_linear_unit": True},
 )
 DROPOUTS = (0.0, 0.1)
 BACKENDS = ("flash", "unfused")

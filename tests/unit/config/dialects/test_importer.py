@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.dialects.arguments import Arguments
+from oomscope.config.dialects.batch_steps import batch_steps
 from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.importer import DIALECTS, Imported, import_arguments
 from oomscope.config.dialects.load import load_arguments
@@ -255,9 +256,9 @@ def test_what_nemo_has_and_core_has_not_is_not_modelled() -> None:
 
 
 def test_every_argument_is_accounted_for() -> None:
-    result = imported(f"{SHAPE} --squared-relu --no-such-thing 3 --log-interval 10 --window-size null")
+    result = imported(f"{SHAPE} --openai-gelu --no-such-thing 3 --log-interval 10 --window-size null")
     assert [(remark.name, remark.value) for remark in result.not_understood] == [("no_such_thing", 3)]
-    assert [remark.name for remark in result.not_modelled] == ["squared_relu"]
+    assert [remark.name for remark in result.not_modelled] == ["openai_gelu"]
     assert [remark.name for remark in result.without_memory] == ["log_interval"]
 
 
@@ -274,8 +275,8 @@ def test_a_mistyped_argument_is_told_what_it_may_mean(argument: str, meant: str)
 
 
 def test_what_is_not_modelled_is_not_probed() -> None:
-    with pytest.raises(InvalidConfigError, match="squared_relu is true, which is not modelled"):
-        load_arguments(read_arguments(f"{SHAPE} --squared-relu", "args"), "megatron")
+    with pytest.raises(InvalidConfigError, match="openai_gelu is true, which is not modelled"):
+        load_arguments(read_arguments(f"{SHAPE} --openai-gelu", "args"), "megatron")
 
 
 def test_a_wrong_value_blames_the_argument() -> None:
@@ -388,13 +389,45 @@ def test_what_bridge_calls_by_the_same_name_comes_back(model: dict[str, Any], gr
         ("linear_attention_freq", 3),
         ("attention_output_gate", True),
         ("moe_shared_expert_gate", True),
-        ("step_batch_size_schedule", "0:384 200B:768"),
     ],
 )
 def test_layers_of_another_kind_are_not_modelled(name: str, value: object) -> None:
     result = imported(f"MODEL_ARGS:\n  --num-layers: 4\n  --{name.replace('_', '-')}: {value}\n")
     assert [remark.name for remark in result.not_modelled] == [name]
     assert result.not_understood == ()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "later"),
+    [("0:384 200B:768 400B:1152", 384, "768, 1152"), ("1.5k:2K,0:1K", 1000, "2000"), ("'0:8'", 8, "")],
+)
+def test_a_batch_that_grows_is_measured_as_it_begins(schedule: str, first: int, later: str) -> None:
+    result = imported(f'MODEL_ARGS:\n  --num-layers: 4\n  --step-batch-size-schedule: "{schedule}"\n')
+    assert result.settings["data.global_batch_size"].value == first
+    assert [f"it grows to {later} " in text for text in result.assumed if "the first steps" in text] == [True] * bool(
+        later
+    )
+
+
+@pytest.mark.parametrize("schedule", ["384", "10:384", "0:384 0:768", "0:0", "0:384 soon:768", "", "-1:384 0:8"])
+def test_a_schedule_of_batches_is_refused_as_by_the_launcher(schedule: str) -> None:
+    with pytest.raises(ValueError, match=r"must (be thresholds|begin with)"):
+        batch_steps(schedule)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        (f"{SHAPE} --rampup-batch-size 16 8 300000 --global-batch-size 64", "megatron"),
+        ("model:\n  num_layers: 4\n  rampup_batch_size: [16, 8, 300000]\n  global_batch_size: 64\n", "nemo"),
+        ("model:\n  num_layers: 4\ntrain:\n  rampup_batch_size: [16, 8, 300000]\n  global_batch_size: 64\n", "bridge"),
+    ],
+)
+def test_a_ramp_is_left_out(text: str, dialect: str) -> None:
+    result = imported(text, dialect)
+    assert result.settings["data.global_batch_size"].value == 64
+    assert any("rampup_batch_size is left out" in text for text in result.assumed)
+    assert not result.not_modelled
 
 
 def test_sizes_of_linear_attention_mean_nothing_without_it() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.unit.config.rule_cases.settings import EP_OVERLAP, FSDP2, MODULES, MOE, SELECTIVE, UNIFORM, Cases
+from tests.unit.config.rule_cases.settings import EP_OVERLAP, FSDP2, MODULES, MOE, PP2, SELECTIVE, UNIFORM, VPP2, Cases
 
 INSTANCES = "optimizer.num_distributed_optimizer_instances"
+STEP_OVERLAP = "optimizer.overlap_param_gather_with_optimizer_step"
 SHARDED = {"optimizer.use_distributed_optimizer": True}
 DP4 = {"parallel.data_parallel_size": 4}
 EP = "parallel.expert_model_parallel_size"
@@ -43,6 +44,18 @@ CASES: Cases = {
     "S4": (
         [{"optimizer.overlap_param_gather": True}],
         [{"optimizer.overlap_param_gather": True, "optimizer.overlap_grad_reduce": True}],
+    ),
+    "S20": (
+        [{STEP_OVERLAP: True, **VPP2}],
+        [{STEP_OVERLAP: True, "optimizer.overlap_param_gather": True, **VPP2}, VPP2],
+    ),
+    "S21": (
+        [{STEP_OVERLAP: True, **PP2}],
+        [
+            {STEP_OVERLAP: True, **VPP2},
+            {STEP_OVERLAP: True, **PP2, "parallel.num_layers_per_virtual_pipeline_stage": 1},
+            PP2,
+        ],
     ),
     "S18": ([{INSTANCES: 2, **DP4}], [{INSTANCES: 2, **DP4, **SHARDED}, DP4]),
     "S19": (
