@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from oomscope.probe.result import ErrorKind, ProbeResult
 
 
-_FAILURES: dict[ErrorKind | None, ExitCode] = {"unfit": ExitCode.MACHINE_UNFIT, "usage": ExitCode.USAGE}
+_FAILURES: dict[ErrorKind | None, ExitCode] = {
+    "unfit": ExitCode.MACHINE_UNFIT,
+    "usage": ExitCode.USAGE,
+    "internal": ExitCode.INTERNAL,
+}
 """Failures that are not the target's."""
 
 

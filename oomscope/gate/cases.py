@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from oomscope.probe.card import check_card
 from oomscope.probe.harness_settings import harness_settings
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.jobs import bundled_job, checkout_job
+from oomscope.probe.launch import StoppedError
 from oomscope.probe.ranks import chosen_ranks, probe_ranks
 from oomscope.probe.recipes import check_target
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import OwnKind, named_target
 
 if TYPE_CHECKING:
@@ -40,8 +42,22 @@ class CasePlan:
     """What is to be said of where the configuration comes from."""
 
     def measure(self, probe: Probe, stop: threading.Event) -> ProbeResult:
-        """Return the measurement: of several ranks, that of the worst."""
-        return probe_ranks(self.job, list(self.ranks), lambda job: probe(job, stop))
+        """Return the measurement: of several ranks, that of the worst; a defect in one hides none of the others.
+
+        Raises:
+            OomscopeError: what is wrong is so for every rank.
+            StoppedError: ``stop`` was set.
+        """
+
+        def answered(job: ProbeJob) -> ProbeResult:
+            try:
+                return probe(job, stop)
+            except (OomscopeError, StoppedError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the other ranks have their answers
+                return _defective(job, error)
+
+        return probe_ranks(self.job, list(self.ranks), answered)
 
     def rank_text(self, rank: int) -> str:
         """Return ``8 of 16, stage 2 of 2``, where ``rank`` stands in its world; empty in a world of one."""
@@ -51,6 +67,24 @@ class CasePlan:
         stages = parallel.pipeline_model_parallel_size
         stage = "" if stages == 1 else f", stage {rank_coordinates(self.config, rank).pp + 1} of {stages}"
         return "" if parallel.world_size == 1 else f"{rank} of {parallel.world_size}{stage}"
+
+
+def _defective(job: ProbeJob, error: Exception) -> ProbeResult:
+    """Return what says that measuring ``job`` met a defect."""
+    return ProbeResult(
+        backend="cuda" if job.backend == "cuda" else "sim",
+        outcome="error",
+        rank=job.rank,
+        world_size=job.world_size,
+        failure=Failure(kind="internal", message=traced(error)),
+    )
+
+
+def traced(error: Exception) -> str:
+    """Return what an exception that is a defect says, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}; please report it"
 
 
 def plan_of(case: Case) -> CasePlan:

@@ -18,6 +18,7 @@ _FAULTS: dict[ErrorKind, Status] = {
     "unfit": Status.UNFIT,
     "usage": Status.UNUSABLE,
     "nothing": Status.UNMEASURED,
+    "internal": Status.DEFECT,
 }
 """Failures that are not of the code under measurement."""
 
@@ -126,7 +127,7 @@ def _not_measured(failure: Failure | None) -> Comparison:
     if failure is None:
         return Comparison(status=Status.UNTESTABLE, reason="it failed, and did not say why")
     status = _FAULTS.get(failure.kind, Status.UNTESTABLE)
-    is_said = failure.kind in {"untestable", "nothing"}  # by the status
+    is_said = failure.kind in {"untestable", "nothing", "internal"}  # by the status
     return Comparison(status=status, reason=failure.message if is_said else f"{failure.kind}: {failure.message}")
 
 

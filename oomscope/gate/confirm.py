@@ -54,7 +54,7 @@ def _in_place_of(again: CaseResult, first: CaseResult) -> CaseResult:
         expected_outcome=first.expected_outcome,
         notes=again.notes or first.notes,
         rank=first.rank,
-        probe=again.probe or first.probe,
+        probe=first.probe if again.probe is None or again.status is Status.DEFECT else again.probe,
     )
 
 

@@ -9,7 +9,6 @@ import contextlib
 import datetime as dt
 import secrets
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from oomscope.errors import ExitCode, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.band_notes import band_notes
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.cases import CasePlan, Probe, plan_of
+from oomscope.gate.cases import CasePlan, Probe, plan_of, traced
 from oomscope.gate.compare import Comparison, compare_case
 from oomscope.gate.confirm import calls_for_more, confirmed
 from oomscope.gate.home import Home
@@ -146,7 +145,7 @@ class Night:
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect in one case hides no other
-            return CaseResult(name=case.name, status=Status.DEFECT, reason=_traced(error), line=case.line)
+            return CaseResult(name=case.name, status=Status.DEFECT, reason=traced(error), line=case.line)
 
     def _answer(self, case: Case, stop: threading.Event) -> CaseResult:
         try:
@@ -163,7 +162,7 @@ class Night:
         except StoppedError:
             return CaseResult(name=case.name, status=Status.UNMEASURED, reason=_NOT_AGAIN)
         except Exception as error:  # noqa: BLE001 - a defect hides neither the first measurement nor other cases
-            return CaseResult(name=case.name, status=Status.DEFECT, reason=_traced(error))
+            return CaseResult(name=case.name, status=Status.DEFECT, reason=traced(error))
 
     def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
         try:
@@ -201,10 +200,3 @@ def _case_result(case: Case, result: ProbeResult, comparison: Comparison) -> Cas
         values=values_of(result),
         probe=result,
     )
-
-
-def _traced(error: Exception) -> str:
-    """Return what an exception says, and the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}; please report it"

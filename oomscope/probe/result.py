@@ -30,11 +30,24 @@ Outcome = Literal["fits", "oom", "error"]
 MeasuredOn = Literal["sim", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 ErrorKind = Literal[
-    "import", "setup", "step", "untestable", "nothing", "crash", "timeout", "killed", "lost", "exit", "unfit", "usage"
+    "import",
+    "setup",
+    "step",
+    "untestable",
+    "nothing",
+    "crash",
+    "timeout",
+    "killed",
+    "lost",
+    "exit",
+    "unfit",
+    "usage",
+    "internal",
 ]
 """``nothing``: it ran, and put nothing on the device. ``lost``: a cluster ended every job that was to measure it.
 ``exit``: a command ended with a status from 1 to 124.
-``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test."""
+``usage``: what the user gave (harness, settings) cannot be used, which is no fault of the code under test.
+``internal``: a defect of oomscope."""
 
 
 @dataclass(frozen=True, kw_only=True)

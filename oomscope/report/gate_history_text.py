@@ -130,6 +130,12 @@ def night_text(entry: Entry) -> str:
     return moment_text(entry.started)
 
 
+def day_texts(entries: Sequence[Entry]) -> list[str]:
+    """Return the day of each of ``entries``; with the time where two of them are of one day."""
+    days = [entry.started[:10] for entry in entries]
+    return days if len(set(days)) == len(days) else [moment_text(entry.started) for entry in entries]
+
+
 def moment_text(started: str) -> str:
     """Return a time to the minute, without its zone."""
     return started[:16].replace("T", " ")

@@ -99,6 +99,8 @@ def _name_nights(chart: ET.Element, entries: Sequence[Entry]) -> None:
     days = box(chart, "days", tag="div")
     last = len(entries) - 1
     every = max(1, -(-last // (NAMED - 1)))
-    for at in [*(at for at in range(0, last, every) if at == 0 or 2 * (last - at) > every), last]:
+    named = [*(at for at in range(0, last, every) if at == 0 or 2 * (last - at) > every), last]
+    texts = gate_history_text.day_texts([entries[at] for at in named])
+    for at, text in zip(named, texts, strict=True):
         kind = "day first" if at == 0 else "day last" if at == last else "day minor"
-        box(days, kind, entries[at].started[:10], left=share(place(at, entries), 1))
+        box(days, kind, text, left=share(place(at, entries), 1))

@@ -19,5 +19,8 @@ for (const block of document.querySelectorAll("pre.commands")) {
       say("Selected: press Ctrl+C");
     }
   });
-  block.before(button);
+  const frame = document.createElement("div");
+  frame.className = "copied";
+  block.before(frame);
+  frame.append(button, block);
 }

@@ -469,6 +469,26 @@ def test_the_worst_rank_speaks_for_all() -> None:
     assert night.cases[0].values["peak_live"] == GiB + max(ranks)
 
 
+def test_a_defect_in_one_rank_hides_none_of_the_others() -> None:
+    ranks = []
+
+    def probe(job, _stop):
+        ranks.append(job.rank)
+        if len(ranks) == 2:
+            raise ZeroDivisionError("by zero")
+        return measured(GiB + job.rank, available_bytes=2 * GiB)
+
+    night = run(cases=[case(source="llama3-70b", overrides=("probe.rank=worst",))], probe=probe)
+    (found,) = night.cases
+    assert (found.status, night.exit_code) == (Status.DEFECT, ExitCode.INTERNAL)
+    assert re.fullmatch(r"ZeroDivisionError: by zero \(test_run.py:\d+\); please report it", found.reason)
+    assert found.probe is not None
+    assert len(ranks) > 2
+    assert [row.requested_bytes for row in found.probe.ranks] == [
+        None if rank == ranks[1] else GiB + rank for rank in ranks
+    ]
+
+
 STAGES = "preset: gpt-tiny\nparallel: {pipeline_model_parallel_size: PP}\nmodel: {num_layers: 8}\n"
 
 

@@ -46,6 +46,19 @@ def printed(capsys: pytest.CaptureFixture[str], *trends: Trend, width: int = 100
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("hours", "texts"),
+    [
+        (("01T02:00", "02T02:00"), ["2026-01-01", "2026-01-02"]),
+        (("01T02:00", "01T13:30"), ["2026-01-01 02:00", "2026-01-01 13:30"]),
+    ],
+)
+def test_nights_of_one_day_are_told_apart_by_their_times(hours: tuple[str, ...], texts: list[str]) -> None:
+    (trend,) = found()
+    entries = [replace(trend.entries[0], started=f"2026-01-{hour}:00+00:00") for hour in hours]
+    assert gate_history_text.day_texts(entries) == texts
+
+
 def test_the_terminal_has_a_row_a_night(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, *found())
     assert lines[0] == "peak_live of 1 case over 3 nights, the last of 2026-01-03 02:00 UTC"
