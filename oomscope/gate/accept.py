@@ -57,7 +57,7 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
         before = _worse_than_before(case, known, baseline)
         why = _why_not(case, known.required if known else (LIVE,), named, before)
         if why is None:
-            entries[case.name] = _entry(case, known, night, baseline)
+            entries[case.name] = _entry(case, known, night, baseline, is_named=case.name in named)
         else:
             left[case.name] = why
             left_as.append(case.status)
@@ -115,21 +115,33 @@ def _worse_than_before(case: CaseResult, known: Case | None, baseline: Baseline)
     return f"{lowering} worse than what was accepted under other conditions ({conditions})" if lowering else ""
 
 
-def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Baseline) -> Entry:
-    """Return the entry for a case that was measured; what calibration found stays."""
+def _entry(case: CaseResult, known: Case | None, night: GateResult, baseline: Baseline, *, is_named: bool) -> Entry:
+    """Return the entry for a case that was measured; what calibration found stays.
+
+    Of a case that nobody names a metric that is the same keeps what was accepted: inside the band that warns it may be
+    a little worse, and a baseline that followed it would creep up update by update.
+    """
     if case.key is None or known is None or known.digest != case.key.config:
         raise InputError(
             f"{case.name!r} was measured under another suite", where=night.suite, remedy="run the gate again"
         )
     before = baseline.find(case.name, case.key)
+    values = {name: case.values[name] for name in known.counted if name in case.values}
     return Entry(
         key=case.key,
         outcome="oom" if case.outcome == "oom" else "fits",
-        values={name: case.values[name] for name in known.counted if name in case.values},
+        values=values | ({} if is_named or before is None else _kept(case, before)),
         bands=before.bands if before else {},
         oomscope=night.oomscope,
         rank=case.rank,
     )
+
+
+def _kept(case: CaseResult, before: Entry) -> dict[str, int]:
+    """Return what stays of ``before``: the metrics that are the same in a run that ended as then."""
+    if case.outcome != before.outcome:
+        return {}
+    return {row.name: before.values[row.name] for row in case.rows if row.status is Status.SAME}
 
 
 def _says_the_same(before: Entry | None, now: Entry) -> bool:

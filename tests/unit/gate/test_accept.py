@@ -66,6 +66,16 @@ def test_what_is_the_same_changes_nothing() -> None:
     assert made.baseline == BEFORE
 
 
+def test_what_is_the_same_inside_its_band_does_not_let_the_baseline_creep() -> None:
+    wide = suite(case(bands={"peak_live": {"warn": "8MiB", "fail": "16MiB"}}))
+    made = accepted(measured(GiB + 6 * MiB, reserved=GiB), asked=wide)
+    assert (made.accepted, made.left, made.baseline) == ((), {}, BEFORE)
+    better = accepted(measured(GiB + 6 * MiB, reserved=GiB - MiB), asked=wide)
+    assert (better.accepted, better.baseline.entries["tiny"][0].values["peak_live"]) == (("tiny",), GiB)
+    named = accepted(measured(GiB + 6 * MiB, reserved=GiB), asked=wide, named=("tiny",))
+    assert named.baseline.entries["tiny"][0].values["peak_live"] == GiB + 6 * MiB
+
+
 @pytest.mark.parametrize(
     "result", [measured(GiB + 1), measured(GiB, reserved=GiB + MiB), out_of_memory(GiB, demand=2 * GiB)]
 )
