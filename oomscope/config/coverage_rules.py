@@ -76,16 +76,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Bridge docs/training/cuda-graphs.md",
     ),
     Rule(
-        id="N-mtp",
-        severity="not_modelled",
-        keys=("model.mtp_num_layers",),
-        applies=lambda config: config.model.mtp_num_layers is not None,
-        summary="Multi-token prediction: its layers, and its logits at each depth, are out of scope.",
-        message="multi-token prediction, with one more set of logits a depth, is out of scope",
-        remedy="set mtp_num_layers to null",
-        source="Megatron-Core transformer/multi_token_prediction.py",
-    ),
-    Rule(
         id="N-variant",
         severity="not_modelled",
         keys=("model.experimental_attention_variant", "model.enable_mhc_connections"),

@@ -100,15 +100,17 @@ def check_layout(config: Config) -> None:
     """
     stages, size = config.stage_layout, config.parallel.pipeline_model_parallel_size
     signs = "".join(stages)
-    layers = signs.count("t")
+    layers, depths = signs.count("t"), signs.count("m")
     if len(stages) % size or (size == 1 and len(stages) > 1):
         wrong = f"it has {len(stages)} stages, which {size} pipeline ranks cannot share"
     elif not (signs.startswith("E") and signs.count("E") == 1 and stages[0].startswith("E")):
         wrong = "it does not begin with its one embedding, E"
     elif not (signs.endswith("L") and signs.count("L") == 1 and stages[-1].endswith("L")):
         wrong = "it does not end with its one loss, L"
-    elif "m" in signs:
-        wrong = "it has layers of multi-token prediction, m, and the model none"
+    elif depths != (config.model.mtp_num_layers or 0):
+        wrong = f"it has {depths} depths of multi-token prediction, the model {config.model.mtp_num_layers or 0}"
+    elif depths and signs.index("m") < signs.rfind("t"):
+        wrong = "it has layers behind multi-token prediction, m"
     elif layers != config.model.num_layers:
         wrong = f"it has {layers} layers, the model {config.model.num_layers}"
     else:

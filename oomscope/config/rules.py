@@ -12,6 +12,7 @@ from oomscope.config.graph_rules import GRAPH_RULES
 from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
 from oomscope.config.moe_rules import MOE_RULES
+from oomscope.config.mtp_rules import MTP_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
 from oomscope.config.parallel_rules import PARALLEL_RULES
 from oomscope.config.pipeline_rules import PIPELINE_RULES
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     *MODEL_RULES,
     *ATTENTION_RULES,
     *MOE_RULES,
+    *MTP_RULES,
     *OFFLOAD_RULES,
     *RECOMPUTE_RULES,
     *FINE_GRAINED_RULES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -14,10 +15,12 @@ from oomscope.model.context_parallel import ContextParallel
 from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.experts import ExpertForm, GroupedExperts, SequentialExperts
 from oomscope.model.fine_grained_offload import ModuleOffload
+from oomscope.model.flops import recomputes_predictions
 from oomscope.model.initialisation import Parameters, Shard
 from oomscope.model.mla import LatentAttention, LatentWidths, Projections
 from oomscope.model.mlp import MLP
 from oomscope.model.moe import MoE
+from oomscope.model.multi_token_prediction import MultiTokenPrediction, PredictionLayer
 from oomscope.model.norms import LayerNorm, RMSNorm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
@@ -86,14 +89,15 @@ class Assembly:
         return () if self._rotary is None else tuple(self._rotary)
 
     def embedding(self) -> Embedding:
-        """Return the embedding of the first stage."""
+        """Return the embedding of the first stage; multi-token prediction has a copy of it on the last."""
         model = self._config.model
         positions = None
         if model.position_embedding_type == "learned_absolute":
             rows = model.max_position_embeddings or self._config.data.seq_length
             positions = self._parameters.whole("embedding.positions", rows, model.hidden_size, std=_INIT_STD)
         words = self.vocabulary("embedding.words")
-        words.shared_embedding = model.share_embeddings_and_output_weights  # type: ignore[attr-defined]
+        tied = model.share_embeddings_and_output_weights or model.mtp_num_layers is not None
+        words.shared_embedding = tied  # type: ignore[attr-defined]
         return Embedding(
             VocabParallelEmbedding(words, self._tp),
             positions,
@@ -117,24 +121,52 @@ class Assembly:
         bias = self._parameters.constant(0.0, width, sequence_parallel=True)
         return LayerNorm(weight, bias, model.layernorm_epsilon)
 
-    def layer(self, index: int) -> TransformerLayer:
-        """Return layer ``index`` of the whole model."""
-        config = self._config
+    def layer(self, index: int, name: str | None = None, balance: Balance | None = None) -> TransformerLayer:
+        """Return layer ``index`` of the whole model, or one like it with another ``name`` and other router losses."""
+        config, name = self._config, name or f"layers.{index}"
         return TransformerLayer(
             self.norm(config.model.hidden_size),
-            self._latent_attention(f"layers.{index}.attention")
+            self._latent_attention(f"{name}.attention")
             if config.model.multi_latent_attention
-            else self._attention(f"layers.{index}.attention"),
+            else self._attention(f"{name}.attention"),
             self.norm(config.model.hidden_size),
-            self._moe(f"layers.{index}.mlp", config.model.num_moe_experts)
+            self._moe(f"{name}.mlp", config.model.num_moe_experts, balance or self._balance)
             if config.model.num_moe_experts is not None and config.is_moe_layer(index)
-            else self._mlp(f"layers.{index}.mlp", config.ffn_size),
+            else self._mlp(f"{name}.mlp", config.ffn_size),
             hidden_dropout=config.model.hidden_dropout,
             recompute_modules=config.recompute_modules,
             fused_norms=config.model.transformer_impl == "transformer_engine",
             random=self._random,
             offload=self._offload,
         )
+
+    def multi_token_prediction(self) -> MultiTokenPrediction:
+        """Return the depths behind the last layer."""
+        model = self._config.model
+        layers = 1 if model.mtp_use_repeated_layer else model.mtp_num_layers or 0
+        return MultiTokenPrediction(map(self._prediction_layer, range(layers)), config=self._config, cp=self._cp)
+
+    def _prediction_layer(self, depth: int) -> PredictionLayer:
+        """Return a depth; its layer is of the kind of the model's last (Megatron-LM ``gpt_builders.py``)."""
+        h, name = self._config.model.hidden_size, f"mtp.{depth}"
+        return PredictionLayer(
+            self.norm(h),
+            self.norm(h),
+            ColumnParallelLinear(
+                self._parameters.split_rows(f"{name}.eh_proj", (h,), 2 * h, std=_INIT_STD), None, self._tp
+            ),
+            self.layer(self._config.model.num_layers - 1, f"{name}.layer", self._balance_of_depths()),
+            self.norm(h),
+            tp=self._tp,
+            random=self._random,
+            recompute=recomputes_predictions(self._config),
+        )
+
+    def _balance_of_depths(self) -> Balance:
+        """Return the losses of a router that every depth runs: they count once (Megatron-Core ``moe/router.py``)."""
+        model = self._config.model
+        runs = model.mtp_num_layers or 1 if model.mtp_use_repeated_layer else 1
+        return replace(self._balance, aux_loss_coeff=self._balance.aux_loss_coeff / runs)
 
     def _attention(self, name: str) -> SelfAttention:
         config, model = self._config, self._config.model
@@ -214,14 +246,14 @@ class Assembly:
             is_gated=model.gated_linear_unit,
         )
 
-    def _moe(self, name: str, num_experts: int) -> MoE:
+    def _moe(self, name: str, num_experts: int, balance: Balance) -> MoE:
         model = self._config.model
         router = self._parameters.whole(
             f"{name}.router", num_experts, model.hidden_size, std=_INIT_STD, sequence_parallel=True
         )
         shared = model.moe_shared_expert_intermediate_size
         return MoE(
-            Router(router, model, self._balance),
+            Router(router, model, balance),
             self._experts(name, num_experts),
             None if shared is None else self._mlp(f"{name}.shared", shared),
             model=model,

@@ -98,16 +98,19 @@ def z_loss(logits: torch.Tensor, balance: Balance) -> torch.Tensor:
 
 
 class WithLoss(Function):
-    """Returns x; in backward ``loss`` is differentiated at ``scale`` (Megatron-Core ``MoEAuxLossAutoScaler``)."""
+    """Returns x; in backward each element of ``loss`` is differentiated at ``scale``.
+
+    Megatron-Core ``MoEAuxLossAutoScaler`` and ``MTPLossAutoScaler``.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, loss: torch.Tensor, scale: float) -> torch.Tensor:
         """Remember what the gradient of ``loss`` looks like."""
-        ctx.loss = loss.dtype, loss.device, scale
+        ctx.loss = loss.shape, loss.dtype, loss.device, scale
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         """Pass the gradient on, and send ``scale`` into the loss."""
-        dtype, device, scale = ctx.loss
-        return grad, torch.full((), scale, dtype=dtype, device=device), None
+        shape, dtype, device, scale = ctx.loss
+        return grad, torch.full(shape, scale, dtype=dtype, device=device), None

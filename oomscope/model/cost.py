@@ -15,13 +15,23 @@ from oomscope.model.flops import (
     head_flops,
     layer_flops,
     layers_of_stage,
+    prediction_flops,
     recomputed_layer_flops,
+    recomputes_predictions,
     tokens_of,
 )
 from oomscope.model.mesh import Axis, group_of, rank_coordinates
 from oomscope.model.offload_traffic import offloaded_bytes
-from oomscope.model.parameters import expert_parameters, stage_parameters
-from oomscope.model.traffic import Collectives, element_bytes, gathers_tokens, layer_collectives, layer_traffic
+from oomscope.model.parameters import expert_parameters, prediction_layers, stage_parameters
+from oomscope.model.traffic import (
+    Collectives,
+    element_bytes,
+    gathers_tokens,
+    layer_collectives,
+    layer_traffic,
+    prediction_collectives,
+    prediction_traffic,
+)
 
 _HOST_ADAM_BYTES = 28
 """What Adam reads (parameter, gradient, two moments) and writes (all but the gradient) in fp32 a parameter."""
@@ -162,13 +172,38 @@ class _Estimate:
         passes = _Passes()
         for layer in self._layers:
             self._add(passes, layer)
-        if self._stage == self._config.parallel.pipeline_model_parallel_size - 1:
-            vocabulary = self._config.padded_vocab_size // self._config.parallel.tensor_model_parallel_size
-            passes.matmul += 3 * head_flops(self._config) / self._rates.matmul
-            # logits written, copied to fp32, maximum and sum taken, exponentiated in place; the gradient cast back
-            moved = tokens_of(self._config) * vocabulary * (3 * element_bytes(self._config) + 6 * _FP32)
-            passes.elementwise += moved / self._rates.memory
+        if self._is_last:
+            self._add_head(passes)
+            for _depth in range(self._config.model.mtp_num_layers or 0):
+                self._add_prediction(passes)
         return passes
+
+    @property
+    def _is_last(self) -> bool:
+        return self._stage == self._config.parallel.pipeline_model_parallel_size - 1
+
+    def _add_head(self, passes: _Passes) -> None:
+        vocabulary = self._config.padded_vocab_size // self._config.parallel.tensor_model_parallel_size
+        passes.matmul += 3 * head_flops(self._config) / self._rates.matmul
+        # logits written, copied to fp32, maximum and sum taken, exponentiated in place; the gradient cast back
+        moved = tokens_of(self._config) * vocabulary * (3 * element_bytes(self._config) + 6 * _FP32)
+        passes.elementwise += moved / self._rates.memory
+
+    def _add_prediction(self, passes: _Passes) -> None:
+        """Add one depth of multi-token prediction: a layer, a projection between collectives, norms, and a head."""
+        config, rates, is_again = self._config, self._rates, recomputes_predictions(self._config)
+        last = config.model.num_layers - 1
+        self._add(passes, StageLayer(last, is_again))
+        self._add_head(passes)
+        flops = prediction_flops(config)[0] - layer_flops(config, last).total - head_flops(config)
+        moved, sent = prediction_traffic(config), prediction_collectives(config)
+        passes.matmul += 3 * flops / rates.matmul
+        passes.elementwise += 3 * moved / rates.memory
+        passes.collectives += 2 * sent / self._link("tp")
+        passes.network_bytes += (3 if is_again else 2) * sent
+        if is_again:
+            passes.recompute += flops / rates.matmul + moved / rates.memory + sent / self._link("tp")
+            passes.recompute_flops += flops
 
     def _add(self, passes: _Passes, layer: StageLayer) -> None:
         config, rates = self._config, self._rates
@@ -268,6 +303,8 @@ class _Estimate:
         experts = sum(
             expert_parameters(self._config) for layer in self._layers if self._config.is_moe_layer(layer.number)
         )
+        if self._is_last and self._config.is_moe_layer(self._config.model.num_layers - 1):
+            experts += prediction_layers(self._config) * expert_parameters(self._config)
         return (self._parameters() - experts, "intra_dp_cp"), (experts, "intra_expert_dp")
 
     def _host_parameters(self) -> int:

@@ -126,6 +126,23 @@ def layers_of_stage(config: Config, stage: int) -> Iterator[StageLayer]:
                 yield StageLayer(chunk[place], group.recompute)
 
 
+def prediction_flops(config: Config) -> tuple[int, int]:
+    """Return what one depth of multi-token prediction does on the last stage: forward, and what is run again of it.
+
+    Its projection [2h] → [h/t], a layer of the kind of the last, and a product with the output layer.
+    """
+    last, h = config.model.num_layers - 1, config.model.hidden_size
+    projection = 4 * tokens_of(config) * h * h // config.parallel.tensor_model_parallel_size
+    layer = layer_flops(config, last).total
+    again = projection + layer if recomputes_predictions(config) else recomputed_layer_flops(config, last)
+    return projection + layer + head_flops(config), again
+
+
+def recomputes_predictions(config: Config) -> bool:
+    """Whether full recomputation runs the depths of multi-token prediction again: ``uniform`` does."""
+    return config.recompute.recompute_granularity == "full" and config.recompute.recompute_method == "uniform"
+
+
 def head_flops(config: Config) -> int:
     """Return the forward operations of the output layer for one microbatch, on one TP rank."""
     columns = config.padded_vocab_size // config.parallel.tensor_model_parallel_size
@@ -146,5 +163,8 @@ def iteration_flops(config: Config, *, rank: int) -> dict[str, int]:
         forward += flops
         again += flops if layer.recomputed else recomputed_layer_flops(config, layer.number)
     if stage == config.parallel.pipeline_model_parallel_size - 1:
-        forward += head_flops(config)
+        depths = config.model.mtp_num_layers or 0
+        depth = prediction_flops(config) if depths else (0, 0)
+        forward += head_flops(config) + depths * depth[0]
+        again += depths * depth[1]
     return {"model": 3 * forward * config.num_microbatches, "recompute": again * config.num_microbatches}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.saved_tensors import SMALLEST_OFFLOADED
 from oomscope.config.schema import Config
+from oomscope.model.flops import recomputes_predictions
 from oomscope.model.layer_groups import layer_groups
 from oomscope.model.ledger import Ledger, element_size, kept_layer_ledger
 from oomscope.model.offload_plan import SavedGroup, resident_groups
@@ -75,6 +76,8 @@ def _of_layer(config: Config, layer: int) -> int:
 def _of_modules(config: Config, stage: int) -> int:
     order = pass_order(config, stage)
     chunks = [_saved_of_chunk(config, layers) for layers in stage_layers(config, stage)]
+    if stage == config.parallel.pipeline_model_parallel_size - 1:
+        chunks[-1] += _saved_of_predictions(config)
     passes = [[SavedGroup(name, sum(rows.values())) for name, _, rows in chunks[chunk]] for chunk in order.chunks]
     resident = resident_groups(passes, order, config.offload.activation_offload_fraction)
     return sum(
@@ -91,6 +94,18 @@ def _saved_of_chunk(config: Config, layers: range) -> list[tuple[str, int, Ledge
         if not group.recompute
         for place in group.layers
         for module, rows in _saved_of_layer(config, layers[place])
+    ]
+
+
+def _saved_of_predictions(config: Config) -> list[tuple[str, int, Ledger]]:
+    """Return the same of the layers of multi-token prediction, which follow the last one and are of its kind."""
+    if recomputes_predictions(config):
+        return []
+    last = config.model.num_layers - 1
+    return [
+        (module, last + 1 + depth, rows)
+        for depth in range(config.model.mtp_num_layers or 0)
+        for module, rows in _saved_of_layer(config, last)
     ]
 
 

@@ -70,8 +70,37 @@ def stage_parameters(config: Config, num_layers: int, *, pre_process: bool, post
             total += (model.max_position_embeddings or config.data.seq_length) * h
     if post_process:
         tied_here = pre_process and model.share_embeddings_and_output_weights
-        total += _norm_parameters(config, h) + (0 if tied_here else vocabulary)
+        total += 0 if tied_here else vocabulary
+    if has_final_norm(config, range(first, first + num_layers), post_process=post_process):
+        total += _norm_parameters(config, h)
+    if post_process and model.mtp_num_layers is not None:
+        total += prediction_parameters(config) + (0 if pre_process else vocabulary)
     return total
+
+
+def has_final_norm(config: Config, layers: range, *, post_process: bool) -> bool:
+    """Whether a model chunk with ``layers`` has the final norm: with multi-token prediction that of the last layer.
+
+    Source: Megatron-Core ``transformer/transformer_block.py::has_final_layernorm_in_this_stage``.
+    """
+    return post_process if config.model.mtp_num_layers is None else config.model.num_layers - 1 in layers
+
+
+def prediction_parameters(config: Config) -> int:
+    """Return the parameters of multi-token prediction: each depth's layer, projection [h/t, 2h] and three norms.
+
+    The stage that holds it has a copy of the embedding besides, unless it is the first.
+    """
+    model, h = config.model, config.model.hidden_size
+    layer = layer_parameters(config, model.num_layers - 1)
+    depth = layer + 2 * h * h // config.parallel.tensor_model_parallel_size + 3 * _norm_parameters(config, h)
+    return prediction_layers(config) * depth
+
+
+def prediction_layers(config: Config) -> int:
+    """Return how many layers of its own multi-token prediction has; with ``mtp_use_repeated_layer`` one."""
+    depths = config.model.mtp_num_layers or 0
+    return min(depths, 1) if config.model.mtp_use_repeated_layer else depths
 
 
 def _norm_parameters(config: Config, width: int) -> int:

@@ -141,6 +141,30 @@ class _Gather(Function):
         return reduce_scatter_sequence(grad, ctx.tp), None
 
 
+class _GatherColumns(Function):
+    """Megatron-Core ``mappings.py::_gather_along_last_dim``: gathered along the rows first, then put side by side."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return torch.cat(all_gather_sequence(x, tp).chunk(tp.size), dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.chunk(ctx.tp.size, dim=-1)[ctx.tp.rank].contiguous(), None
+
+
+class _ViewOfSequence(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return x.chunk(tp.size)[tp.rank]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
 def enter_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Return [s, …] of ``x`` [s/σ, …] for every rank's own heads; their gradients are summed on the way back."""
     if tp.size == 1:
@@ -161,6 +185,16 @@ def reduce_scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Ten
 def scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
     """Keep this rank's rows [s/t, …] of ``x`` [s, …], which all ranks hold alike."""
     return _Scatter.apply(x, tp)  # type: ignore[no-any-return]
+
+
+def gather_columns(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return [s, b, h] from the columns [s, b, h/t] of all ranks."""
+    return _GatherColumns.apply(x, tp) if tp.size > 1 else x
+
+
+def view_of_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return this rank's rows [s/σ, b, h] of ``x`` [s, b, h], which all ranks hold alike; all of ``x`` stays alive."""
+    return _ViewOfSequence.apply(x, tp) if tp.sequence_parallel else x
 
 
 # Linear layers ---------------------------------------------------------------------------------------------------

@@ -210,3 +210,25 @@ def gathers_tokens(config: Config) -> bool:
 def _own_tokens(config: Config) -> int:
     """Return the bytes of the hidden states of the tokens that one rank routes."""
     return _hidden(config) // config.parallel.tensor_model_parallel_size
+
+
+def prediction_traffic(config: Config) -> int:
+    """Return the element-wise bytes of one depth of multi-token prediction beside its layer, in forward.
+
+    Three norms, the join of two states, and the states of all depths put one after the other (a read and a write each).
+    """
+    return 2 * (3 + 2 + 1) * _hidden(config) // _sequence_shards(config)
+
+
+def prediction_collectives(config: Config) -> int:
+    """Return what one depth sends in forward to tensor-parallel ranks beside its layer: two states there, one back.
+
+    With sequence parallelism the joined states are gathered; the projection's columns are gathered in any case.
+    """
+    t = config.parallel.tensor_model_parallel_size
+    states = 3 if config.parallel.sequence_parallel else 1
+    return states * _hidden(config) * (t - 1) // t
+
+
+def _sequence_shards(config: Config) -> int:
+    return config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1

@@ -182,7 +182,8 @@ class _Microbatches:
                 hidden: torch.Tensor = chunk(inputs, attention_mask=mask)
                 return hidden
             labels = self._to_device(batch.labels)
-            loss: torch.Tensor = chunk(inputs, labels, mask)
+            tokens = self._to_device(batch.tokens) if chunk.mtp is not None and not chunk.is_first else None
+            loss: torch.Tensor = chunk(inputs, labels, mask, tokens)
             with trainer.observer.phase("loss"):
                 loss = loss / self._count
             self.losses.append(loss.detach())

@@ -26,6 +26,7 @@ from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.offload import LayerOffload
 from oomscope.model.output_layer import OutputLayer
+from oomscope.model.parameters import has_final_norm
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import checkpoint
 from oomscope.model.row_plan import ExpertParallel
@@ -116,19 +117,26 @@ class GPTStage(nn.Module):
             dtype=dtype,
         )
         observer.role("input", assembly.constants)
-        self.embedding = assembly.embedding() if pre_process else None
+        predicts_further = post_process and config.model.mtp_num_layers is not None
+        self.embedding = assembly.embedding() if pre_process or predicts_further else None
         self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
         self._groups = layer_groups(config.recompute, len(layers))
         self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
         offload = config.offload
         offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
         self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
-        self.final_norm = assembly.norm(config.model.hidden_size) if post_process else None
+        has_norm = has_final_norm(config, layers, post_process=post_process)
+        self.final_norm = assembly.norm(config.model.hidden_size) if has_norm else None
+        self.mtp = assembly.multi_token_prediction() if predicts_further else None
         self.output_layer = self._make_output_layer(assembly) if post_process else None
         self._loss_form = loss_form(config)
 
     def forward(
-        self, inputs: torch.Tensor, labels: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
+        self,
+        inputs: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        tokens: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return what the next stage needs, or on the last stage the mean loss.
 
@@ -136,23 +144,41 @@ class GPTStage(nn.Module):
             inputs: tokens [b, s] on the first stage, else the hidden state [s/σ, b, h].
             labels: [b, s], for the last stage.
             attention_mask: [b, 1, s, s], true where a query may not look; attention is causal without one too.
+            tokens: [b, s], for multi-token prediction on a stage whose ``inputs`` they are not.
 
         Returns:
             The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
             rank's logits [s, b, V/t].
             A stage without layers returns a copy (Megatron-Core transformer/transformer_block.py, forward).
         """
-        if self.embedding is None:
-            self.input_tensor = inputs
-        hidden = inputs if self.embedding is None else self.embedding(inputs)
-        hidden = self._run_layers(hidden, *(() if attention_mask is None else (attention_mask,)))
-        if self.final_norm is None or self.output_layer is None:
-            return hidden if self.layers or self.embedding is not None else hidden.clone()
+        mask = () if attention_mask is None else (attention_mask,)
+        hidden = self._run_layers(self._first_hidden(inputs), *mask)
+        if self.output_layer is None:
+            return self._end(hidden)
+        if self.mtp is not None and labels is not None:
+            states = self.mtp(self._end(hidden), inputs if self.is_first else tokens, self.embedding, *mask)
+            with self._observer.phase("loss"):
+                hidden = self.mtp.add_losses(states, labels, output_layer=self.output_layer, loss=self._token_losses)
+                return self._token_losses(self.output_layer(hidden), labels.t()).mean()
         with self._observer.phase("loss"):
-            logits: torch.Tensor = self.output_layer(self.final_norm(hidden))
-            if labels is None:
-                return logits
-            return vocab_parallel_cross_entropy(logits, labels.t(), self._tp, self._loss_form).mean()
+            logits: torch.Tensor = self.output_layer(self._end(hidden))
+            return logits if labels is None else self._token_losses(logits, labels.t()).mean()
+
+    def _first_hidden(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.is_first and self.embedding is not None:
+            return self.embedding(inputs)  # type: ignore[no-any-return]
+        self.input_tensor = inputs
+        return inputs
+
+    def _end(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what follows the layers: the final norm, or a copy where there was neither layer nor embedding."""
+        if self.final_norm is not None:
+            return self.final_norm(hidden)  # type: ignore[no-any-return]
+        return hidden if self.layers or self.is_first else hidden.clone()
+
+    def _token_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss [s, b] of each token."""
+        return vocab_parallel_cross_entropy(logits, labels, self._tp, self._loss_form)
 
     def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
         fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
@@ -176,12 +202,20 @@ class GPTStage(nn.Module):
         return hidden
 
     def _make_output_layer(self, assembly: Assembly) -> OutputLayer:
-        """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h]."""
+        """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h].
+
+        Where multi-token prediction has its copy of a tied embedding, Megatron-Core multiplies by that, and keeps the
+        weight of its output layer, and its states, all the same (``gpt_model.py``: allocation is skipped only on the
+        first stage; ``language_module.py::shared_embedding_or_output_weight``).
+        """
         if not self._config.model.share_embeddings_and_output_weights:
             weight = assembly.vocabulary("output")
         elif self.embedding is not None:
             weight = self.embedding.words.weight
-            weight.zero_out_wgrad = True  # type: ignore[attr-defined]
+            if self.is_first:
+                weight.zero_out_wgrad = True  # type: ignore[attr-defined]
+            else:
+                self.idle_output_weight = assembly.vocabulary("output")
         else:
             weight = assembly.vocabulary("embedding.words")
             weight.shared_embedding = True  # type: ignore[attr-defined]

@@ -81,6 +81,7 @@ MODELS["latent"] = {
     "v_head_dim": 8,
     "qk_layernorm": True,
 }
+MODELS["further"] = {**MODELS["llama"], "num_layers": 2, "mtp_num_layers": 2}
 MODELS["deep"] = {**MODELS["llama"], "num_layers": 8}
 ONE_PIECE = {"expert_tensor_parallel_size": 1}
 CORE_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
@@ -175,12 +176,22 @@ LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     },
     4: {"tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2}},
 }
+FURTHER_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {
+        "tp2": {"tp": 2},
+        "pp2": {"pp": 2},
+        "pp2-layout": {"pp": 2, "parallel": {"pipeline_model_parallel_layout": "Ett|mmL"}},
+        "tp2-sp-recompute": {"tp": 2, "sp": True, "recompute": FULL_RECOMPUTE},
+    },
+    4: {"tp2-sp-pp2": {"tp": 2, "sp": True, "pp": 2}},
+}
 
 
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
-    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS), ("deep", DEEP_WORLDS))
+    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS))
+    others += (("deep", DEEP_WORLDS), ("further", FURTHER_WORLDS))
     return dense | {
         f"{model}-{name}": (model, split) for model, worlds in others for name, split in worlds[world].items()
     }
@@ -273,7 +284,8 @@ def join_stages(name: str, folder: Path, config: Config) -> dict[str, Any]:
     joined: dict[str, Any] = {"losses": stages[-1]["losses"]}
     for kind in ("grads", "parameters"):
         joined[kind] = {key: value for stage in stages for key, value in stage[kind].items()}
-    if config.model.share_embeddings_and_output_weights and len(stages) > 1:
+    tied = config.model.share_embeddings_and_output_weights or config.model.mtp_num_layers is not None
+    if tied and len(stages) > 1:
         assert torch.equal(stages[0]["parameters"]["words"], stages[-1]["parameters"]["words"]), (
             "tied copies drift apart"
         )

@@ -73,6 +73,33 @@ def head_ledger(config: Config) -> Ledger:
     }
 
 
+def prediction_ledger(config: Config) -> Ledger:
+    """Return what multi-token prediction keeps, its own heads included.
+
+    The model's final state is kept by the first depth's norm, the state of each other depth by the next one's; what
+    the output layer reads are views of all states joined, so that ``output_input`` of the head's ledger goes away. Each
+    depth has a ledger of its own layer, whose input is the projection's output, whole under sequence parallelism.
+    """
+    model, depths, n = config.model, config.model.mtp_num_layers or 0, _tokens(config)
+    hidden, stats = hidden_bytes(config), _stats(config) * n // _sigma(config)
+    head = head_ledger(config)
+    inputs = {"hnorm_input": hidden, "enorm_input": hidden, "input_stats": 2 * stats}
+    layer = sum(kept_layer_ledger(config, model.num_layers - 1).values())
+    whole_input = (_sigma(config) - 1) * hidden
+    recomputed = config.recompute.recompute_granularity == "full" and config.recompute.recompute_method == "uniform"
+    inner = {"eh_proj_input": 2 * hidden, "layer": layer + whole_input, "final_norm_input": hidden, "stats": stats}
+    depth = sum({"hnorm_input": hidden, "enorm_input": hidden}.values() if recomputed else {**inputs, **inner}.values())
+    return {
+        "depths": depths * depth,
+        "embeddings": depths * sum(embedding_ledger(config).values()),
+        "joined_states": (1 + depths) * hidden,
+        "heads": depths * (sum(head.values()) - 2 * hidden - head["final_norm_stats"]),
+        "label_masks": depths * 4 * n,
+        "label_counts": depths * 4,
+        "output_input": -hidden,
+    }
+
+
 def logits_bytes(config: Config) -> int:
     """Return the output layer's logits, E·n·V/t.
 
@@ -90,4 +117,5 @@ def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_proc
         total += sum(embedding_ledger(config).values())
     if post_process:
         total += sum(head_ledger(config).values())
+        total += sum(prediction_ledger(config).values()) if config.model.mtp_num_layers else 0
     return total

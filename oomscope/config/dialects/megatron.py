@@ -58,6 +58,8 @@ TABLE: dict[str, Row] = {
         },
     ),
     "mtp_num_layers": To("model.mtp_num_layers", positive_or_none),
+    "mtp_detach_heads": Unmodelled("heads that send no gradient to the model, clipped apart from it, are not there"),
+    "mtp_hsm": Unmodelled("inputs of a depth drawn from the states of several are not there"),
     "num_experts": To("model.num_moe_experts", positive_or_none),
     "moe_layer_freq": Kept(),
     "moe_expert_capacity_factor": To("model.moe_expert_capacity_factor", positive_or_none),
@@ -165,7 +167,7 @@ iterations_to_skip use_flash_attn use_flash_attn_3 data_parallel_random_init cal
 exit_on_missing_checkpoint pin_cpu_* no_pin_cpu_* use_straggler_detector
 disable_straggler_on_startup run_workload_inspector_server enable_msc disable_msc consumed_*
 transformer_pipeline_model_parallel_size num_channels no_use_tokenizer_* no_ckpt_* check_weight_hash_* TEST_TYPE
-LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* mtp_loss_scaling_factor moe_routing_trace_*
+LAUNCHER METRICS MODE BEFORE_SCRIPT AFTER_SCRIPT TEST_EVALUATION export_* moe_routing_trace_*
 """
 
 _TOKENIZERS = {"GPT2BPETokenizer": 50257}

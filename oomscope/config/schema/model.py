@@ -102,7 +102,11 @@ class ModelConfig(Section):
     enable_mhc_connections: bool = False
     """Hyper-connections in place of the residual stream; not modelled."""
     mtp_num_layers: Count | None = None
-    """Layers of multi-token prediction; not modelled."""
+    """Depths of multi-token prediction (MTP, DeepSeek-V3), each with a layer and logits of its own; null means none."""
+    mtp_loss_scaling_factor: float = Field(default=0.1, ge=0)
+    """What the mean of the depths' losses weighs beside the model's own."""
+    mtp_use_repeated_layer: bool = False
+    """Run the same MTP layer at every depth."""
     multi_latent_attention: bool = False
     """Project queries, keys and values up from low-rank latents (MLA, DeepSeek-V2)."""
     q_lora_rank: Count | None = 512

@@ -132,4 +132,12 @@ MODEL = (
         (SELECTIVE, "recompute.recompute_modules=[mla_up_proj]"),
         given=LATENT,
     ),
+    Option(
+        keys("model", "mtp_num_layers mtp_use_repeated_layer"),
+        "Each depth keeps a layer, its two inputs, their join and a projection, and the softmax of its own logits, "
+        "4nV/t, until backward; a copy of the embedding on the last stage. One layer for all depths spares parameters.",
+        "Time of a layer and of the head for each depth; with a pipeline an all-reduce of the embedding's gradient.",
+        LLAMA,
+        ("model.mtp_num_layers=1",),
+    ),
 )

@@ -25,7 +25,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
 """Heading to its options, in the order of the page."""
 
 NO_EFFECT: tuple[str, ...] = (
-    *keys("model", "rotary_base layernorm_epsilon"),
+    *keys("model", "rotary_base layernorm_epsilon mtp_loss_scaling_factor"),
     *keys(
         "optimizer",
         "lr weight_decay adam_beta1 adam_beta2 adam_eps loss_scale initial_loss_scale min_loss_scale loss_scale_window "
@@ -38,7 +38,7 @@ NO_EFFECT: tuple[str, ...] = (
 NOT_MODELLED: tuple[str, ...] = (
     *keys(
         "model",
-        "use_transformer_engine_op_fuser experimental_attention_variant enable_mhc_connections mtp_num_layers "
+        "use_transformer_engine_op_fuser experimental_attention_variant enable_mhc_connections "
         "moe_shared_expert_overlap moe_input_jitter_eps moe_paged_stash",
     ),
     *keys("parallel", "overlap_moe_expert_parallel_comm use_megatron_fsdp data_parallel_sharding_strategy"),

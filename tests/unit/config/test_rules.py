@@ -17,6 +17,7 @@ from tests.unit.config.rule_cases import (
     graphs,
     measurement,
     model,
+    mtp,
     offload,
     parallel,
     recompute,
@@ -46,7 +47,7 @@ from tests.unit.config.rule_cases.settings import (
 
 CASES: Cases = {
     rule: case
-    for topic in (parallel, model, experts, offload, recompute, graphs, sharding, training, coverage, measurement)
+    for topic in (parallel, model, experts, mtp, offload, recompute, graphs, sharding, training, coverage, measurement)
     for rule, case in topic.CASES.items()
 }
 

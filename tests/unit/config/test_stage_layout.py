@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.config.layer_split import chunk_layers, most_layers_of_chunk
+from oomscope.config.layer_split import check_layout, chunk_layers, most_layers_of_chunk
 from oomscope.config.load import load_text
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig
 from oomscope.config.schema.stage_layout import stages_of
@@ -88,3 +90,15 @@ parallel:
 """
     with pytest.raises(ConfigError, match=r"cfg.yaml:3.*at 'x'"):
         load_text(text, source="cfg.yaml")
+
+
+@pytest.mark.parametrize(
+    ("layout", "wrong"),
+    [("Et*4|mL", "1 depths"), ("Et*3|mmtL", "behind multi-token"), ("Et*3|tmmL", ""), ("Et*4|mmL", "")],
+)
+def test_depths_of_multi_token_prediction_follow_the_layers(layout: str, wrong: str) -> None:
+    model = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "mtp_num_layers": 2}
+    parallel = {"pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": layout}
+    config = Config.model_validate({"model": model, "parallel": parallel})
+    with pytest.raises(ConfigError, match=wrong) if wrong else nullcontext():
+        check_layout(config)

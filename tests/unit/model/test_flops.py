@@ -30,6 +30,7 @@ def test_gpt_is_narayanans_formula():
 MODELS = [
     {},
     {"num_query_groups": 2, "gated_linear_unit": True, "activation_func": "silu", "position_embedding_type": "rope"},
+    {"mtp_num_layers": 2, "position_embedding_type": "rope"},
 ]
 
 

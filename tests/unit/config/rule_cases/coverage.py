@@ -34,7 +34,6 @@ CASES: Cases = {
     ),
     "N-fp8": ([FP8, {"precision.fp4": "e2m1"}], [{}]),
     "N-cuda-graph": ([GRAPH, WHOLE_GRAPH], [{}]),
-    "N-mtp": ([{"model.mtp_num_layers": 1}], [{}]),
     "N-variant": ([{"model.experimental_attention_variant": "gdn"}, MHC], [{}]),
     "N-gdp": ([{**SELECTIVE, MODULES: ["gdp_in_proj"]}, {OFFLOADED: ["gdp_qkv"]}], [SELECTIVE, FINE]),
     "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),
