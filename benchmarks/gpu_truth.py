@@ -30,6 +30,8 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+ARCHIVES = 4
+"""Of snapshots of a part: one part leaves archives in a call, and at most eight files come back from it."""
 FAILED, DEVIATES = 1, 3
 """Exit codes; the first where both are."""
 sys.path.insert(0, str(ROOT))
@@ -97,7 +99,9 @@ def measure(part: str, given: argparse.Namespace, until: float) -> dict[str, Any
 
         def keep(document: dict[str, Any], *, is_whole: bool = False) -> None:
             facts = {"torch": torch.__version__, "card": given.card, "is_whole": is_whole}
-            write(given.out, part, {**facts, **document}, Path(folder))
+            not_packed = write(given.out, part, {**facts, **document}, Path(folder), most=ARCHIVES)
+            for name in not_packed if is_whole else ():
+                print(f"no room for {name}", flush=True)
 
         document = PARTS[part](bench, given.only, keep)
         keep(document, is_whole=True)

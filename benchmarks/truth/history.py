@@ -32,7 +32,10 @@ _COMMAND = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
 def run(bench: Bench) -> dict[str, Any]:
     """Bisect both ranges of the demo on both backends."""
     repo = bench.folder / "tinytrain"
-    subprocess.run([sys.executable, DEMO / "build.py", repo], check=True, capture_output=True)
+    built = subprocess.run([sys.executable, DEMO / "build.py", repo], check=False, capture_output=True, text=True)
+    if built.returncode:
+        said = built.stderr.strip().rpartition("\n")[2]
+        raise RuntimeError(f"the demo's history cannot be made: {said or f'exit code {built.returncode}'}")
     more = more_outside(bench.measured(CASES[0].config(), "cuda")) if bench.card == "cuda" else 0
     one_card = threading.Lock()
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,10 +15,21 @@ import torch
 def describe(_spec: dict[str, Any]) -> dict[str, Any]:
     """Return versions, the card and the bytes that the driver counts before and after the first tensor.
 
+    What cannot be told, as in a container that forbids it, is None, and ``untold`` says why.
+
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    before = used_bytes()
+    untold: dict[str, str] = {}
+
+    def told(name: str, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 # the card is known without it
+            untold[name] = repr(error)
+            return None
+
+    before = told("used_bytes", used_bytes)
     torch.cuda.init()
     torch.empty(1, device="cuda")
     torch.cuda.synchronize()
@@ -26,7 +38,7 @@ def describe(_spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": told("cudnn", torch.backends.cudnn.version),
         "python": platform.python_version(),
         "gpu": properties.name,
         "compute_capability": f"{properties.major}.{properties.minor}",
@@ -34,11 +46,16 @@ def describe(_spec: dict[str, Any]) -> dict[str, Any]:
         "total_memory": properties.total_memory,
         "mem_get_info": {"free": free, "total": total},
         "driver": _smi("driver_version"),
-        "used_bytes": {"before": before, "with_context": used_bytes()},
+        "used_bytes": {"before": before, "with_context": told("used_bytes", used_bytes)},
         "reserved_bytes": torch.cuda.memory_reserved(),
-        "allocator_settings": torch.cuda.memory._snapshot()["allocator_settings"],  # type: ignore[no-untyped-call]
+        "allocator_settings": told("allocator_settings", _allocator_settings),
+        "untold": untold,
         "environment": {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "CUBLAS_"))},
     }
+
+
+def _allocator_settings() -> Any:
+    return torch.cuda.memory._snapshot()["allocator_settings"]  # type: ignore[no-untyped-call]
 
 
 def used_bytes() -> int | None:
@@ -47,7 +64,7 @@ def used_bytes() -> int | None:
         import pynvml
     except ImportError:
         mib = _smi("memory.used")
-        return int(mib.split()[0]) << 20 if mib else None
+        return int(mib.split()[0]) << 20 if mib and mib[:1].isdecimal() else None  # else "[N/A]", or what is forbidden
     try:
         pynvml.nvmlInit()
         return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
@@ -63,4 +80,4 @@ def _smi(field: str) -> str | None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return None if done.returncode else done.stdout.strip() or None

@@ -72,7 +72,7 @@ def run_all(
     *,
     at_once: int,
     until: float,
-    keep: Callable[[list[dict[str, Any]]], None] = lambda _done: None,
+    keep: Callable[[list[dict[str, Any]]], object] = lambda _done: None,
 ) -> list[dict[str, Any]]:
     """Run every item in a process of its own, and return what each gave.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import tarfile
 import time
 from pathlib import Path
@@ -14,11 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import gpu_truth
 from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from tests.gpu import capture
-from tests.gpu.captures import failures, golden, history, parcel, running, temporaries, training
+from tests.gpu.captures import failures, golden, history, machine, parcel, running, temporaries, training
 from tests.gpu.captures.decoder import Shape, Way, named
 from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.golden import Card
@@ -141,16 +144,44 @@ def test_archives_are_cut_where_they_grow_too_large(tmp_path, monkeypatch):
     assert names == [["a.pickle.gz", "b.pickle.gz"], ["c.pickle.gz", "d.pickle.gz"]]
 
 
+def test_no_more_archives_are_left_than_come_back_and_what_has_no_room_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(parcel, "LARGEST", 4000)
+    for name, size in (("a", 900), ("b", 8000), ("c", 2500), ("d", 900), ("e", 900)):
+        (tmp_path / f"{name}.pickle.gz").write_bytes(b"x" * size)
+    assert parcel.write(tmp_path, "training", {}, tmp_path, most=2) == [
+        "b.pickle.gz: 8000 bytes",
+        "e.pickle.gz: 900 bytes",
+    ]
+    left_out = parcel.write(tmp_path, "failures", {}, tmp_path, most=1)
+    assert left_out == [f"{name}.pickle.gz: {size} bytes" for name, size in (("b", 8000), ("c", 2500), ("e", 900))]
+    assert sorted(path.name for path in tmp_path.glob("*.tar")) == ["failures.tar", "training-2.tar", "training.tar"]
+    with gzip.open(tmp_path / "failures.json.gz", "rt") as file:
+        assert json.load(file)["not_packed"] == left_out
+
+
+def test_what_cannot_be_written_leaves_no_half_of_a_file(tmp_path):
+    with contextlib.suppress(ZeroDivisionError), parcel.replacing(tmp_path / "a.json.gz") as partial:
+        partial.touch()
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_leaves_no_more_files_than_come_back():
+    archives = sum(capture.ARCHIVES.get(part, 1) for part in ("failures", "training"))
+    assert len(capture.PARTS) + archives <= 8
+    assert 1 + gpu_truth.ARCHIVES <= 8
+
+
 def test_a_snapshot_that_goes_while_it_is_packed_is_left_out(tmp_path, monkeypatch):
     for name in "abc":
         (tmp_path / f"{name}.pickle.gz").write_bytes(b"x")
     volumes = parcel.volumes
 
-    def gone(files):
+    def gone(files, most):
         files[0].unlink()
-        for volume in volumes(files):
-            files[1].unlink()
-            yield volume
+        found = volumes(files, most)
+        files[1].unlink()
+        return found
 
     monkeypatch.setattr(parcel, "volumes", gone)
     parcel.write(tmp_path, "training", {}, tmp_path)
@@ -275,3 +306,40 @@ def test_every_way_trains_on_the_simulated_device(item):
         held = sum(parameter.nbytes for parameter in work.model.parameters())
     assert len(session.measurement().trace) > 100
     assert held > 0
+
+
+def forbidden(*_):
+    raise PermissionError("not in this container")
+
+
+def test_a_machine_that_forbids_to_be_asked_is_described_nonetheless(monkeypatch):
+    properties = SimpleNamespace(
+        name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=150_000_000_000
+    )
+    cuda = SimpleNamespace(
+        **dict.fromkeys(("init", "synchronize"), lambda: None),
+        get_device_properties=lambda _index: properties,
+        mem_get_info=lambda: (1, 2),
+        memory_reserved=lambda: 0,
+        memory=SimpleNamespace(_snapshot=forbidden),
+    )
+    backends = SimpleNamespace(cudnn=SimpleNamespace(version=lambda: 91000))
+    fake = SimpleNamespace(
+        __version__="2.11.0", version=SimpleNamespace(cuda="13.0"), empty=lambda *_, **__: None, cuda=cuda
+    )
+    fake.backends = backends
+    monkeypatch.setattr(machine, "torch", fake)
+    monkeypatch.setattr(machine, "used_bytes", forbidden)
+    told = machine.describe({})
+    assert (told["gpu"], told["compute_capability"], told["cudnn"]) == ("NVIDIA H200", "9.0", 91000)
+    assert told["used_bytes"] == {"before": None, "with_context": None}
+    assert told["untold"].keys() == {"used_bytes", "allocator_settings"}
+
+
+@pytest.mark.parametrize("said", ["[N/A]", "[Insufficient Permissions]", None])
+def test_bytes_that_nvidia_smi_does_not_say_are_none(monkeypatch, said):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(machine, "_smi", lambda _field: said)
+    assert machine.used_bytes() is None
+    monkeypatch.setattr(machine, "_smi", lambda _field: "12 MiB")
+    assert machine.used_bytes() == 12 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -308,7 +309,7 @@ def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp
         return {"range": range_, "backend": backend, "limit": limit, "wall_s": 1.0, "answer": {}}
 
     monkeypatch.setattr(history_part, "_search", search)
-    monkeypatch.setattr(history_part.subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(history_part.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
     monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
     bench = Bench(card="cuda", folder=tmp_path, at_once=4, until=time.monotonic() + 60)
     document = history_part.run(bench)
@@ -317,6 +318,12 @@ def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp
         assert limits[range_, "sim"] == limit
         assert limits[range_, "cuda"] == limit - GiB + 7 * MiB
     assert parse_size(str(limit)) == limit
+
+
+def test_without_git_the_searches_say_so(bench: Bench, monkeypatch):
+    monkeypatch.setenv("PATH", str(bench.folder))
+    with pytest.raises(RuntimeError, match=r"the demo's history cannot be made: .*git"):
+        history_part.run(bench)
 
 
 def test_a_card_that_tells_nothing_of_itself_ends_the_part():
