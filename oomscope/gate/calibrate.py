@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oomscope.errors import MachineUnfitError, TargetError
+from oomscope.errors import MachineUnfitError, OomscopeError, TargetError
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Entry, Key
 from oomscope.gate.cases import Probe, plan_of
+from oomscope.gate.compare import REPORT_IT
 from oomscope.gate.metrics import METRICS, values_of
 from oomscope.gate.suite import Case
 from oomscope.probe.result import ProbeResult
@@ -86,7 +87,7 @@ def calibrate(
     """Measure ``case`` ``repeats`` times and return its spread.
 
     Raises:
-        OomscopeError: it cannot be measured as it is asked for.
+        OomscopeError: it cannot be measured as it is asked for, or a repeat met a defect.
         MachineUnfitError: a repeat ran out of what the rest of the machine had left.
         TargetError: a repeat failed, or ended otherwise than the first; a spread over both would mean nothing.
     """
@@ -109,6 +110,8 @@ def _refuse(case: Case, results: Sequence[ProbeResult]) -> None:
     first, last = results[0], results[-1]
     if last.outcome == "error":
         said = last.failure.message if last.failure else "it did not say why"
+        if last.failure and last.failure.kind == "internal":
+            raise OomscopeError(f"{case.name!r} met a defect: {said}", where=case.where, remedy=REPORT_IT)
         raise TargetError(f"{case.name!r} failed: {said}", where=case.where, remedy="mend it first")
     if last.verdict is not None and is_of_the_machine(last):
         raise MachineUnfitError(

@@ -84,7 +84,7 @@ def traced(error: Exception) -> str:
     """Return what an exception that is a defect says, and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}; please report it"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def plan_of(case: Case) -> CasePlan:

@@ -14,11 +14,12 @@ from oomscope.gate.suite import Case
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.whose_memory import is_of_the_machine
 
+REPORT_IT = "please report it"
+"""What is to be done about a defect of oomscope."""
 _FAULTS: dict[ErrorKind, Status] = {
     "unfit": Status.UNFIT,
     "usage": Status.UNUSABLE,
     "nothing": Status.UNMEASURED,
-    "internal": Status.DEFECT,
 }
 """Failures that are not of the code under measurement."""
 
@@ -126,8 +127,10 @@ def compare_values(case: Case, entry: Entry, outcome: str, values: Mapping[str, 
 def _not_measured(failure: Failure | None) -> Comparison:
     if failure is None:
         return Comparison(status=Status.UNTESTABLE, reason="it failed, and did not say why")
+    if failure.kind == "internal":
+        return Comparison(status=Status.DEFECT, reason=f"{failure.message}; {REPORT_IT}")
     status = _FAULTS.get(failure.kind, Status.UNTESTABLE)
-    is_said = failure.kind in {"untestable", "nothing", "internal"}  # by the status
+    is_said = failure.kind in {"untestable", "nothing"}  # by the status
     return Comparison(status=status, reason=failure.message if is_said else f"{failure.kind}: {failure.message}")
 
 

@@ -19,7 +19,7 @@ from oomscope.files import real_path
 from oomscope.gate.band_notes import band_notes
 from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.cases import CasePlan, Probe, plan_of, traced
-from oomscope.gate.compare import Comparison, compare_case
+from oomscope.gate.compare import REPORT_IT, Comparison, compare_case
 from oomscope.gate.confirm import calls_for_more, confirmed
 from oomscope.gate.home import Home
 from oomscope.gate.metrics import values_of
@@ -145,7 +145,9 @@ class Night:
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect in one case hides no other
-            return CaseResult(name=case.name, status=Status.DEFECT, reason=traced(error), line=case.line)
+            return CaseResult(
+                name=case.name, status=Status.DEFECT, reason=f"{traced(error)}; {REPORT_IT}", line=case.line
+            )
 
     def _answer(self, case: Case, stop: threading.Event) -> CaseResult:
         try:
@@ -162,7 +164,7 @@ class Night:
         except StoppedError:
             return CaseResult(name=case.name, status=Status.UNMEASURED, reason=_NOT_AGAIN)
         except Exception as error:  # noqa: BLE001 - a defect hides neither the first measurement nor other cases
-            return CaseResult(name=case.name, status=Status.DEFECT, reason=traced(error))
+            return CaseResult(name=case.name, status=Status.DEFECT, reason=f"{traced(error)}; {REPORT_IT}")
 
     def _measured(self, case: Case, plan: CasePlan, stop: threading.Event) -> CaseResult:
         try:
