@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config
 
@@ -9,15 +11,35 @@ _CONTEXT = "Transformer Engine pytorch/attention/dot_product_attention/context_p
 _LATENT = "Megatron-Core transformer/multi_latent_attention.py"
 
 
+_LEVELS = 2
+"""Of a hierarchical context-parallel group."""
+
+
 def _shared_sequences(config: Config) -> bool:
     return config.parallel.context_parallel_size > 1
 
 
+def _ranks_of_heads(config: Config) -> int:
+    return config.parallel.tensor_model_parallel_size * config.context_levels[0]
+
+
 def _heads_cannot_be_exchanged(config: Config) -> bool:
-    parallel = config.parallel
-    ranks = parallel.tensor_model_parallel_size * parallel.context_parallel_size
+    ranks = _ranks_of_heads(config)
     uneven = any(heads % ranks for heads in (config.model.num_attention_heads, config.query_groups))
-    return _shared_sequences(config) and parallel.cp_comm_type == "a2a" and uneven
+    return _shared_sequences(config) and config.context_levels[0] > 1 and uneven
+
+
+def _levels(config: Config) -> str:
+    sizes = config.parallel.hierarchical_context_parallel_sizes
+    return f"levels of {' and '.join(map(str, sizes))} ranks" if sizes else "no levels"
+
+
+def _levels_do_not_fit(config: Config) -> bool:
+    parallel = config.parallel
+    sizes = parallel.hierarchical_context_parallel_sizes
+    if sizes is None:
+        return _shared_sequences(config) and parallel.cp_comm_type == "a2a+p2p"
+    return len(sizes) != _LEVELS or math.prod(sizes) != parallel.context_parallel_size
 
 
 def _shards_are_uneven(config: Config) -> bool:
@@ -40,10 +62,10 @@ ATTENTION_RULES: tuple[Rule, ...] = (
         id="A2",
         keys=("parallel.cp_comm_type", "parallel.context_parallel_size", "model.num_query_groups"),
         applies=_heads_cannot_be_exchanged,
-        summary="With cp_comm_type a2a the heads of a tensor-parallel rank are shared out over the CP ranks.",
+        summary="With cp_comm_type a2a, or a2a+p2p, the heads of a tensor-parallel rank are shared out over CP ranks.",
         message=lambda config: (
             f"{config.model.num_attention_heads} heads in {config.query_groups} query groups cannot be shared out over "
-            f"{config.parallel.tensor_model_parallel_size} * {config.parallel.context_parallel_size} ranks"
+            f"{config.parallel.tensor_model_parallel_size} * {config.context_levels[0]} ranks"
         ),
         remedy="let TP * CP divide num_query_groups, or set cp_comm_type to p2p",
         source=f"{_CONTEXT}, AttnFuncWithCPAndQKVOA2A",
@@ -91,13 +113,27 @@ ATTENTION_RULES: tuple[Rule, ...] = (
         source=_LATENT,
     ),
     Rule(
-        id="N-cp-hierarchical",
-        severity="not_modelled",
-        keys=("parallel.cp_comm_type",),
-        applies=lambda config: _shared_sequences(config) and config.parallel.cp_comm_type == "a2a+p2p",
-        summary="Hierarchical context parallelism.",
-        message="exchanging heads within a node and passing keys between nodes is not there",
-        remedy="set cp_comm_type to p2p, a2a or all_gather",
+        id="A7",
+        keys=("parallel.hierarchical_context_parallel_sizes", "parallel.context_parallel_size"),
+        applies=_levels_do_not_fit,
+        summary="cp_comm_type a2a+p2p needs two levels whose product is context_parallel_size.",
+        message=lambda config: (
+            f"{_levels(config)} do not make the {config.parallel.context_parallel_size} ranks of context_parallel_size"
+        ),
+        remedy="set hierarchical_context_parallel_sizes to two numbers whose product is context_parallel_size",
+        source="Megatron-LM training/arguments.py",
+    ),
+    Rule(
+        id="A8",
+        severity="warning",
+        keys=("parallel.hierarchical_context_parallel_sizes", "parallel.cp_comm_type"),
+        applies=lambda config: (
+            config.parallel.hierarchical_context_parallel_sizes is not None
+            and config.parallel.cp_comm_type != "a2a+p2p"
+        ),
+        summary="hierarchical_context_parallel_sizes acts with cp_comm_type a2a+p2p alone.",
+        message="hierarchical_context_parallel_sizes is ignored, since cp_comm_type is not a2a+p2p",
+        remedy="remove hierarchical_context_parallel_sizes, or set cp_comm_type to a2a+p2p",
         source=_CONTEXT,
     ),
     Rule(

@@ -30,6 +30,9 @@ class ContextParallel:
     communication: CommunicationType = "p2p"
     observer: Observer = field(default_factory=Silent)
     """Told which tensors are buffers of communication."""
+    levels: tuple[ContextParallel, ContextParallel] | None = None
+    """With ``a2a+p2p``, the neighbours that exchange heads, and the ring of those at the same place among theirs. What
+    neighbours hold together is what one rank of a ring of that size would."""
 
     @property
     def chunks(self) -> tuple[int, int]:
@@ -67,10 +70,19 @@ class ContextParallel:
 
 def context_parallel(config: Config, state: ParallelState, observer: Observer) -> ContextParallel:
     """Return the rank's place in its context-parallel group."""
+    levels = None
+    if config.cp_comm_type == "a2a+p2p":
+        neighbours, ring = config.context_levels
+        of_ring, among_neighbours = divmod(state.cp_rank, neighbours)
+        levels = (
+            ContextParallel(group=state.cp_a2a_group, rank=among_neighbours, size=neighbours, observer=observer),
+            ContextParallel(group=state.cp_p2p_group, rank=of_ring, size=ring, observer=observer),
+        )
     return ContextParallel(
         group=state.cp_group,
         rank=state.cp_rank,
         size=state.cp_size,
-        communication=config.parallel.cp_comm_type,
+        communication=config.cp_comm_type,
         observer=observer,
+        levels=levels,
     )

@@ -116,7 +116,7 @@ def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledg
     if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
         views = model.position_embedding_type != "rope" and not normed and not batch_first
         return {**normed, "query_key_value": whole + keys if views else whole}
-    if communication == "a2a" or batch_first:
+    if communication in ("a2a", "a2a+p2p") or batch_first:
         return {**normed, "query_key_value": whole}
     return {**normed, "query_key_value": whole - keys // 2 if normed else whole}  # V is a view of qk_norm_input
 
@@ -125,7 +125,7 @@ def _communication(config: Config) -> str | None:
     """Return how core attention communicates, None where it need not, or where a checkpoint keeps its arguments."""
     if config.parallel.context_parallel_size == 1 or "core_attn" in config.recompute_modules:
         return None
-    return config.parallel.cp_comm_type
+    return config.cp_comm_type
 
 
 def _latent_rows(config: Config, size: _Sizes) -> Ledger:
@@ -150,11 +150,12 @@ def _core_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
     context = size.element * size.n * a * config.value_width
     if config.attention_backend == "flash":
         communication = _communication(config)
-        kernels = {"p2p": config.parallel.context_parallel_size, "all_gather": 2}.get(communication or "", 1)
+        ring = config.context_levels[1]
+        kernels = {"p2p": ring, "a2a+p2p": ring, "all_gather": 2}.get(communication or "", 1)
         rows["lse"] = 4 * a * size.n
         random_state = _CUDNN_RANDOM_STATE if config.query_width != config.value_width else _FLASH_RANDOM_STATE
         rows["flash_random_state"] = kernels * random_state
-        rows["attention_output"] = context if batch_first or communication in ("a2a", "all_gather") else 0
+        rows["attention_output"] = 0 if communication in (None, "p2p") and not batch_first else context
     else:
         scores = a * config.data.seq_length * size.n
         rows["softmax"] = size.element * scores

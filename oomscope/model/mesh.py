@@ -24,6 +24,8 @@ Axis = Literal[
     "dp",
     "dp_cp",
     "intra_dp_cp",
+    "cp_a2a",
+    "cp_p2p",
     "pp",
     "ep",
     "expert_tp",
@@ -65,6 +67,10 @@ class ParallelState:
     pp_rank: int = 0
     pp_size: int = 1
     pp_group: dist.ProcessGroup | None = None
+    cp_a2a_group: dist.ProcessGroup | None = None
+    """Of a context-parallel group of two levels, the neighbours that exchange heads."""
+    cp_p2p_group: dist.ProcessGroup | None = None
+    """The others at this rank's place among its neighbours, a ring."""
     dp_rank: int = 0
     dp_size: int = 1
     dp_group: dist.ProcessGroup | None = None
@@ -202,14 +208,28 @@ def group_of(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
             places = range(at.expert_dp * expert_tp * ep, (at.expert_dp + 1) * expert_tp * ep)
         case "expert_dp":
             places = range(at.ep * expert_tp + at.expert_tp, size, expert_tp * ep)
-        case "intra_dp_cp" | "intra_expert_dp":
-            return _within_instance(config, rank, axis)
-        case "inter_dist_opt":
-            instance_size = size // config.optimizer.num_distributed_optimizer_instances
-            places = range(place % instance_size, size, instance_size)
+        case "intra_dp_cp" | "intra_expert_dp" | "inter_dist_opt":
+            return _of_instances(config, rank, axis)
+        case "cp_a2a" | "cp_p2p":
+            return _on_a_level(config, rank, axis)
         case "pp" | "embedding":
             return _through_the_stages(config, rank, axis)
     return tuple(stage + other for other in places)
+
+
+def _on_a_level(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
+    """Return ``rank``'s neighbours in its context-parallel group; along ``cp_p2p`` those at its place among theirs.
+
+    Without two levels it is alone. Source: Megatron-Core ``parallel_state.py``, ``create_hierarchical_groups``.
+    """
+    if config.cp_comm_type != "a2a+p2p":
+        return (rank,)
+    ranks, neighbours = group_of(config, rank, "cp"), config.context_levels[0]
+    place = ranks.index(rank)
+    if axis == "cp_p2p":
+        return ranks[place % neighbours :: neighbours]
+    start = place - place % neighbours
+    return ranks[start : start + neighbours]
 
 
 def _through_the_stages(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
@@ -222,8 +242,12 @@ def _through_the_stages(config: Config, rank: int, axis: Axis) -> tuple[int, ...
     return tuple(ends) if rank in ends else (rank,)
 
 
-def _within_instance(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
-    """Return the run of ``rank``'s replicas that is its optimizer instance."""
+def _of_instances(config: Config, rank: int, axis: Axis) -> tuple[int, ...]:
+    """Return the run of ``rank``'s replicas that is its optimizer instance, or those at its place in every instance."""
+    if axis == "inter_dist_opt":
+        stage, ranks = rank - rank % stage_size(config), stage_size(config)
+        step = ranks // config.optimizer.num_distributed_optimizer_instances
+        return tuple(range(stage + rank % step, stage + ranks, step))
     replicas = group_of(config, rank, "dp_cp" if axis == "intra_dp_cp" else "expert_dp")
     size = len(replicas) // config.optimizer.num_distributed_optimizer_instances
     start = replicas.index(rank) // size * size
@@ -267,6 +291,8 @@ def build_parallel_state(config: Config, *, rank: int = 0, world_size: int = 1) 
         cp_rank=at.cp,
         cp_size=parallel.context_parallel_size,
         cp_group=made.along("cp"),
+        cp_a2a_group=made.along("cp_a2a"),
+        cp_p2p_group=made.along("cp_p2p"),
         pp_rank=at.pp,
         pp_size=parallel.pipeline_model_parallel_size,
         pp_group=made.along("pp"),

@@ -176,14 +176,13 @@ def _context(config: Config) -> int:
     """Return what context parallelism sends.
 
     ``p2p`` and ``all_gather`` bring K and V of each rank to all others (Liu et al. 2023; Dubey et al. 2024, section
-    3.3.2), ``a2a`` sends of Q, K, V and the context all but its own part (Jacobs et al. 2023).
+    3.3.2), ``a2a`` sends of Q, K, V and the context all but its own part (Jacobs et al. 2023); ``a2a+p2p`` does both.
     """
-    c, t = config.parallel.context_parallel_size, config.parallel.tensor_model_parallel_size
+    (neighbours, ring), t = config.context_levels, config.parallel.tensor_model_parallel_size
     token = element_bytes(config) * tokens_of(config) * (config.query_width + config.value_width)
     keys_values = token * config.query_groups // t
-    if config.parallel.cp_comm_type == "a2a":
-        return (keys_values + token * config.model.num_attention_heads // t) * (c - 1) // c
-    return (c - 1) * keys_values
+    exchanged = keys_values + token * config.model.num_attention_heads // t
+    return exchanged * (neighbours - 1) // neighbours + (ring - 1) * keys_values
 
 
 def _to_experts(config: Config) -> int:

@@ -63,6 +63,7 @@ MODELS["moe"] = {
     "moe_z_loss_coeff": 0.01,
 }
 FSDP2 = {"use_torch_fsdp2": True}
+LEVELS = {"cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": (2, 2)}
 DEFERRED = {"defer_embedding_wgrad_compute": True}
 VPP2 = {"virtual_pipeline_model_parallel_size": 2}
 ENDS_COUNT = {
@@ -121,6 +122,7 @@ WORLDS: dict[int, dict[str, dict[str, Any]]] = {
         "dp4-instances2": {"dp": 4, "distopt": True, "overlap": True, "instances": 2},
         "cp4": {"cp": 4},
         "cp4-a2a": {"cp": 4, "parallel": {"cp_comm_type": "a2a"}},
+        "cp4-levels": {"cp": 4, "parallel": LEVELS},
         "cp4-gather": {"cp": 4, "parallel": {"cp_comm_type": "all_gather"}},
         "tp2-sp-cp2": {"tp": 2, "sp": True, "cp": 2},
         "cp2-dp2-distopt": {"cp": 2, "dp": 2, "distopt": True},

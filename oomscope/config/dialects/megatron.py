@@ -23,6 +23,7 @@ from oomscope.config.dialects.rows import (
     positive_or_none,
     same_names,
     whole,
+    whole_numbers,
 )
 
 _LAUNCHER = "default of Megatron-LM's launcher"
@@ -92,7 +93,7 @@ TABLE: dict[str, Row] = {
     "decoder_last_pipeline_num_layers": To("parallel.num_layers_in_last_pipeline_stage", whole),
     "microbatch_group_size_per_virtual_pipeline_stage": To("parallel.microbatch_group_size_per_vp_stage", whole),
     "no_overlap_p2p_communication": To("parallel.overlap_p2p_comm", negated),
-    "hierarchical_context_parallel_sizes": Unmodelled("rings of several levels are not there"),
+    "hierarchical_context_parallel_sizes": To("parallel.hierarchical_context_parallel_sizes", whole_numbers),
     "world_size": Kept(whole),
     "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),

@@ -126,6 +126,18 @@ def whole(value: Any) -> int:
     raise ValueError("must be a whole number")
 
 
+def whole_numbers(value: Any) -> list[int]:
+    """Return a list of whole numbers that may be written as words.
+
+    Raises:
+        ValueError: something in it is none.
+    """
+    words = listed(value)
+    if not all(isinstance(word, int) or (isinstance(word, str) and word.isdecimal()) for word in words):
+        raise ValueError("must be whole numbers")
+    return [int(word) for word in words]
+
+
 def positive_or_none(value: Any) -> Any:
     """Return the number, or None for 0 and less, where a foreign dialect says so what is null here."""
     return value if isinstance(value, int | float) and value > 0 else None

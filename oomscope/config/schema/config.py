@@ -127,6 +127,21 @@ class Config(Section):
         return () if layout is None else stages_of(layout)
 
     @property
+    def context_levels(self) -> tuple[int, int]:
+        """Context-parallel ranks that exchange heads for tokens, and those that see each other's keys and values."""
+        ranks, kind = self.parallel.context_parallel_size, self.parallel.cp_comm_type
+        neighbours = {"a2a": ranks, "a2a+p2p": (self.parallel.hierarchical_context_parallel_sizes or (1,))[0]}
+        exchanging = neighbours.get(kind, 1)
+        return exchanging, max(1, ranks // exchanging)
+
+    @property
+    def cp_comm_type(self) -> Literal["p2p", "a2a", "all_gather", "a2a+p2p"]:
+        """How context-parallel ranks communicate; two levels of which one has a single rank are one level."""
+        if self.parallel.cp_comm_type != "a2a+p2p" or 1 not in self.context_levels:
+            return self.parallel.cp_comm_type
+        return "p2p" if self.context_levels[0] == 1 else "a2a"
+
+    @property
     def layers_of_even_stage(self) -> int:
         """Layers of a stage where all have the same; embedding and loss included where they count."""
         parallel = self.parallel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ class ParallelConfig(Section):
         "use_torch_fsdp2": "Megatron-LM training/arguments.py",
         "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
         "use_megatron_fsdp": "Megatron-LM training/arguments.py",
+        "hierarchical_context_parallel_sizes": "Megatron-LM training/arguments.py",
         "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
     }
 
@@ -58,7 +59,10 @@ class ParallelConfig(Section):
     """Ranks that share each sequence (CP)."""
     cp_comm_type: Literal["p2p", "a2a", "all_gather", "a2a+p2p"] = "p2p"
     """How attention sees the other ranks' tokens: p2p passes keys and values round a ring, a2a exchanges heads for
-    tokens, all_gather fetches all keys and values; a2a+p2p (hierarchical) is not modelled."""
+    tokens, all_gather fetches all keys and values; a2a+p2p exchanges heads among neighbours and passes keys and values
+    round rings between those groups."""
+    hierarchical_context_parallel_sizes: Annotated[tuple[Count, ...], Field(strict=False)] | None = None
+    """With a2a+p2p, the ranks that exchange heads and those of a ring; their product is context_parallel_size."""
     expert_model_parallel_size: Count = 1
     """Ranks that share the experts of a layer (EP)."""
     expert_tensor_parallel_size: Count | None = None

@@ -120,6 +120,15 @@ PARALLEL = (
         given=("parallel.context_parallel_size=2",),
     ),
     Option(
+        keys("parallel", "hierarchical_context_parallel_sizes"),
+        "With cp_comm_type a2a+p2p the ring is shorter by the ranks that exchange heads: fewer blocks of keys and "
+        "values and fewer partial outputs live at once; the output is kept twice.",
+        "Traffic of both ways, the ring's between groups of neighbours.",
+        LLAMA,
+        ("parallel.cp_comm_type=a2a+p2p", "parallel.hierarchical_context_parallel_sizes=[2,2]"),
+        given=("parallel.context_parallel_size=4", "parallel.tensor_model_parallel_size=2"),
+    ),
+    Option(
         keys("parallel", "expert_model_parallel_size"),
         "Routed experts, with gradients and states, are divided by e.",
         "Two all-to-alls a layer each way.",

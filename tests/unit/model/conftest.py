@@ -63,6 +63,11 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
             "ep": parallel.expert_model_parallel_size,
             "expert_tp": expert_tensor_parallel_size(config),
         }
+        neighbours, ring = config.context_levels if config.cp_comm_type == "a2a+p2p" else (1, 1)
+        levels = {
+            "cp_a2a_group": dist.new_group(list(range(neighbours))),
+            "cp_p2p_group": dist.new_group(list(range(ring))),
+        }
         groups = {axis: dist.new_group(list(range(size))) if size > 1 else None for axis, size in sizes.items()}
         return GPTStage(
             config,
@@ -70,6 +75,7 @@ def meta_stage(fake_world: None) -> Callable[..., GPTStage]:
                 world_size=8,
                 **{f"{axis}_size": size for axis, size in sizes.items()},
                 **{f"{axis}_group": group for axis, group in groups.items()},
+                **levels,
                 expert_tp_ep_group=dist.new_group(list(range(sizes["ep"] * sizes["expert_tp"]))),
             ),
             layers=range(config.model.num_layers),

@@ -13,7 +13,7 @@ from oomscope.model.ledger import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, stage_bytes
 from tests.unit.model.halves import half
 
-WAYS = ("p2p", "a2a", "all_gather")
+WAYS = ("p2p", "a2a", "all_gather", "a2a+p2p")
 
 
 @given(st.integers(1, 8), st.integers(1, 4))
@@ -53,6 +53,7 @@ def test_attention_keeps_its_ledger(config_of, meta_stage, meter_of, monkeypatch
                 "sequence_parallel": t > 1,
                 "context_parallel_size": c,
                 "cp_comm_type": communication,
+                "hierarchical_context_parallel_sizes": (2, c // 2) if communication == "a2a+p2p" else None,
             },
             recompute={"recompute_granularity": "selective", "recompute_modules": modules},
         )

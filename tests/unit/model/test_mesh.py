@@ -104,6 +104,18 @@ def test_shards_and_instances_make_up_the_replicas(tp: int, cp: int, dp: int, ep
         assert len({ranks.index(other) for ranks, other in zip(parts, inter, strict=True)}) == 1
 
 
+def test_levels_of_context_parallelism_are_those_of_megatrons_example() -> None:
+    """The 16 ranks in the docstring of Megatron-Core's ``create_hierarchical_groups``, at two levels."""
+    config = Config(
+        model=ModelConfig(num_layers=8, hidden_size=64, num_attention_heads=8),
+        parallel=ParallelConfig(
+            context_parallel_size=16, cp_comm_type="a2a+p2p", hierarchical_context_parallel_sizes=(4, 4)
+        ),
+    )
+    assert mesh.group_of(config, 6, "cp_a2a") == (4, 5, 6, 7)
+    assert mesh.group_of(config, 6, "cp_p2p") == (2, 6, 10, 14)
+
+
 def test_experts_that_do_not_divide_the_stage_are_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be cut into experts"):
         mesh.rank_coordinates(make_config(tp=2, dp=1, ep=2), 0)

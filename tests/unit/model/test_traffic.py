@@ -58,12 +58,14 @@ def test_parts_of_experts_are_sent_all_rows() -> None:
 
 def test_heads_for_sequences_send_less_than_the_ring_the_more_ranks_there_are() -> None:
     def sent(cp_comm_type: str, **model: Any) -> int:
-        return layer_collectives(config_of(model, context_parallel_size=4, cp_comm_type=cp_comm_type)).cp
+        levels = {"hierarchical_context_parallel_sizes": (2, 2)} if cp_comm_type == "a2a+p2p" else {}
+        return layer_collectives(config_of(model, context_parallel_size=4, cp_comm_type=cp_comm_type, **levels)).cp
 
     own = HIDDEN // 4
     assert sent("p2p") == sent("all_gather") == 3 * 2 * own
     assert sent("a2a") == 4 * own * 3 // 4
     assert sent("p2p", num_query_groups=4) == 3 * own
+    assert sent("a2a+p2p") == 4 * own // 2 + 2 * own
 
 
 def test_shared_experts_gather_and_scatter_as_an_mlp_does() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.unit.config.rule_cases.settings import A2A, CP2, FP8, FUSED_LOSS, IMPL, LATENT, LOCAL, MHC, MOE, SP2, Cases
 
+CP4 = {"parallel.context_parallel_size": 4}
+LEVELS = "parallel.hierarchical_context_parallel_sizes"
+
 CASES: Cases = {
     "M1": ([{"precision.fp16": True}], [{}, {"precision.fp16": True, "precision.bf16": False}]),
     "M2": ([{"model.hidden_size": 130}], [{}, {"model.hidden_size": 130, "model.kv_channels": 32}]),
@@ -46,14 +49,27 @@ CASES: Cases = {
         [CP2, {"model.attention_backend": "unfused"}],
     ),
     "A2": (
-        [{**CP2, A2A: "a2a", "model.num_query_groups": 1}, {**CP2, A2A: "a2a", **SP2, "model.num_query_groups": 2}],
-        [{**CP2, A2A: "a2a"}, {**CP2, "model.num_query_groups": 1}, {A2A: "a2a", "model.num_query_groups": 1}],
+        [
+            {**CP2, A2A: "a2a", "model.num_query_groups": 1},
+            {**CP2, A2A: "a2a", **SP2, "model.num_query_groups": 2},
+            {**CP4, A2A: "a2a+p2p", LEVELS: [4, 1], "model.num_query_groups": 2},
+        ],
+        [
+            {**CP4, A2A: "a2a+p2p", LEVELS: [2, 2], "model.num_query_groups": 2},
+            {**CP2, A2A: "a2a"},
+            {**CP2, "model.num_query_groups": 1},
+            {A2A: "a2a", "model.num_query_groups": 1},
+        ],
     ),
     "A3": ([{**CP2, **SP2, "data.seq_length": 130}], [{**CP2, **SP2}, {**SP2, "data.seq_length": 130}]),
     "A4": ([{**LATENT, "model.qk_pos_emb_head_dim": 63}], [LATENT, {"model.qk_pos_emb_head_dim": 63}]),
     "A5": ([{**LATENT, "model.num_query_groups": 2}], [LATENT, {"model.num_query_groups": 2}]),
     "A6": ([{**LATENT, "model.kv_channels": 32}], [LATENT, {"model.kv_channels": 32}]),
-    "N-cp-hierarchical": ([{**CP2, A2A: "a2a+p2p"}], [{**CP2, A2A: "all_gather"}, {A2A: "a2a+p2p"}]),
+    "A7": (
+        [{**CP2, A2A: "a2a+p2p"}, {**CP4, A2A: "a2a+p2p", LEVELS: [2, 4]}, {LEVELS: [2, 2]}],
+        [{**CP4, A2A: "a2a+p2p", LEVELS: [2, 2]}, {A2A: "a2a+p2p"}],
+    ),
+    "A8": ([{**CP4, LEVELS: [2, 2]}], [{**CP4, A2A: "a2a+p2p", LEVELS: [2, 2]}, CP4]),
     "N-cp-latent": ([{**CP2, **LATENT}], [CP2, LATENT]),
     "M10": ([{"precision.fp8_param": True}], [{"precision.fp8_param": True, **FP8}, FP8]),
     "M11": ([{"precision.fp4": "e2m1", **FP8}], [{"precision.fp4": "e2m1"}, FP8]),
