@@ -34,6 +34,18 @@ def test_a_preset_fits_and_names_its_peak(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("Wrote ")
 
 
+def test_every_depth_of_multi_token_prediction_keeps_its_own_logits() -> None:
+    """Three depths against one: two more softmaxes in fp32 are kept at the peak, [s, b, V] each, and two layers."""
+    rotary, rows = "model.position_embedding_type=rope", 128 * 2 * 5120
+    peaks = []
+    for depths in (1, 3):
+        given = (rotary, f"model.mtp_num_layers={depths}", "model.mtp_use_repeated_layer=true", "--quiet", "--json")
+        done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", *given)
+        assert done.returncode == 0, done.stderr
+        peaks.append(json.loads(done.stdout)["peak"]["requested_bytes"])
+    assert 2 * 4 * rows < peaks[1] - peaks[0] < 2 * 4 * rows + 12 * 2**20
+
+
 def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
     large = ("model.ffn_hidden_size=65536", "device.non_torch_bytes=0")
     done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "64MiB", *large, "--quiet")

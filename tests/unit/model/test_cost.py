@@ -87,6 +87,24 @@ def test_half_of_the_layers_cost_half() -> None:
     assert costs[1] == pytest.approx(2 * costs[0])
 
 
+def test_a_depth_of_multi_token_prediction_costs_more_than_a_layer_and_a_head() -> None:
+    first, last = (
+        [two_stages(depths, rank).matmul_s for depths in (None, 1, 3)] for rank in (0, 8)
+    )  # the last stage alone has more to do, as much for each depth
+    assert first[0] == first[1] == first[2]
+    assert last[2] - last[1] == pytest.approx(2 * (last[1] - last[0]))
+    layer = two_stages(None, 0, num_layers=10).matmul_s - first[0]
+    assert last[1] - last[0] > layer + (last[0] - first[0])
+
+
+def two_stages(depths: int | None, rank: int, *, num_layers: int = 8) -> StepCost:
+    """Return the cost of a rank of two stages of eight, with as many layers each."""
+    model = {"num_layers": num_layers, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 32000}
+    parallel = {"tensor_model_parallel_size": 8, "pipeline_model_parallel_size": 2, "sequence_parallel": True}
+    config = Config.model_validate({"model": {**model, "mtp_num_layers": depths}, "parallel": parallel})
+    return step_cost(config, rank=rank, rates=A100)
+
+
 def test_a_deeper_pipeline_waits_longer() -> None:
     assert llama("data.num_microbatches=32").bubble_s / llama("data.num_microbatches=32").seconds < 0.1
     assert llama("data.num_microbatches=4").bubble_s / llama("data.num_microbatches=4").seconds > 0.3

@@ -115,6 +115,22 @@ def test_a_switch_that_core_does_not_read_leaves_the_backend_to_the_card() -> No
     assert result.not_understood == ()
 
 
+MTP = {"mtp_num_layers": 2, "mtp_loss_scaling_factor": 0.3, "mtp_use_repeated_layer": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        (f"--mtp-num-layers 2 --mtp-loss-scaling-factor 0.3 --mtp-use-repeated-layer {SHAPE}", "megatron"),
+        *((yaml.safe_dump({"model": {**MTP, "mtp_detach_heads": False}}), dialect) for dialect in ("bridge", "nemo")),
+    ],
+)
+def test_multi_token_prediction(text: str, dialect: str) -> None:
+    result = imported(text, dialect)
+    assert {f"model.{key}": value for key, value in MTP.items()}.items() <= values(result).items()
+    assert not result.not_modelled
+
+
 def test_deferred_gradients_of_the_embedding() -> None:
     result = imported(f"{SHAPE} --defer-embedding-wgrad-compute --wgrad-deferral-limit 2")
     assert not result.not_modelled
@@ -389,6 +405,8 @@ def test_what_bridge_calls_by_the_same_name_comes_back(model: dict[str, Any], gr
         ("linear_attention_freq", 3),
         ("attention_output_gate", True),
         ("moe_shared_expert_gate", True),
+        ("mtp_detach_heads", True),
+        ("mtp_hsm", True),
     ],
 )
 def test_layers_of_another_kind_are_not_modelled(name: str, value: object) -> None:
