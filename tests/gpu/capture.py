@@ -2,13 +2,13 @@
 
     python tests/gpu/capture.py OUT [--part PART]... [--golden FILE-OR-FOLDER] [--minutes 8] [--at-once 6]
 
-Parts, in this order: ``machine`` (versions, context bytes), ``failures`` (an OOM of each kind, and its cure),
-``training`` (two iterations of a small decoder in many ways), ``temporaries`` (what single operations and cuBLAS take)
-and ``golden`` (recorded allocator traces played on the card). Each item runs in a fresh process. Under OUT lie one
-archive of snapshots and one JSON document a part, written again while the part goes on, so that whatever ends it leaves
-what was done; what did not come to an end is named in the document, and the exit code is 1. A part whose time is up
-leaves out the rest of its items, and says which; so does a signal that asks to end, and the exit code is then 128 and
-its number.
+Parts, in this order: ``machine`` (versions, bytes of a context and of NCCL), ``failures`` (an OOM of each kind, and
+its cure), ``training`` (two iterations of a small decoder in many ways), ``temporaries`` (what single operations and
+cuBLAS take) and ``golden`` (recorded allocator traces played on the card). Each item runs in a fresh process. Under
+OUT lie one archive of snapshots and one JSON document a part, written again while the part goes on, so that whatever
+ends it leaves what was done; what did not come to an end is named in the document, and the exit code is 1. A part
+whose time is up leaves out the rest of its items, and says which; so does a signal that asks to end, and the exit code
+is then 128 and its number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.gpu.captures.parcel import write  # noqa: E402
 from tests.gpu.captures.running import Part, Spec, run_all  # noqa: E402
 
 PARTS = {
-    "machine": Part(machine.describe, 120),
+    "machine": Part(machine.describe, 200),
     "failures": Part(failures.run, 60),
     "training": Part(training.run, 90),
     "temporaries": Part(temporaries.run, 120),

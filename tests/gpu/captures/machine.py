@@ -1,4 +1,4 @@
-"""The machine that captures are made on: versions, the card, and what a CUDA context takes before any tensor."""
+"""The machine that captures are made on: versions, the card, and what a CUDA context and NCCL take on it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from tests.gpu.captures import collectives
+from tests.gpu.captures.running import so_far
 
-def describe(_spec: dict[str, Any]) -> dict[str, Any]:
+
+def describe(spec: dict[str, Any]) -> dict[str, Any]:
     """Return versions, the card and the bytes that the driver counts before and after the first tensor.
 
     What cannot be told, as in a container that forbids it, is None, and ``untold`` says why.
@@ -35,7 +39,7 @@ def describe(_spec: dict[str, Any]) -> dict[str, Any]:
     torch.cuda.synchronize()
     properties = torch.cuda.get_device_properties(0)
     free, total = torch.cuda.mem_get_info()
-    return {
+    described = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cudnn": told("cudnn", torch.backends.cudnn.version),
@@ -52,6 +56,10 @@ def describe(_spec: dict[str, Any]) -> dict[str, Any]:
         "untold": untold,
         "environment": {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "CUBLAS_"))},
     }
+    if "folder" not in spec:
+        return described
+    so_far(spec, {**described, "collectives": {"failed": "ended without a word"}})
+    return {**described, "collectives": told("collectives", lambda: collectives.measured(Path(spec["folder"])))}
 
 
 def _allocator_settings() -> Any:

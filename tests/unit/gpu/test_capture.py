@@ -21,7 +21,7 @@ from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from tests.gpu import capture
-from tests.gpu.captures import failures, golden, history, machine, parcel, running, temporaries, training
+from tests.gpu.captures import collectives, failures, golden, history, machine, parcel, running, temporaries, training
 from tests.gpu.captures.decoder import Shape, Way, named
 from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.golden import Card
@@ -334,6 +334,28 @@ def test_a_machine_that_forbids_to_be_asked_is_described_nonetheless(monkeypatch
     assert (told["gpu"], told["compute_capability"], told["cudnn"]) == ("NVIDIA H200", "9.0", 91000)
     assert told["used_bytes"] == {"before": None, "with_context": None}
     assert told["untold"].keys() == {"used_bytes", "allocator_settings"}
+
+
+def test_collectives_that_fail_or_hang_are_named_and_end(tmp_path, monkeypatch):
+    programs = {
+        "fails": "raise RuntimeError('NCCL error: Duplicate GPU detected : rank 0 and rank 1')",
+        "hangs": "import time; time.sleep(600)",
+        "tells": "print('noise'); print('{\"nccl\": [2, 28, 9]}')",
+    }
+    popen = collectives.subprocess.Popen
+    told = {}
+    for name, program in programs.items():
+        command = [sys.executable, "-c", program]
+        monkeypatch.setattr(collectives.subprocess, "Popen", lambda _, command=command, **how: popen(command, **how))
+        [told[name]] = collectives.measured(tmp_path, [1], seconds=2.0)["1"]
+    assert "Duplicate GPU detected" in told["fails"]["failed"]
+    assert told["hangs"] == {"failed": "it did not come to an end"}
+    assert told["tells"] == {"nccl": [2, 28, 9]}
+
+
+def test_without_a_card_the_collectives_say_what_lacks(tmp_path):
+    [told] = collectives.measured(tmp_path, [1])["1"]
+    assert "failed" in told
 
 
 @pytest.mark.parametrize("said", ["[N/A]", "[Insufficient Permissions]", None])
