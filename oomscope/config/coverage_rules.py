@@ -42,10 +42,10 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         applies=lambda config: (
             config.optimizer.optimizer_cpu_offload
             and config.optimizer.optimizer_offload_fraction > 0
-            and config.optimizer.optimizer == "sgd"
+            and config.optimizer.optimizer != "adam"
         ),
-        summary="SGD on the host.",
-        message="SGD with states on the host is not there",
+        summary="SGD or Muon on the host.",
+        message=lambda config: f"{config.optimizer.optimizer} with states on the host is not there",
         remedy="remove optimizer_cpu_offload, or use adam",
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),

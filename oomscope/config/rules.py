@@ -13,6 +13,7 @@ from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
 from oomscope.config.moe_rules import MOE_RULES
 from oomscope.config.mtp_rules import MTP_RULES
+from oomscope.config.muon_rules import MUON_RULES
 from oomscope.config.offload_rules import OFFLOAD_RULES
 from oomscope.config.parallel_rules import PARALLEL_RULES
 from oomscope.config.pipeline_rules import PIPELINE_RULES
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *GRAPH_RULES,
     *SHARDING_RULES,
     *PRECISION_RULES,
+    *MUON_RULES,
     *BATCH_RULES,
     *COVERAGE_RULES,
     *MEASUREMENT_RULES,

@@ -110,7 +110,9 @@ class Assembly:
     def vocabulary(self, name: str) -> torch.nn.Parameter:
         """Return a matrix with a row for each word of this rank, [V/t, h]: a word table or an output layer."""
         model = self._config.model
-        return self._parameters.split_rows(name, (self._config.padded_vocab_size,), model.hidden_size, std=_INIT_STD)
+        weight = self._parameters.split_rows(name, (self._config.padded_vocab_size,), model.hidden_size, std=_INIT_STD)
+        weight.is_embedding_or_output_parameter = True  # type: ignore[attr-defined]
+        return weight
 
     def norm(self, width: int) -> LayerNorm | RMSNorm:
         """Return the configured norm of rows of ``width``."""
@@ -172,8 +174,10 @@ class Assembly:
         config, model = self._config, self._config.model
         d, a, g = config.head_dim, model.num_attention_heads, config.query_groups
         norms = (self._head_norm(d), self._head_norm(d)) if model.qk_layernorm else (None, None)
+        qkv = self._column(f"{name}.qkv", (a * d, g * d, g * d), bias=model.add_bias_linear or model.add_qkv_bias)
+        qkv.weight.stacked_rows = tuple(width // self._tp.size for width in (a * d, g * d, g * d))  # type: ignore[attr-defined]
         return SelfAttention(
-            self._column(f"{name}.qkv", (a * d, g * d, g * d), bias=model.add_bias_linear or model.add_qkv_bias),
+            qkv,
             self._row(f"{name}.projection", a * d),
             self._core(),
             heads=(a // self._tp.size, g // self._tp.size, g // self._tp.size),

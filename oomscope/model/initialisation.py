@@ -60,6 +60,7 @@ class Parameters:
         Q, K and V, or the two halves of a gated MLP, are such blocks.
         """
         weight = self._empty(sum(blocks) // self._tp.size, columns, tensor_parallel=True)
+        weight.partition_dim = 0  # type: ignore[attr-defined]
         start = 0
         for index, rows in enumerate(blocks):
             shard = weight.detach().narrow(0, start, rows // self._tp.size)
@@ -70,6 +71,7 @@ class Parameters:
     def split_columns(self, name: str, rows: int, columns: int, *, std: float) -> nn.Parameter:
         """Return this rank's columns of the matrix [rows, columns]."""
         weight = self._empty(rows, columns // self._tp.size, tensor_parallel=True)
+        weight.partition_dim = 1  # type: ignore[attr-defined]
         self._normal(weight.detach(), name, (rows, columns), dim=1, std=std)
         return weight
 
@@ -101,6 +103,7 @@ class Parameters:
         several = (len(experts),) if isinstance(experts, range) else ()
         weight = self._empty(*several, rows, columns, tensor_parallel=tp.size > 1)
         weight.allreduce = False  # type: ignore[attr-defined]
+        weight.partition_dim = dim  # type: ignore[attr-defined]
         whole = torch.Size(size // blocks if axis == dim else size for axis, size in enumerate(shape))
         numbers = experts if isinstance(experts, range) else (experts,)
         for matrix, expert in zip(weight.detach().view(-1, rows, columns), numbers, strict=True):

@@ -26,12 +26,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
-from oomscope.model.adam import FusedAdam
+from oomscope.model.adam import FusedAdam, GroupedOptimizer
 from oomscope.model.grad_buffer import is_expert, is_shared_embedding
 from oomscope.model.grad_norm import clip, squared_norm
 from oomscope.model.grad_scaler import build_grad_scaler
 from oomscope.model.hybrid_optimizer import HostAdam, split_by_fraction
 from oomscope.model.mesh import ParallelState
+from oomscope.model.muon import Chain, Matrix, Muon
 from oomscope.model.observer import Observer
 from oomscope.model.parameter_store import ParameterStore
 from oomscope.model.precision_aware_adam import PrecisionAwareAdam
@@ -55,13 +56,18 @@ class MasterWeight:
     decayed: bool
     """Whether weight decay applies: not to biases and norms (Megatron-Core ``optimizer/__init__.py``)."""
 
+    @property
+    def param(self) -> nn.Parameter:
+        """The parameter that ``value`` is, or is a part of."""
+        return self.store.params[self.index]
+
     def take_grad(self) -> torch.Tensor:
         """Return the gradient of ``value``; see :meth:`ParameterStore.take_grad`."""
         return self.store.take_grad(self.index)
 
 
 class MixedPrecisionOptimizer:
-    """Adam or SGD over the master weights of a rank.
+    """Adam, SGD or Muon over the master weights of a rank.
 
     Args:
         config: the ``optimizer`` and ``precision`` sections are read.
@@ -94,7 +100,7 @@ class MixedPrecisionOptimizer:
         self._on_device = [_with_master(weight) for weight in on_device] if own_masters else on_device
         self.weights = [*self._on_host, *self._on_device]
         self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
-        self.inner = _inner_optimizer(config.optimizer, self._on_device)
+        self.inner = _inner_optimizer(config.optimizer, self._on_device, state)
         self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
         if self.scaler is not None:
             self._observer.role("optimizer_state", self.scaler.tensors)
@@ -216,7 +222,39 @@ def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
     return tp_rank == 0 or bool(getattr(param, "tensor_model_parallel", False))
 
 
-def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> Optimizer:
+def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Optimizer:
+    if config.optimizer == "muon":
+        matrices = [weight for weight in weights if _is_orthogonalised(weight.param)]
+        others = [weight for weight in weights if not _is_orthogonalised(weight.param)]
+        return Chain([*([_muon(config, matrices, state)] if matrices else []), _adam_or_sgd(config, others)])
+    return _adam_or_sgd(config, weights)
+
+
+def _is_orthogonalised(param: nn.Parameter) -> bool:
+    """Whether Muon updates ``param``: a matrix, or those of several experts, that is no table of words.
+
+    Learned positions are, too (Megatron-Core ``optimizer/layer_wise_optimizer.py``, is_managed_by_layer_wise_optimizer;
+    ``models/common/language_module/language_module.py``).
+    """
+    return param.ndim > 1 and not getattr(param, "is_embedding_or_output_parameter", False)
+
+
+def _muon(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Muon:
+    def matrix(weight: MasterWeight) -> Matrix:
+        dim, blocks = getattr(weight.param, "partition_dim", None), getattr(weight.param, "stacked_rows", ())
+        if weight.expert:
+            return Matrix(state.expert_tp_group, state.expert_tp_size, state.expert_tp_rank, dim, blocks)
+        return Matrix(state.tp_group, state.tp_size, state.tp_rank, dim, blocks)
+
+    group = {
+        "params": [weight.master for weight in weights],
+        "matrices": [matrix(weight) for weight in weights],
+        "weight_decay": config.weight_decay,
+    }
+    return Muon([group], config)
+
+
+def _adam_or_sgd(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> GroupedOptimizer:
     groups = [
         {"params": [w.master for w in weights if w.decayed], "weight_decay": config.weight_decay},
         {"params": [w.master for w in weights if not w.decayed], "weight_decay": 0.0},

@@ -103,6 +103,7 @@ TABLE: dict[str, Row] = {
     "enable_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "local"}),
     "external_cuda_graph": Switch({"cuda_graph.cuda_graph_impl": "transformer_engine"}),
     "cuda_graph_scope": Kept(listed),
+    "muon_no_split_qkv": To("optimizer.muon_split_qkv", negated),
     "params_dtype": Kept(),
     "accumulate_allreduce_grads_in_fp32": Kept(is_on),
     "grad_reduce_in_bf16": Kept(is_on),
@@ -140,7 +141,8 @@ pretrained_checkpoint exit_* auto_detect_ckpt_format use_persistent_ckpt_worker 
 verify_* override_* strict_* most_recent_k log_* timing_* tensorboard_* wandb_* one_logger_* no_one_logger
 enable_one_logger app_tag_* logging_level otel_* memory_snapshot_path record_memory_history profile profile_*
 use_pytorch_profiler pytorch_profiler_* nvtx_ranges lr_* min_lr warmup decoupled_lr decoupled_min_lr
-start_weight_decay end_weight_decay weight_decay_incr_style apply_wd_* no_weight_decay_cond_type muon_* lion_*
+start_weight_decay end_weight_decay weight_decay_incr_style apply_wd_* no_weight_decay_cond_type muon_scale_mode
+muon_coefficient_type muon_use_syrk lion_*
 train_iters train_samples eval_* skip_train test_mode full_validation phase_transition_iterations data_path
 data_args_path data_cache_path train_data_path valid_data_path test_data_path per_split_data_args_path split mock_data
 no_mmap_bin_files num_workers num_dataset_builder_threads dataloader_type dataloader_fast_cache_load
@@ -187,7 +189,7 @@ def finish(draft: Draft) -> None:
     take_old_names(draft)
     if draft.given.get("empty_unused_memory_level"):
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
-    _offloading(draft)
+    _offloading_and_optimizer(draft)
     take_batch_steps(draft)
     if draft.is_whole:
         _vocabulary(draft)
@@ -264,11 +266,13 @@ def _rename_graph_scope(draft: Draft, name: str) -> None:
         draft.set("cuda_graph.cuda_graph_modules", words, because="renamed", name=name)
 
 
-def _offloading(draft: Draft) -> None:
+def _offloading_and_optimizer(draft: Draft) -> None:
     if draft.value("offload.cpu_offloading_num_layers", 0) > 0:
         draft.set("offload.cpu_offloading", True, because="set by the launcher", name="cpu_offloading_num_layers")
     if draft.value("optimizer.optimizer_cpu_offload"):
         draft.default("optimizer.optimizer_offload_fraction", 1.0, because=f"{_LAUNCHER}; 0.0 in the dataclass")
+    if draft.value("optimizer.optimizer") == "muon":
+        draft.default("optimizer.muon_momentum", 0.9, because=f"{_LAUNCHER}; 0.95 in the dataclass")
 
 
 def _vocabulary(draft: Draft) -> None:

@@ -19,8 +19,8 @@ class OptimizerConfig(Section):
         "num_distributed_optimizer_instances": "Megatron-Core distributed/distributed_data_parallel_config.py",
     }
 
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """Adam (decoupled weight decay) or SGD with momentum."""
+    optimizer: Literal["adam", "sgd", "muon"] = "adam"
+    """Adam (decoupled weight decay), SGD with momentum, or Muon for matrices and Adam for the rest."""
     lr: float = Field(default=1e-4, gt=0)
     """Learning rate."""
     weight_decay: float = Field(default=0.01, ge=0)
@@ -35,6 +35,20 @@ class OptimizerConfig(Section):
     """Epsilon of Adam."""
     sgd_momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD."""
+    muon_momentum: float = Field(default=0.95, ge=0, lt=1)
+    """Momentum of Muon."""
+    muon_nesterov: bool = False
+    """Look one step ahead: the direction is a copy, 4 bytes an element of the matrix that is stepped."""
+    muon_split_qkv: bool = True
+    """Make queries, keys and values orthogonal one by one."""
+    muon_fp32_matmul_prec: Literal["low", "medium", "high"] = "medium"
+    """Precision of Newton-Schulz iterations; medium runs them in bf16, the others in fp32."""
+    muon_num_ns_steps: Count = 5
+    """Newton-Schulz iterations a step; no byte depends on it."""
+    muon_tp_mode: Literal["blockwise", "duplicated", "distributed"] = "duplicated"
+    """Of matrices that TP ranks share: each its own part (blockwise), or every rank the whole, gathered before."""
+    muon_extra_scale_factor: float = Field(default=1.0, gt=0)
+    """Multiply Muon's updates by this."""
     clip_grad: float = Field(default=1.0, ge=0)
     """Clip the gradient's global norm to this; 0 turns clipping off."""
     loss_scale: float | None = Field(default=None, gt=0)
