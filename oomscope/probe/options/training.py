@@ -64,7 +64,7 @@ OPTIMIZER = (
             "muon_momentum muon_nesterov muon_split_qkv muon_fp32_matmul_prec muon_num_ns_steps muon_tp_mode "
             "muon_extra_scale_factor",
         ),
-        "Muon keeps 4 bytes an element of matrices, Adam 8 of the rest. While a matrix is stepped there are up to 18 "
+        "Muon keeps 4 bytes an element of matrices, Adam 8 of the rest. While a matrix is stepped there are up to 16 "
         "bytes an element of it, of the whole one under TP.",
         "15 products of each matrix a step, which no estimate has; under TP each rank makes them all.",
         LLAMA,
