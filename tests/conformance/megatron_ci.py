@@ -39,6 +39,8 @@ class Case:
     name: str
     arguments: Mapping[str, str]
     gpu: str
+    cards: int = GPUS_OF_A_MACHINE
+    """The world, where the case says so; else the machine."""
     state_bytes: int
     peak_bytes: int
 
@@ -80,27 +82,31 @@ def cases(path: Path) -> Iterator[Case]:
                 gpu="h100-80gb" if "H100" in row["env"].upper() else "a100-80gb",
                 state_bytes=row["alloc_last"],
                 peak_bytes=row["max_last"],
+                cards=document.get("cards", GPUS_OF_A_MACHINE),
             )
 
 
 def config_of(arguments: Mapping[str, str], world_size: int = GPUS_OF_A_MACHINE) -> Config:
     """Return what the launcher's arguments mean on the CI's machine, or on as many of its cards as are given.
 
+    A case that trained for one step, whose moments were made after its peak, is probed for one.
+
     Raises:
         InvalidConfigError: an argument is not modelled, or breaks a rule.
     """
     given = read_arguments(json.dumps(arguments), "model_config.yaml")
     given.world_size = world_size
-    return load_arguments(given, "megatron").config
+    steps = ("probe.iterations=1",) if arguments.get("--train-iters") == "1" else ()
+    return load_arguments(given, "megatron", steps).config
 
 
-def probe(case: Case, world_size: int = GPUS_OF_A_MACHINE) -> Outcome:
-    """Probe the last rank of a case.
+def probe(case: Case, world_size: int | None = None) -> Outcome:
+    """Probe the last rank of a case, in another world than the case's if one is given.
 
     Raises:
         OomscopeError: the arguments cannot be imported, or nothing was measured.
     """
-    config = config_of(case.arguments, world_size)
+    config = config_of(case.arguments, world_size or case.cards)
     (rank,) = chosen_ranks("last", config)
     result = run(replace(bundled_job(config, rank=rank), backend="sim", gpu=case.gpu))
     if result.outcome != "fits" or result.peak is None or result.end_allocated_bytes is None:
@@ -131,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their name")
     parser.add_argument(
-        "--world-size", type=int, default=GPUS_OF_A_MACHINE, metavar="N", help="cards; no file says how many it were"
+        "--world-size", type=int, metavar="N", help="cards, where no file says how many more than one machine has"
     )
     options = parser.parse_args(argv)
     print(LINE.format(*HEADINGS))

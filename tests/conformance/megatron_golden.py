@@ -32,6 +32,12 @@ def row_of(golden: dict[str, Any], env: str) -> dict[str, Any] | None:
     return row
 
 
+def cards_of(document: dict[str, Any]) -> dict[str, int]:
+    """Return the cards that the case ran on, if they are not all of a machine."""
+    cards = ((document.get("MODEL_ENV_VARS") or {}).get("MODEL_ARGS") or {}).get("GPUS_PER_NODE")
+    return {} if cards is None else {"cards": int(cards)}
+
+
 def cases(checkout: Path) -> Iterator[dict[str, Any]]:
     """Yield every test of ``checkout`` whose memory was recorded on A100 or H100 cards."""
     for config in sorted((checkout / TESTS).glob("*/*/model_config.yaml")):
@@ -47,7 +53,8 @@ def cases(checkout: Path) -> Iterator[dict[str, Any]]:
             arguments = {
                 name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
             }
-            yield {"case": f"{config.parent.parent.name}/{config.parent.name}", "arguments": arguments, "rows": rows}
+            case = {"case": f"{config.parent.parent.name}/{config.parent.name}", "arguments": arguments, "rows": rows}
+            yield case | cards_of(document)
 
 
 def main(argv: Sequence[str]) -> int:
