@@ -50,19 +50,6 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source="Megatron-Core optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     Rule(
-        id="N-fp8",
-        severity="not_modelled",
-        keys=("precision.fp8", "precision.fp4"),
-        applies=lambda config: config.precision.fp8 is not None or config.precision.fp4 is not None,
-        summary="fp8 and fp4: copies of weights, their transposes and scales are not modelled.",
-        message="matrix products in fp8 or fp4, with their copies of the weights, are not there",
-        remedy=(
-            "set fp8 and fp4 to null, and add to device.non_torch_bytes what they hold: 1 byte a parameter of a rank "
-            "for the fp8 copy of the weights, and 1 more where the transpose is kept as well (Hopper)"
-        ),
-        source="Transformer Engine pytorch/module/base.py; Megatron-Core transformer/transformer_config.py",
-    ),
-    Rule(
         id="N-cuda-graph",
         severity="not_modelled",
         keys=("cuda_graph.cuda_graph_impl",),

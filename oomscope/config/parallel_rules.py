@@ -179,4 +179,13 @@ PARALLEL_RULES: tuple[Rule, ...] = (
         remedy="set pipeline_model_parallel_size above 1, or remove virtual_pipeline_model_parallel_size",
         source="Megatron-LM training/arguments.py",
     ),
+    Rule(
+        id="P14",
+        keys=("parallel.tp_comm_overlap", "parallel.sequence_parallel"),
+        applies=lambda config: config.parallel.tp_comm_overlap and not config.parallel.sequence_parallel,
+        summary="Products overlap with tensor-parallel communication under sequence parallelism only.",
+        message="tp_comm_overlap is set without sequence_parallel",
+        remedy="set sequence_parallel, or tp_comm_overlap to false",
+        source="Megatron-LM training/arguments.py",
+    ),
 )

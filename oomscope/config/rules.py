@@ -8,6 +8,7 @@ from __future__ import annotations
 from oomscope.config.attention_rules import ATTENTION_RULES
 from oomscope.config.coverage_rules import COVERAGE_RULES
 from oomscope.config.fine_grained_rules import FINE_GRAINED_RULES
+from oomscope.config.fp8_rules import FP8_RULES
 from oomscope.config.graph_rules import GRAPH_RULES
 from oomscope.config.measurement_rules import MEASUREMENT_RULES
 from oomscope.config.model_rules import BATCH_RULES, MODEL_RULES
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     *SHARDING_RULES,
     *PRECISION_RULES,
     *MUON_RULES,
+    *FP8_RULES,
     *BATCH_RULES,
     *COVERAGE_RULES,
     *MEASUREMENT_RULES,

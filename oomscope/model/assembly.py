@@ -16,12 +16,16 @@ from oomscope.model.embedding import Embedding, VocabParallelEmbedding
 from oomscope.model.experts import ExpertForm, GroupedExperts, SequentialExperts
 from oomscope.model.fine_grained_offload import ModuleOffload
 from oomscope.model.flops import recomputes_predictions
+from oomscope.model.fp8_linear import Fp8ColumnParallelLinear, Fp8RowParallelLinear
+from oomscope.model.fp8_recipe import Fp8Recipe, fp8_recipe, is_bf16_layer
+from oomscope.model.fp8_weight import Fp8Weight, fp8_parameter
 from oomscope.model.initialisation import Parameters, Shard
 from oomscope.model.mla import LatentAttention, LatentWidths, Projections
 from oomscope.model.mlp import MLP
 from oomscope.model.moe import MoE
 from oomscope.model.multi_token_prediction import MultiTokenPrediction, PredictionLayer
 from oomscope.model.norms import LayerNorm, RMSNorm
+from oomscope.model.observer import Observer
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.rotary import rotary_table
 from oomscope.model.router import Router
@@ -44,11 +48,12 @@ class Assembly:
         balance: the losses of the routers.
         random: the rank's random numbers.
         offload: what single modules save and is to go to the host.
+        observer: told the roles of what single modules keep for good.
         device: where everything lives.
         dtype: of parameters and activations.
 
     Raises:
-        ConfigError: the key/value heads cannot be split over the TP ranks.
+        ConfigError: the key/value heads cannot be split over the TP ranks, or the card lacks the fp8 recipe.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Assembly:
         balance: Balance,
         random: ModelParallelRandom,
         offload: ModuleOffload,
+        observer: Observer,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
@@ -77,6 +83,8 @@ class Assembly:
         self._balance = balance
         self._random = random
         self._offload = offload
+        self._observer = observer
+        self._recipe = fp8_recipe(config, device)
         self._parameters = Parameters(device=device, dtype=dtype, seed=config.probe.seed, tp=tp, random=random)
         positions = cp.positions(config.data.seq_length // cp.size, device)
         width = config.model.qk_pos_emb_head_dim if config.model.multi_latent_attention else config.head_dim
@@ -126,15 +134,16 @@ class Assembly:
     def layer(self, index: int, name: str | None = None, balance: Balance | None = None) -> TransformerLayer:
         """Return layer ``index`` of the whole model, or one like it with another ``name`` and other router losses."""
         config, name = self._config, name or f"layers.{index}"
+        fp8 = None if is_bf16_layer(config, index) else self._recipe
         return TransformerLayer(
             self.norm(config.model.hidden_size),
             self._latent_attention(f"{name}.attention")
             if config.model.multi_latent_attention
-            else self._attention(f"{name}.attention"),
+            else self._attention(f"{name}.attention", fp8),
             self.norm(config.model.hidden_size),
             self._moe(f"{name}.mlp", config.model.num_moe_experts, balance or self._balance)
             if config.model.num_moe_experts is not None and config.is_moe_layer(index)
-            else self._mlp(f"{name}.mlp", config.ffn_size),
+            else self._mlp(f"{name}.mlp", config.ffn_size, fp8),
             hidden_dropout=config.model.hidden_dropout,
             recompute_modules=config.recompute_modules,
             fused_norms=config.model.transformer_impl == "transformer_engine",
@@ -170,15 +179,17 @@ class Assembly:
         runs = model.mtp_num_layers or 1 if model.mtp_use_repeated_layer else 1
         return replace(self._balance, aux_loss_coeff=self._balance.aux_loss_coeff / runs)
 
-    def _attention(self, name: str) -> SelfAttention:
+    def _attention(self, name: str, fp8: Fp8Recipe | None) -> SelfAttention:
         config, model = self._config, self._config.model
         d, a, g = config.head_dim, model.num_attention_heads, config.query_groups
         norms = (self._head_norm(d), self._head_norm(d)) if model.qk_layernorm else (None, None)
-        qkv = self._column(f"{name}.qkv", (a * d, g * d, g * d), bias=model.add_bias_linear or model.add_qkv_bias)
+        qkv = self._column(
+            f"{name}.qkv", (a * d, g * d, g * d), bias=model.add_bias_linear or model.add_qkv_bias, fp8=fp8
+        )
         qkv.weight.stacked_rows = tuple(width // self._tp.size for width in (a * d, g * d, g * d))  # type: ignore[attr-defined]
         return SelfAttention(
             qkv,
-            self._row(f"{name}.projection", a * d),
+            self._row(f"{name}.projection", a * d, fp8, keeps_input=True),
             self._core(),
             heads=(a // self._tp.size, g // self._tp.size, g // self._tp.size),
             rotary=self._rotary,
@@ -241,11 +252,13 @@ class Assembly:
             parameter.sequence_parallel = self._tp.size > 1  # type: ignore[attr-defined]
         return norm
 
-    def _mlp(self, name: str, f: int) -> MLP:
+    def _mlp(self, name: str, f: int, fp8: Fp8Recipe | None = None) -> MLP:
         model = self._config.model
         return MLP(
-            self._column(f"{name}.fc1", (f, f) if model.gated_linear_unit else (f,), bias=model.add_bias_linear),
-            self._row(f"{name}.fc2", f),
+            self._column(
+                f"{name}.fc1", (f, f) if model.gated_linear_unit else (f,), bias=model.add_bias_linear, fp8=fp8
+            ),
+            self._row(f"{name}.fc2", f, fp8),
             activation=model.activation_func,
             is_gated=model.gated_linear_unit,
         )
@@ -290,15 +303,32 @@ class Assembly:
             return GroupedExperts(fc1(mine), fc2(mine), form, self._offload)
         return SequentialExperts([fc1(expert) for expert in mine], [fc2(expert) for expert in mine], form)
 
-    def _column(self, name: str, blocks: tuple[int, ...], *, bias: bool) -> ColumnParallelLinear:
+    def _column(
+        self, name: str, blocks: tuple[int, ...], *, bias: bool, fp8: Fp8Recipe | None = None
+    ) -> ColumnParallelLinear:
         weight = self._parameters.split_rows(name, blocks, self._config.model.hidden_size, std=_INIT_STD)
         zeros = self._parameters.constant(0.0, weight.shape[0], tensor_parallel=True) if bias else None
-        return ColumnParallelLinear(weight, zeros, self._tp)
+        if fp8 is None:
+            return ColumnParallelLinear(weight, zeros, self._tp)
+        weight, copies = self._in_fp8(weight, fp8)
+        return Fp8ColumnParallelLinear(weight, zeros, self._tp, copies, after_norm=True)
 
-    def _row(self, name: str, columns: int) -> RowParallelLinear:
+    def _row(
+        self, name: str, columns: int, fp8: Fp8Recipe | None = None, *, keeps_input: bool = False
+    ) -> RowParallelLinear:
+        """Return a layer of ``columns`` inputs; ``keeps_input``: in 16 bits, as others do, where fp8 allows."""
         model = self._config.model
         weight = self._parameters.split_columns(name, model.hidden_size, columns, std=self._scaled_std)
         bias = (
             self._parameters.constant(0.0, model.hidden_size, sequence_parallel=True) if model.add_bias_linear else None
         )
-        return RowParallelLinear(weight, bias, self._tp)
+        if fp8 is None:
+            return RowParallelLinear(weight, bias, self._tp)
+        weight, copies = self._in_fp8(weight, fp8)
+        keeps_input = keeps_input and fp8.scaling != "delayed"
+        return Fp8RowParallelLinear(weight, bias, self._tp, copies, keeps_input=keeps_input)
+
+    def _in_fp8(self, weight: torch.nn.Parameter, fp8: Fp8Recipe) -> tuple[torch.nn.Parameter, Fp8Weight]:
+        """Return what is trained, and what products read of it."""
+        trained = fp8_parameter(weight, fp8) if self._config.precision.fp8_param else weight
+        return trained, Fp8Weight(trained, fp8, self._observer)

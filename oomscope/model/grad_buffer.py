@@ -8,7 +8,7 @@ parameters move into a contiguous buffer of the same layout, so that shards can 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from torch import nn
 
 from oomscope.config.schema import Config
 from oomscope.model.collectives import all_gather
+from oomscope.model.fp8_weight import bytes_of, quantized_of, write_masters
 from oomscope.model.grad_reduction import GradReduction
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer
@@ -158,7 +159,9 @@ class GradBuffer:
         self._overlap = overlap
         device = params[0].device
         self.values = (
-            torch.zeros(self.layout.numel, dtype=params[0].dtype, device=device) if shards is not None else None
+            torch.zeros(self.layout.numel, dtype=bytes_of(params[0]).dtype, device=device)
+            if shards is not None
+            else None
         )
         self.grads = torch.zeros(self.layout.numel, dtype=grad_dtype, device=device)
         for param, span in zip(self.params, self.layout.params, strict=True):
@@ -239,7 +242,12 @@ class GradBuffer:
 
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates."""
-        return self._part(self.params[index].detach(), index)
+        return self._part(bytes_of(self.params[index]), index)
+
+    def quantize(self, masters: Mapping[int, torch.Tensor]) -> None:
+        """Write the masters that this rank updates, by index, into parameters in fp8."""
+        parts = {index: (self.owned(index).start, master) for index, master in masters.items()}
+        write_masters(self.params, parts, self._group if self.shards is not None else None)
 
     def take_grad(self, index: int) -> torch.Tensor:
         """Return the main gradient of :meth:`value`, which stays where it is."""
@@ -291,30 +299,30 @@ def build_grad_buffers(
 ) -> list[GradBuffer]:
     """Make the buffers of ``modules``, a rank's model chunk, and hook them into autograd.
 
-    One buffer for each parameter dtype and for experts apart (they are replicated over other ranks), parameters in
-    reverse order of registration: the order in which backward makes their gradients. Buckets are smaller than the
-    buffer only in the first chunk of the first stage and with ``overlap_grad_reduce``: ``max(40e6, 1e6 * dp)`` elements
-    (Megatron-Core ``distributed_data_parallel.py``; elsewhere their reduction would not overlap with the pipeline), and
-    not with ``overlap_param_gather_with_optimizer_step`` (Megatron-LM ``training/training.py``).
+    One buffer for each parameter dtype, fp8 among them, and for experts apart (they are replicated over other ranks),
+    parameters in reverse order of registration: the order in which backward makes their gradients. Buckets are smaller
+    than the buffer only in the first chunk of the first stage and with ``overlap_grad_reduce``: ``max(40e6, 1e6 * dp)``
+    elements (Megatron-Core ``distributed_data_parallel.py``; elsewhere their reduction would not overlap with the
+    pipeline), and not with ``overlap_param_gather_with_optimizer_step`` (Megatron-LM ``training/training.py``).
     """
     optimizer = config.optimizer
     params = [param for module in modules for param in module.parameters() if param.requires_grad]
     kinds: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
     for param in reversed(params):
-        kinds.setdefault((param.dtype, is_expert(param)), []).append(param)
+        kinds.setdefault((bytes_of(param).dtype, is_expert(param)), []).append(param)
     overlap = optimizer.overlap_grad_reduce
     is_bucketed = (
         overlap and state.is_first_stage and is_first_chunk and not optimizer.overlap_param_gather_with_optimizer_step
     )
     bucket_size = max(40_000_000, 1_000_000 * state.dp_cp_size) if is_bucketed else None
     buffers = []
-    for (dtype, expert), members in kinds.items():
+    for (_, expert), members in kinds.items():
         replicas = state.intra_expert_dp_size if expert else state.intra_dp_cp_size
         sharded = optimizer.use_distributed_optimizer
         buffers.append(
             GradBuffer(
                 members,
-                grad_dtype=torch.float32 if config.precision.grad_reduce_in_fp32 else dtype,
+                grad_dtype=torch.float32 if config.precision.grad_reduce_in_fp32 else members[0].dtype,
                 group=state.intra_expert_dp_group if expert else state.intra_dp_cp_group,
                 shards=replicas if sharded else None,
                 rank=state.intra_expert_dp_rank if expert else state.intra_dp_cp_rank,
@@ -359,8 +367,12 @@ def _hook(buffer: GradBuffer, observer: Observer) -> None:
 
 
 def _move(param: nn.Parameter, place: torch.Tensor) -> None:
-    place.copy_(param.detach().reshape(-1))
-    param.data = place.view(param.shape)
+    place.copy_(bytes_of(param).reshape(-1))
+    quantized = quantized_of(param)
+    if quantized is None:
+        param.data = place.view(param.shape)
+    else:
+        quantized.data = place.view(param.shape)
 
 
 def _align(index: int, alignment: int) -> int:

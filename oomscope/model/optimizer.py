@@ -9,6 +9,7 @@ Bytes a parameter (d = data-parallel size, of one optimizer instance; Megatron-C
                                                                  until the next one begins
     16-bit, any                  -                g + 2 + 10/d precision-aware: 2 lower half of the master, 8 moments;
                                                                  g bytes a main gradient, and moments of 2 bytes: 6/d
+    fp8, fp32                    -                5 + 12/d     1 more where products read a transpose (before Blackwell)
 
 Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
 optimizer their master too: then the parameters left on the device have an fp32 master, two fp32 moments and, where main
@@ -27,7 +28,8 @@ from torch.optim import Optimizer
 
 from oomscope.config.schema import Config, OptimizerConfig
 from oomscope.model.adam import FusedAdam, GroupedOptimizer
-from oomscope.model.grad_buffer import is_expert, is_shared_embedding
+from oomscope.model.fp8_weight import new_master, quantized_of
+from oomscope.model.grad_buffer import GradBuffer, is_expert, is_shared_embedding
 from oomscope.model.grad_norm import clip, squared_norm
 from oomscope.model.grad_scaler import build_grad_scaler
 from oomscope.model.hybrid_optimizer import HostAdam, split_by_fraction
@@ -60,6 +62,11 @@ class MasterWeight:
     def param(self) -> nn.Parameter:
         """The parameter that ``value`` is, or is a part of."""
         return self.store.params[self.index]
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether ``value`` is bytes of fp8."""
+        return quantized_of(self.param) is not None
 
     def take_grad(self) -> torch.Tensor:
         """Return the gradient of ``value``; see :meth:`ParameterStore.take_grad`."""
@@ -131,12 +138,21 @@ class MixedPrecisionOptimizer:
             self._host.step(self._grads(self._on_host))
         self.inner.step()
         self._tell_states()
+        self._quantize_masters()
         for weight in self.weights:
-            if weight.master is not weight.value:
+            if weight.master is not weight.value and not weight.is_fp8:
                 weight.value.copy_(weight.master)
         for store in self._stores:
             store.gather(overlap=self._config.overlap_param_gather)
         return norm
+
+    def _quantize_masters(self) -> None:
+        for store in self._stores:
+            masters = {
+                weight.index: weight.master for weight in self.weights if weight.store is store and weight.is_fp8
+            }
+            if isinstance(store, GradBuffer) and (masters or any(map(quantized_of, store.params))):
+                store.quantize(masters)
 
     def _hand_over_grads(self) -> None:
         """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
@@ -212,6 +228,9 @@ def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeig
 
 
 def _with_master(weight: MasterWeight) -> MasterWeight:
+    if weight.is_fp8 and isinstance(weight.store, GradBuffer):
+        start = weight.store.owned(weight.index).start
+        return replace(weight, master=new_master(weight.store.params[weight.index], start, weight.value.numel()))
     return weight if weight.value.dtype == torch.float32 else replace(weight, master=weight.value.float())
 
 

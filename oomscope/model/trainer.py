@@ -22,6 +22,7 @@ from oomscope.model.core_attention import causal_mask
 from oomscope.model.data import Batches, RandomTokens
 from oomscope.model.expert_bias import settle_routers
 from oomscope.model.finalize_grads import finalize_grads
+from oomscope.model.fp8_weight import fp8_tensors
 from oomscope.model.grad_buffer import build_grad_buffers, is_shared_embedding
 from oomscope.model.interleaved import interleaved_schedule, run_interleaved
 from oomscope.model.mesh import ParallelState
@@ -104,7 +105,7 @@ class Trainer:
             stores = [_build_stores(chunk, chunk is chunks[0], self) for chunk in chunks]
             for chunk, stores_of_chunk in zip(chunks, stores, strict=True):
                 _share_embedding(chunk, self.state)
-                self.observer.role("parameter", chain(chunk.parameters(), chunk.buffers()))
+                self.observer.role("parameter", chain(chunk.parameters(), chunk.buffers(), fp8_tensors(chunk)))
                 for store in stores_of_chunk:
                     store.tell(self.observer)
             optimizer = MixedPrecisionOptimizer(self.config, self.state, list(chain(*stores)), self.observer)

@@ -113,6 +113,7 @@ class GPTStage(nn.Module):
             balance=balance_of(config, state),
             random=self._random,
             offload=self._module_offload,
+            observer=observer,
             device=device,
             dtype=dtype,
         )

@@ -14,6 +14,8 @@ from oomscope.units import KiB, MiB
 HOPPER = (9, 0)
 GROUPED_GEMM_STREAMS = 4
 """Streams of grouped products, each with a workspace (common/util/multi_stream.cpp, nvte_get_num_compute_streams)."""
+OVERLAP_STREAMS = 3
+"""Streams of products that overlap with communication (pytorch/cpp_extensions/gemm.py, _NUM_MAX_UB_STREAMS)."""
 
 
 def capability(device: torch.device) -> tuple[int, int] | None:
@@ -40,7 +42,8 @@ def takes_flash_attn(card: tuple[int, int] | None, kernels: FlashKernels = "auto
 def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:
     """Return the cuBLAS workspaces, which the first products make and nobody frees.
 
-    32 MiB and 1 KiB from Hopper on, else 4 MiB; grouped experts have further ones, one for each of their streams
+    32 MiB and 1 KiB from Hopper on, else 4 MiB; grouped experts have further ones, one for each of their streams, and
+    products that overlap with communication one more, as large as their streams need together
     (pytorch/cpp_extensions/gemm.py, get_cublas_workspace). Routers multiply by Transformer Engine among local layers
     too, unless in fp64 (Megatron-Core transformer/moe/moe_utils.py, RouterGatingLinearFunction).
     """
@@ -50,5 +53,7 @@ def workspaces(config: Config, device: torch.device) -> list[torch.Tensor]:
     if card is None or not (routed or model.transformer_impl == "transformer_engine"):
         return []
     nbytes = 32 * MiB + KiB if card >= HOPPER else 4 * MiB
-    count = 1 + (GROUPED_GEMM_STREAMS if experts and model.moe_grouped_gemm else 0)
-    return [torch.empty(nbytes, dtype=torch.uint8, device=device) for _ in range(count)]
+    sizes = [nbytes] * (1 + (GROUPED_GEMM_STREAMS if experts and model.moe_grouped_gemm else 0))
+    if config.parallel.tp_comm_overlap and config.parallel.tensor_model_parallel_size > 1:
+        sizes.append(nbytes * OVERLAP_STREAMS)
+    return [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]

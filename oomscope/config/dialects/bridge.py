@@ -31,9 +31,26 @@ _FP16 = {"precision.fp16": True, "precision.bf16": False, "precision.grad_reduce
 _RECIPES: dict[str, dict[str, Any]] = {
     "bf16_mixed": _BF16,
     "fp16_mixed": _FP16,
-    "bf16_with_fp8_delayed_scaling_mixed": {**_BF16, "precision.fp8": "hybrid"},
-    "bf16_with_mxfp8_mixed": {**_BF16, "precision.fp8": "e4m3", "precision.fp8_recipe": "mxfp8"},
-    "bf16_with_fp8_current_scaling_mixed": {**_BF16, "precision.fp8": "hybrid", "precision.fp8_recipe": "tensorwise"},
+    "bf16_with_fp8_delayed_scaling_mixed": {
+        **_BF16,
+        "precision.fp8": "hybrid",
+        "precision.fp8_amax_history_len": 1024,
+        "precision.fp8_amax_compute_algo": "max",
+        "precision.fp8_param": True,
+    },
+    "bf16_with_mxfp8_mixed": {
+        **_BF16,
+        "precision.fp8": "e4m3",
+        "precision.fp8_recipe": "mxfp8",
+        "precision.fp8_param": True,
+    },
+    "bf16_with_fp8_current_scaling_mixed": {
+        **_BF16,
+        "precision.fp8": "hybrid",
+        "precision.fp8_recipe": "tensorwise",
+        "precision.first_last_layers_bf16": True,
+        "precision.fp8_param": True,
+    },
     "bf16_with_fp8_subchannel_scaling_mixed": {
         **_BF16,
         "precision.fp8": "hybrid",

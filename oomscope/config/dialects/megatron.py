@@ -109,6 +109,9 @@ TABLE: dict[str, Row] = {
     "grad_reduce_in_bf16": Kept(is_on),
     "fp8_format": To("precision.fp8"),
     "fp8_param_gather": To("precision.fp8_param", is_on),
+    "no_fp8_wgrad": To("precision.fp8_wgrad", negated),
+    "fp8_output_proj": Unmodelled("an output layer in fp8 is not there"),
+    "reuse_grad_buf_for_mxfp8_param_ag": Kept(is_on),
     "fp4_format": To("precision.fp4"),
     "no_gradient_accumulation_fusion": To("precision.gradient_accumulation_fusion", negated),
     "fp32_residual_connection": Unmodelled("a residual stream in fp32 is not there"),
@@ -161,8 +164,8 @@ bias_swiglu_fusion no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion app
 no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm rotary_percent
 rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor
 mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe bert_no_binary_head check_for_*
-no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_margin fp8_interval
-fp8_amax_* no_fp8_wgrad fp8_wgrad moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
+no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval
+tp_only_amax_red moe_per_layer_logging moe_router_force_load_balancing moe_use_upcycling
 moe_use_legacy_grouped_gemm moe_router_fusion moe_apply_probs_on_input manual_gc* adlr_*
 straggler_* log_straggler enable_ft_package calc_ft_timeouts ft_* inprocess_* use_mup mup_*
 linear_conv_* linear_key_* linear_value_* linear_num_* decrease_batch_size_if_needed

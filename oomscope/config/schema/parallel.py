@@ -34,6 +34,8 @@ class ParallelConfig(Section):
     """Ranks that share each matrix (TP)."""
     sequence_parallel: bool = False
     """Split norms, dropouts and the residual stream along the sequence over the TP group (SP)."""
+    tp_comm_overlap: bool = False
+    """Send in pieces while Transformer Engine multiplies (userbuffers, which lie outside the allocator)."""
     pipeline_model_parallel_size: Count = 1
     """Pipeline stages (PP)."""
     virtual_pipeline_model_parallel_size: Count | None = None

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from oomscope.config.schema.section import Section
+
+_TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
 
 
 class PrecisionConfig(Section):
@@ -14,10 +18,25 @@ class PrecisionConfig(Section):
     SOURCE = "Megatron-Core model_parallel_config.py"
     SOURCES: ClassVar[Mapping[str, str]] = {
         "grad_reduce_in_fp32": "Megatron-Core distributed/distributed_data_parallel_config.py",
-        "fp8": "Megatron-Core transformer/transformer_config.py",
-        "fp8_recipe": "Megatron-Core transformer/transformer_config.py",
-        "fp8_param": "Megatron-Core transformer/transformer_config.py",
-        "fp4": "Megatron-Core transformer/transformer_config.py",
+        "fp4": _TRANSFORMER,
+        **dict.fromkeys(
+            (
+                "fp8",
+                "fp8_recipe",
+                "fp8_param",
+                "fp8_margin",
+                "fp8_amax_history_len",
+                "fp8_amax_compute_algo",
+                "fp8_wgrad",
+                "fp8_dot_product_attention",
+                "fp8_multi_head_attention",
+                "first_last_layers_bf16",
+                "num_layers_at_start_in_bf16",
+                "num_layers_at_end_in_bf16",
+                "disable_parameter_transpose_cache",
+            ),
+            _TRANSFORMER,
+        ),
     }
 
     bf16: bool = True
@@ -27,11 +46,31 @@ class PrecisionConfig(Section):
     grad_reduce_in_fp32: bool = True
     """Accumulate and reduce gradients in fp32 main-gradient buffers."""
     fp8: Literal["e4m3", "hybrid"] | None = None
-    """Matrix products in fp8; not modelled."""
+    """The matrix products of the layers in fp8: all in e4m3, or gradients in e5m2 (hybrid)."""
     fp8_recipe: Literal["delayed", "tensorwise", "mxfp8", "blockwise", "custom"] = "delayed"
-    """How fp8 tensors are scaled."""
+    """How fp8 tensors are scaled: by one factor that follows earlier steps, by one of their own, or by blocks."""
     fp8_param: bool = False
-    """Keep the parameters in fp8."""
+    """Keep the layers' weights in fp8 alone, and gather them so; Megatron-LM calls it fp8_param_gather."""
+    fp8_margin: int = 0
+    """Powers of two that scaling factors stay below the largest value."""
+    fp8_amax_history_len: int = Field(default=1, ge=1, le=2**20)
+    """Largest values remembered of each tensor under delayed scaling."""
+    fp8_amax_compute_algo: Literal["most_recent", "max"] = "most_recent"
+    """Which of the remembered values makes the factor."""
+    fp8_wgrad: bool = True
+    """Weight gradients in fp8 too; false is not modelled."""
+    fp8_dot_product_attention: bool = False
+    """Attention in fp8; not modelled."""
+    fp8_multi_head_attention: bool = False
+    """Attention in fp8 whose Q, K and V come in fp8; not modelled."""
+    first_last_layers_bf16: bool = False
+    """Leave some layers at both ends of the model in 16 bits."""
+    num_layers_at_start_in_bf16: int = Field(default=1, ge=0)
+    """How many of the first, with first_last_layers_bf16."""
+    num_layers_at_end_in_bf16: int = Field(default=1, ge=0)
+    """How many of the last."""
+    disable_parameter_transpose_cache: bool = False
+    """Quantise weights in every microbatch and keep no copy of them from one to the next."""
     fp4: Literal["e2m1"] | None = None
     """Matrix products in fp4; not modelled."""
     gradient_accumulation_fusion: bool = False

@@ -48,6 +48,7 @@ HOST = ("optimizer.optimizer_cpu_offload=true", "optimizer.optimizer_offload_fra
 FINE = "offload.fine_grained_activation_offloading=true"
 AWARE = "optimizer.use_precision_aware_optimizer=true"
 FSDP2 = (*ONE, DENSE_OPTIMIZER, "parallel.data_parallel_size=8", "precision.grad_reduce_in_fp32=false")
+TENSORWISE = ("precision.fp8=hybrid", "precision.fp8_recipe=tensorwise")
 LATENT = (
     "model.multi_latent_attention=true",
     "model.num_query_groups=",

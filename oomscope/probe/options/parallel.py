@@ -22,6 +22,14 @@ PARALLEL = (
         given=(NO_SP,),
     ),
     Option(
+        keys("parallel", "tp_comm_overlap"),
+        "One more cuBLAS workspace of 96 MiB (12 below Hopper); userbuffers lie outside the allocator.",
+        "Hides a part of the gathers and reduce-scatters behind products.",
+        LLAMA,
+        ("parallel.tp_comm_overlap=true",),
+        given=("parallel.tensor_model_parallel_size=2", "parallel.sequence_parallel=true"),
+    ),
+    Option(
         keys("parallel", "pipeline_model_parallel_size"),
         "Layers, with their parameters and states, are divided by p; rank r holds up to p - r microbatches in flight.",
         "A bubble of (p - 1)/m of the step; activations are sent between stages.",

@@ -31,6 +31,7 @@ NO_EFFECT: tuple[str, ...] = (
         "lr weight_decay adam_beta1 adam_beta2 adam_eps loss_scale initial_loss_scale min_loss_scale loss_scale_window "
         "hysteresis use_torch_optimizer_for_cpu_offload",
     ),
+    *keys("precision", "fp8_margin fp8_amax_compute_algo"),
     *keys("offload", "cpu_offloading_weights cpu_offloading_double_buffering cpu_offloading_retain_pinned_cpu_buffers"),
 )
 """Keys that move no byte on the device: numbers alone, and what upstream accepts and never reads (rules.md warns)."""
@@ -53,7 +54,7 @@ NOT_MODELLED: tuple[str, ...] = (
         "cuda_graph_impl cuda_graph_modules cuda_graph_scope cuda_graph_warmup_steps nccl_graph_register",
     ),
     *keys("optimizer", "decoupled_weight_decay"),
-    *keys("precision", "fp8 fp8_recipe fp8_param fp4"),
+    *keys("precision", "fp4 fp8_wgrad fp8_dot_product_attention fp8_multi_head_attention"),
 )
 """Keys that the rules refuse, or that act beside a refused one alone."""
 

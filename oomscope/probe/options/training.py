@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from oomscope.probe.options.option import AWARE, DENSE_OPTIMIZER, LLAMA, PIPELINE, SHORT, TINY, UNFUSED, Option, keys
+from oomscope.probe.options.option import (
+    AWARE,
+    DENSE_OPTIMIZER,
+    LLAMA,
+    PIPELINE,
+    SHORT,
+    TENSORWISE,
+    TINY,
+    UNFUSED,
+    Option,
+    keys,
+)
 
 OPTIMIZER = (
     Option(
@@ -126,6 +137,47 @@ PRECISION = (
         "Fewer passes over gradients.",
         LLAMA,
         ("precision.gradient_accumulation_fusion=true",),
+    ),
+    Option(
+        keys("precision", "fp8 fp8_recipe"),
+        "Linear layers keep their inputs in 1 byte an element; each weight of the layers has copies of 1 byte an "
+        "element, 2 before Blackwell and where blocks have scales.",
+        "Products are up to twice as fast; casts; rounding.",
+        LLAMA,
+        ("precision.fp8=hybrid", "precision.fp8_recipe=tensorwise"),
+    ),
+    Option(
+        keys("precision", "fp8_param"),
+        "The layers' weights in fp8 alone: 1 byte an element, and 1 of its transpose before Blackwell, in place of 2 "
+        "and the copies.",
+        "Half the traffic of the gather.",
+        LLAMA,
+        ("precision.fp8_param=true",),
+        given=TENSORWISE,
+    ),
+    Option(
+        keys("precision", "fp8_amax_history_len"),
+        "Delayed scaling remembers 20 bytes a step and weight.",
+        "None.",
+        LLAMA,
+        ("precision.fp8_amax_history_len=1024",),
+        given=("precision.fp8=hybrid",),
+    ),
+    Option(
+        keys("precision", "first_last_layers_bf16 num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"),
+        "Layers at both ends keep 16-bit inputs and have no copies of their weights.",
+        "Slower products in those layers.",
+        LLAMA,
+        ("precision.first_last_layers_bf16=true",),
+        given=TENSORWISE,
+    ),
+    Option(
+        keys("precision", "disable_parameter_transpose_cache"),
+        "Copies of weights live from a microbatch's forward to its backward, and no longer.",
+        "Weights are cast in every microbatch.",
+        LLAMA,
+        ("precision.disable_parameter_transpose_cache=true",),
+        given=TENSORWISE,
     ),
 )
 

@@ -14,6 +14,7 @@ from oomscope.config.rules import RULES, check, validate
 from tests.unit.config.rule_cases import (
     coverage,
     experts,
+    fp8,
     graphs,
     measurement,
     model,
@@ -47,7 +48,20 @@ from tests.unit.config.rule_cases.settings import (
 
 CASES: Cases = {
     rule: case
-    for topic in (parallel, model, experts, mtp, offload, recompute, graphs, sharding, training, coverage, measurement)
+    for topic in (
+        parallel,
+        model,
+        experts,
+        mtp,
+        offload,
+        recompute,
+        graphs,
+        sharding,
+        training,
+        fp8,
+        coverage,
+        measurement,
+    )
     for rule, case in topic.CASES.items()
 }
 

@@ -113,6 +113,7 @@ CASES: Cases = {
         [{"parallel.context_parallel_size": 3}],
         [{"parallel.context_parallel_size": 2}, {"data.seq_length": 127}],
     ),
+    "P14": ([{"parallel.tp_comm_overlap": True}], [{**SP2, "parallel.tp_comm_overlap": True}, SP2]),
     "P13": (
         [{"parallel.virtual_pipeline_model_parallel_size": 2}],
         [{"parallel.virtual_pipeline_model_parallel_size": 2, "parallel.pipeline_model_parallel_size": 2}],
