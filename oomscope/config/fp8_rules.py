@@ -216,21 +216,27 @@ FP8_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-fp8-param",
         severity="not_modelled",
-        keys=("precision.fp8_param", "precision.fp8_recipe", "optimizer.use_precision_aware_optimizer"),
+        keys=(
+            "precision.fp8_param",
+            "precision.fp8_recipe",
+            "optimizer.use_precision_aware_optimizer",
+            "optimizer.optimizer",
+        ),
         applies=lambda config: (
             config.precision.fp8_param
             and (
                 config.precision.fp8_recipe not in ("delayed", "tensorwise")
                 or config.optimizer.use_precision_aware_optimizer
                 or config.optimizer.optimizer_cpu_offload
+                or config.optimizer.optimizer == "muon"
             )
         ),
         summary="Parameters in fp8 with scales of blocks, or with another optimizer than that in fp32 on the device.",
         message=(
-            "parameters in fp8 are there with one scale a tensor (delayed, tensorwise) and an optimizer in fp32 on the "
+            "parameters in fp8 are there with one scale a tensor (delayed, tensorwise) and Adam or SGD in fp32 on the "
             "device"
         ),
-        remedy="set fp8_param to false, or fp8_recipe to tensorwise and remove the precision-aware or host optimizer",
+        remedy="set fp8_param to false, or fp8_recipe to tensorwise and train with adam in fp32 on the device",
         source="Megatron-Core distributed/param_and_grad_buffer.py; optimizer/distrib_optimizer.py",
     ),
 )

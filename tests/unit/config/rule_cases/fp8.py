@@ -51,5 +51,8 @@ CASES: Cases = {
     "N-fp8-mtp": ([{**FP8, "model.mtp_num_layers": 1}], [FP8, {"model.mtp_num_layers": 1}]),
     "N-fp8-offload": ([{**FP8, **OFFLOAD}, {**FP8, **FINE}], [FP8, OFFLOAD]),
     "N-fp8-fsdp": ([{**FP8, **FSDP2}], [FP8, FSDP2]),
-    "N-fp8-param": ([{**PARAMS, RECIPE: "mxfp8"}, {**PARAMS, **AWARE}], [PARAMS, {**TENSORWISE, **AWARE}]),
+    "N-fp8-param": (
+        [{**PARAMS, RECIPE: "mxfp8"}, {**PARAMS, **AWARE}, {**PARAMS, "optimizer.optimizer": "muon"}],
+        [PARAMS, {**TENSORWISE, **AWARE}],
+    ),
 }
