@@ -3,6 +3,7 @@
 What is saved while a module runs is one *group*. When the module is done, the group is copied to pinned memory on a
 side stream and its tensors are let go, unless it is spared (``offload_plan.py``). The end of each group's backward
 brings back the last that is still away, of the same pass or else of the next: as many are back early as were spared.
+What is saved twice goes twice and comes back twice, as attention's probabilities do (``bulk_offload_group``).
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple, TypeVar
-from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from oomscope.config.schema import Config
 from oomscope.model.offload_plan import SavedGroup, resident_groups
@@ -137,7 +136,6 @@ class _Pass:
         """The groups that were sent away and whose turn to come back has not come, in order."""
         self._resident = resident
         self._following = following
-        self._parcels: WeakValueDictionary[int, _Parcel] = WeakValueDictionary()
 
     def group(self, name: str, offload: ModuleOffload) -> _Group:
         """Return the group that is open under ``name``, or a new one."""
@@ -146,15 +144,6 @@ class _Pass:
             self.open = _Group(name, self, offload, stays=number in self._resident)
             self.groups.append(self.open)
         return self.open
-
-    def parcel(self, base: torch.Tensor, group: _Group) -> tuple[_Parcel, bool]:
-        """Return the parcel of a storage, which several groups may have saved, and whether it is new."""
-        storage = base.untyped_storage()
-        known = self._parcels.get(storage._cdata)
-        if known is not None and not known.origin.expired():
-            return known, False
-        parcel = self._parcels[storage._cdata] = _Parcel(base, group)
-        return parcel, True
 
     def reload_one(self) -> None:
         """Give the last group that is gone its turn to come back, or that of the next pass where none is."""
@@ -165,12 +154,11 @@ class _Pass:
 
 
 class _Parcel:
-    """One storage, or a view of a small part of one: on the device, on the host, or both."""
+    """One saved tensor, or the storage that it is most of: on the device, on the host, or both."""
 
     def __init__(self, flat: torch.Tensor, group: _Group) -> None:
         self.device: torch.Tensor | None = flat
         self.host: torch.Tensor | None = None
-        self.origin = StorageWeakRef(flat.untyped_storage())
         self.group = group
 
 
@@ -208,14 +196,11 @@ class _Group:
         if tensor.numel() >= _LEAST_COVERAGE * elements:
             base = tensor.detach().as_strided((elements,), (1,), 0)
             form = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-            parcel, is_new = self._owner.parcel(base, self)
         else:
             base = tensor.detach().contiguous().flatten()
             form = (tensor.size(), _contiguous_strides(tensor.size()), 0)
-            parcel, is_new = _Parcel(base, self), True
-        if is_new:
-            self._parcels.append(parcel)
-        return _Packed(parcel, *form)
+        self._parcels.append(_Parcel(base, self))
+        return _Packed(self._parcels[-1], *form)
 
     def offload(self) -> None:
         """Begin to copy everything to the host, and let go of it, unless the group stays."""

@@ -35,7 +35,7 @@ _SAVED_BY = {
     "moe_act": {"expert_fc1_output", "expert_act_output"},
 }
 """Rows of the ledger that each module saves, in the order in which a layer runs the modules; those that two save go
-once."""
+twice, as in Megatron-Core ``fine_grained_activation_offload.py``, ``bulk_offload_group``."""
 
 _OF_FOUR_BYTES = frozenset(
     {"lse", "norm1_stats", "norm2_stats", "qk_norm_stats", "latent_norm_stats", "router_softmax", "router_sigmoid"}
@@ -81,7 +81,7 @@ def _of_modules(config: Config, stage: int) -> int:
     passes = [[SavedGroup(name, sum(rows.values())) for name, _, rows in chunks[chunk]] for chunk in order.chunks]
     resident = resident_groups(passes, order, config.offload.activation_offload_fraction)
     return sum(
-        _once(group for number, group in enumerate(chunks[chunk]) if number not in staying)
+        sum(sum(rows.values()) for number, (_, _, rows) in enumerate(chunks[chunk]) if number not in staying)
         for chunk, staying in zip(order.chunks, resident, strict=True)
     )
 
@@ -126,14 +126,16 @@ def _saved_of_layer(config: Config, layer: int) -> Iterable[tuple[str, Ledger]]:
         # the gradient of a plain product needs no output
         "core_attn": _SAVED_BY["core_attn"] - (set() if config.attention_backend == "flash" else {"context"}),
     }
+    twice = _saved_twice(config)
     for module, saved in saved_by.items():
         if module in config.offload.offload_modules and module not in absent:
-            yield module, {row: size for row, size in large.items() if row in saved}
+            yield module, {row: size * (1 + (row in twice)) for row, size in large.items() if row in saved}
 
 
-def _once(groups: Iterable[tuple[str, int, Ledger]]) -> int:
-    """Return the bytes of all ``groups``, a row that two of a layer have counted once."""
-    return sum({(layer, row): size for _, layer, rows in groups for row, size in rows.items()}.values())
+def _saved_twice(config: Config) -> set[str]:
+    """Return rows that two operations of one module save: the inputs of both down-projections, and probabilities."""
+    both_down = {"qkv_input"} if config.model.multi_latent_attention else set()
+    return both_down | ({"softmax"} if not config.model.attention_dropout else set())
 
 
 def _large_rows(config: Config, layer: int, smallest: int) -> Ledger:

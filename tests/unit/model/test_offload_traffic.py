@@ -92,11 +92,12 @@ def sent(config: Config, rank: int, monkeypatch: pytest.MonkeyPatch) -> int:
     [
         (DENSE, {}),
         (["core_attn"], {"attention_backend": "unfused", "attention_dropout": 0.1}),
+        (DENSE, {"attention_backend": "unfused", "attention_dropout": 0.0}),
         ([*DENSE, "mlp_norm", "expert_fc1", "moe_act"], EXPERTS),
         (["attn_norm", *DENSE], LATENT),
         (["mlp_norm", "expert_fc1", *DENSE], {**EXPERTS, "mtp_num_layers": 2, "position_embedding_type": "rope"}),
     ],
-    ids=["dense", "unfused", "experts", "latent", "further"],
+    ids=["dense", "unfused", "without dropout", "experts", "latent", "further"],
 )
 @pytest.mark.parametrize(
     ("parallel", "rank", "fraction"),
