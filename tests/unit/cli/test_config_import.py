@@ -43,11 +43,13 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
 
 
 def test_json_accounts_for_every_argument(capsys) -> None:
-    assert run(["config", "import", "--json", "--", *TINY, "--foo", "1", "--save", "x", "--squared-relu"]) == 0
+    assert (
+        run(["config", "import", "--json", "--", *TINY, "--foo", "1", "--save", "x", "--fp32-residual-connection"]) == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in document["not_understood"]] == ["foo"]
     assert [row["name"] for row in document["without_memory"]] == ["save"]
-    assert [row["name"] for row in document["not_modelled"]] == ["squared_relu"]
+    assert [row["name"] for row in document["not_modelled"]] == ["fp32_residual_connection"]
     assert document["origins"]["model.num_layers"] == "--num-layers 2"
 
 
@@ -69,9 +71,9 @@ def test_a_wrong_call_is_said_in_a_line(arguments: list[str], said: str, capsys)
 
 def test_probe_refuses_what_is_not_modelled(tmp_path: Path, capsys) -> None:
     file = tmp_path / "args.sh"
-    file.write_text(" ".join([*TINY, "--squared-relu"]))
+    file.write_text(" ".join([*TINY, "--fp32-residual-connection"]))
     assert run(["probe", "--from", "megatron", str(file)]) == 2
-    assert "squared_relu is true, which is not modelled" in capsys.readouterr().err
+    assert "fp32_residual_connection is true, which is not modelled" in capsys.readouterr().err
 
 
 def test_probe_without_a_file(capsys) -> None:

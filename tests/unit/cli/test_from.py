@@ -48,11 +48,14 @@ def test_show_prints_what_the_arguments_mean(arguments: Path, capsys) -> None:
 
 
 def test_check_names_what_is_not_modelled_and_where(arguments: Path, capsys) -> None:
-    arguments.write_text(f"{TINY}  --squared-relu: true\n")
+    arguments.write_text(f"{TINY}  --fp32-residual-connection: true\n")
     assert run(["config", "check", "--from", "megatron", str(arguments)]) == ExitCode.USAGE
     out = capsys.readouterr().out
-    assert f"{arguments}:12 (--squared-relu): not modelled import: squared_relu is true, which is not modelled" in out
-    assert out.count("squared_relu is true") == 1
+    assert (
+        f"{arguments}:12 (--fp32-residual-connection): not modelled import: fp32_residual_connection is true, which is not modelled"
+        in out
+    )
+    assert out.count("fp32_residual_connection is true") == 1
     assert "cannot be measured: 1 broken" in out
 
 
