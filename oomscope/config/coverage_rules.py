@@ -8,6 +8,7 @@ from __future__ import annotations
 from oomscope.config.rule import Rule
 from oomscope.config.schema import Config
 
+_MEGATRON_FSDP = "Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py"
 _MODEL_PARALLEL = "Megatron-Core model_parallel_config.py"
 _TRANSFORMER = "Megatron-Core transformer/transformer_config.py"
 _MOE_MODULES = ("moe", "moe_act", "shared_experts")
@@ -109,14 +110,75 @@ COVERAGE_RULES: tuple[Rule, ...] = (
         source=_MODEL_PARALLEL,
     ),
     Rule(
-        id="N-fsdp",
+        id="N-mfsdp-pipeline",
         severity="not_modelled",
-        keys=("parallel.use_megatron_fsdp",),
-        applies=lambda config: config.parallel.use_megatron_fsdp,
-        summary="Megatron-FSDP: it keeps buffers of its own, whose sizes follow from no rule of torch.",
-        message="Megatron-FSDP, with buffers of its own for units, gradients and their communication, is not there",
-        remedy="set use_torch_fsdp2, which shards the same, or use_distributed_optimizer",
-        source="Megatron-Core distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py",
+        keys=("parallel.use_megatron_fsdp", "parallel.pipeline_model_parallel_size"),
+        applies=lambda config: config.parallel.use_megatron_fsdp and config.parallel.pipeline_model_parallel_size > 1,
+        summary="Megatron-FSDP in a pipeline.",
+        message="use_megatron_fsdp in a pipeline, where several microbatches hold its units, is not there",
+        remedy="set pipeline_model_parallel_size to 1",
+        source=_MEGATRON_FSDP,
+    ),
+    Rule(
+        id="N-mfsdp-fusion",
+        severity="not_modelled",
+        keys=("parallel.use_megatron_fsdp", "precision.gradient_accumulation_fusion"),
+        applies=lambda config: config.parallel.use_megatron_fsdp and config.precision.gradient_accumulation_fusion,
+        summary="Weight gradients written straight into the buckets of Megatron-FSDP.",
+        message="gradient_accumulation_fusion into the buckets of use_megatron_fsdp is not there",
+        remedy="set gradient_accumulation_fusion to false",
+        source=_MEGATRON_FSDP,
+    ),
+    Rule(
+        id="N-fsdp-instances",
+        severity="not_modelled",
+        keys=("parallel.use_megatron_fsdp", "optimizer.num_distributed_optimizer_instances"),
+        applies=lambda config: (
+            config.parallel.use_megatron_fsdp and config.optimizer.num_distributed_optimizer_instances > 1
+        ),
+        summary="Megatron-FSDP whose shards several instances replicate.",
+        message="use_megatron_fsdp with several optimizer instances is not there",
+        remedy="set num_distributed_optimizer_instances to 1",
+        source=_MEGATRON_FSDP,
+    ),
+    Rule(
+        id="N-mfsdp-double-buffer",
+        severity="not_modelled",
+        keys=("parallel.use_megatron_fsdp", "parallel.fsdp_double_buffer"),
+        applies=lambda config: config.parallel.use_megatron_fsdp and config.parallel.fsdp_double_buffer,
+        summary="Megatron-FSDP with two buffers for units that stay.",
+        message="the persistent buffers of fsdp_double_buffer are not there",
+        remedy="set fsdp_double_buffer to false",
+        source=_MEGATRON_FSDP,
+    ),
+    Rule(
+        id="N-mfsdp-main-params",
+        severity="not_modelled",
+        keys=("parallel.use_megatron_fsdp", "parallel.megatron_fsdp_main_params_dtype"),
+        applies=lambda config: (
+            config.parallel.use_megatron_fsdp and config.parallel.megatron_fsdp_main_params_dtype != "fp32"
+        ),
+        summary="Main weights of Megatron-FSDP that are not fp32.",
+        message="main weights other than in fp32 are not there",
+        remedy="set megatron_fsdp_main_params_dtype to fp32",
+        source=_MEGATRON_FSDP,
+    ),
+    Rule(
+        id="N-mfsdp-optimizer",
+        severity="not_modelled",
+        keys=(
+            "parallel.use_megatron_fsdp",
+            "optimizer.use_precision_aware_optimizer",
+            "optimizer.optimizer_cpu_offload",
+        ),
+        applies=lambda config: (
+            config.parallel.use_megatron_fsdp
+            and (config.optimizer.use_precision_aware_optimizer or config.optimizer.optimizer_cpu_offload)
+        ),
+        summary="Megatron-FSDP with the precision-aware optimizer, or with one on the host.",
+        message="use_megatron_fsdp with an optimizer that keeps masters of its own is not there",
+        remedy="set use_precision_aware_optimizer and optimizer_cpu_offload to false",
+        source="Megatron-Core optimizer/__init__.py",
     ),
     Rule(
         id="N-fsdp-experts",

@@ -89,11 +89,13 @@ MTP_RULES: tuple[Rule, ...] = (
     Rule(
         id="N-mtp-fsdp",
         severity="not_modelled",
-        keys=("model.mtp_num_layers", "parallel.use_torch_fsdp2"),
-        applies=lambda config: _predicts(config) and config.parallel.use_torch_fsdp2,
+        keys=("model.mtp_num_layers", "parallel.use_torch_fsdp2", "parallel.use_megatron_fsdp"),
+        applies=lambda config: (
+            _predicts(config) and (config.parallel.use_torch_fsdp2 or config.parallel.use_megatron_fsdp)
+        ),
         summary="Multi-token prediction under torch's FSDP2.",
-        message="multi-token prediction with parameters that use_torch_fsdp2 shards is not there",
-        remedy="set mtp_num_layers to null, or use_torch_fsdp2 to false",
+        message="multi-token prediction with parameters that FSDP shards is not there",
+        remedy="set mtp_num_layers to null, or use_torch_fsdp2 and use_megatron_fsdp to false",
         source="Megatron-Core distributed/torch_fully_sharded_data_parallel.py",
     ),
 )

@@ -7,6 +7,16 @@ from oomscope.config.schema import Config
 
 _CORE = "Megatron-Core transformer/transformer_config.py"
 _ARGS = "Megatron-LM training/arguments.py"
+_DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
+_OF_MEGATRON_FSDP = {
+    "data_parallel_sharding_strategy": "no_shard",
+    "suggested_communication_unit_size": None,
+    "fsdp_double_buffer": False,
+    "megatron_fsdp_main_params_dtype": "fp32",
+    "megatron_fsdp_main_grads_dtype": "auto",
+    "megatron_fsdp_grad_comm_dtype": "auto",
+}
+"""Keys of ``parallel`` to their defaults."""
 
 
 def _fsdp2(config: Config) -> bool:
@@ -258,13 +268,33 @@ SHARDING_RULES: tuple[Rule, ...] = (
     Rule(
         id="S12",
         severity="warning",
-        keys=("parallel.data_parallel_sharding_strategy",),
+        keys=("parallel.use_megatron_fsdp", *(f"parallel.{name}" for name in _OF_MEGATRON_FSDP)),
         applies=lambda config: (
-            config.parallel.data_parallel_sharding_strategy != "no_shard" and not config.parallel.use_megatron_fsdp
+            not config.parallel.use_megatron_fsdp
+            and any(getattr(config.parallel, name) != default for name, default in _OF_MEGATRON_FSDP.items())
         ),
-        summary="data_parallel_sharding_strategy acts with Megatron-FSDP alone.",
-        message="data_parallel_sharding_strategy is ignored, since use_megatron_fsdp is false",
-        remedy="remove data_parallel_sharding_strategy",
-        source="Megatron-Core distributed/distributed_data_parallel_config.py",
+        summary="Keys that act with Megatron-FSDP alone.",
+        message="keys of Megatron-FSDP are ignored, since use_megatron_fsdp is false",
+        remedy="remove data_parallel_sharding_strategy and the other keys of Megatron-FSDP",
+        source=_DDP,
+    ),
+    Rule(
+        id="S22",
+        severity="warning",
+        keys=(
+            "parallel.use_megatron_fsdp",
+            "parallel.megatron_fsdp_main_grads_dtype",
+            "precision.grad_reduce_in_fp32",
+        ),
+        applies=lambda config: (
+            config.parallel.use_megatron_fsdp
+            and config.parallel.megatron_fsdp_main_grads_dtype == "auto"
+            and config.precision.bf16
+            and config.precision.grad_reduce_in_fp32
+        ),
+        summary="grad_reduce_in_fp32 does nothing with Megatron-FSDP, which has a key of its own for that.",
+        message="grad_reduce_in_fp32 does nothing, since use_megatron_fsdp accumulates gradients in bf16",
+        remedy="set megatron_fsdp_main_grads_dtype to fp32, or grad_reduce_in_fp32 to false",
+        source="Megatron-Core distributed/fsdp/mcore_fsdp_adapter.py",
     ),
 )

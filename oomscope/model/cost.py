@@ -257,6 +257,8 @@ class _Estimate:
         config = self._config
         if config.parallel.use_torch_fsdp2:
             return self._fully_sharded(passes)
+        if config.parallel.use_megatron_fsdp:
+            return self._megatron_fsdp(passes)
         gradient = _FP32 if config.precision.grad_reduce_in_fp32 else element_bytes(config)
         reduce_s = gather_s = 0.0
         sent = 0
@@ -288,6 +290,40 @@ class _Estimate:
         exposed = max(0.0, share / link - passes.forward) + max(0.0, (1 + again) * share / link - passes.backward)
         return times * exposed, times * (2 + again) * share
 
+    def _megatron_fsdp(self, passes: _Passes) -> tuple[float, int]:
+        """Return the same of Megatron-FSDP: each microbatch communicates what is sharded, each step the rest once.
+
+        Units are gathered in forward and in backward; what belongs to none is counted so too, although it is not
+        gathered again.
+        """
+        config, times = self._config, self._config.num_microbatches
+        strategy = config.parallel.data_parallel_sharding_strategy
+        shares = [
+            (parameters * (ranks - 1) // ranks, self._link(axis))
+            for parameters, axis in self._replicated()
+            for ranks in [len(group_of(config, self._rank, axis))]
+        ]
+        gradient = self._reduced_bytes()
+        again = element_bytes(config) if strategy != "no_shard" else gradient
+        reduced, gathered = (sum(share for share, _ in shares) * size for size in (gradient, again))
+        reduce_s, gather_s = (sum(share * size / link for share, link in shares) for size in (gradient, again))
+        if strategy == "optim_grads_params":
+            exposed = max(0.0, gather_s - passes.forward) + max(0.0, gather_s + reduce_s - passes.backward)
+            return times * exposed, times * (2 * gathered + reduced)
+        reductions = times if strategy == "optim_grads" else 1
+        if strategy == "optim_grads" or config.optimizer.overlap_grad_reduce:
+            reduce_s = max(0.0, reduce_s - passes.backward)
+        if config.optimizer.overlap_param_gather:
+            gather_s = max(0.0, gather_s - passes.forward)
+        return reductions * reduce_s + gather_s, reductions * reduced + gathered
+
+    def _reduced_bytes(self) -> int:
+        """Return the bytes in which Megatron-FSDP reduces a gradient."""
+        parallel = self._config.parallel
+        sizes = {"fp32": _FP32, "bf16": 2, "fp16": 2}
+        kept = sizes.get(parallel.megatron_fsdp_main_grads_dtype, element_bytes(self._config))
+        return sizes.get(parallel.megatron_fsdp_grad_comm_dtype, kept)
+
     def _parameters(self) -> int:
         stages = self._config.parallel.pipeline_model_parallel_size
         return stage_parameters(
@@ -312,7 +348,7 @@ class _Estimate:
         optimizer = self._config.optimizer
         if not optimizer.optimizer_cpu_offload:
             return 0
-        is_sharded = optimizer.use_distributed_optimizer or self._config.parallel.use_torch_fsdp2
+        is_sharded = self._config.shards_optimizer_states
         updated = sum(
             parameters / (len(group_of(self._config, self._rank, axis)) if is_sharded else 1)
             for parameters, axis in self._replicated()

@@ -73,9 +73,15 @@ class FullyShardedParameters:
     def await_gather(self) -> None:
         """Do nothing: FSDP2 waits by itself."""
 
+    def make_whole(self) -> None:
+        """Do nothing: a parameter is a DTensor, which can be asked for all of itself."""
+
     def value(self, index: int) -> torch.Tensor:
         """Return this rank's shard; it is empty where the parameter has fewer rows than there are ranks."""
         return _shard_of(self.params[index].detach())
+
+    def master(self, index: int) -> None:
+        """Return None: masters are the optimizer's."""
 
     def take_grad(self, index: int) -> torch.Tensor:
         """Return the shard of the gradient and drop the parameter's hold on it.

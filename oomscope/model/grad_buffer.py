@@ -236,6 +236,10 @@ class GradBuffer:
                 bucket.work.wait()
                 bucket.work = None
 
+    def make_whole(self) -> None:
+        """Wait for what is being gathered: that is all of them."""
+        self.await_gather()
+
     def tell(self, observer: Observer) -> None:
         """Tell that the main gradients are."""
         observer.role("main_gradient", [self.grads])
@@ -248,6 +252,9 @@ class GradBuffer:
         """Write the masters that this rank updates, by index, into parameters in fp8."""
         parts = {index: (self.owned(index).start, master) for index, master in masters.items()}
         write_masters(self.params, parts, self._group if self.shards is not None else None)
+
+    def master(self, index: int) -> None:
+        """Return None: masters are the optimizer's."""
 
     def take_grad(self, index: int) -> torch.Tensor:
         """Return the main gradient of :meth:`value`, which stays where it is."""

@@ -50,7 +50,8 @@ class MasterWeight:
     """Of the parameter in ``store``."""
     value: torch.Tensor
     master: torch.Tensor
-    """``value`` itself where that is fp32 already, and where the inner optimizer or the host keeps it."""
+    """``value`` itself where that is fp32 already, unless the store keeps masters all the same, and where the inner
+    optimizer or the host keeps it."""
     expert: bool
     """Whether it belongs to a routed expert, and so is spread over other ranks."""
     counted: bool
@@ -91,7 +92,7 @@ class MixedPrecisionOptimizer:
         self._stores = stores
         self._observer = observer
         self._device = stores[0].params[0].device
-        self._sharded = config.optimizer.use_distributed_optimizer or config.parallel.use_torch_fsdp2
+        self._sharded = config.shards_optimizer_states
         self._has_experts = config.model.num_moe_experts is not None
         self._told = False
         self.scaler = build_grad_scaler(config, self._device)
@@ -211,16 +212,16 @@ class MixedPrecisionOptimizer:
 
 
 def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeight]:
-    """Yield what this rank updates of ``store``, without masters of their own."""
+    """Yield what this rank updates of ``store``, with masters where the store keeps them."""
     for index, param in enumerate(store.params):
-        value = store.value(index)
+        value, master = store.value(index), store.master(index)
         if not value.numel():
             continue
         yield MasterWeight(
             store=store,
             index=index,
             value=value,
-            master=value,
+            master=value if master is None else master,
             expert=is_expert(param),
             counted=_is_counted(param, state),
             decayed=param.ndim > 1,
@@ -231,7 +232,8 @@ def _with_master(weight: MasterWeight) -> MasterWeight:
     if weight.is_fp8 and isinstance(weight.store, GradBuffer):
         start = weight.store.owned(weight.index).start
         return replace(weight, master=new_master(weight.store.params[weight.index], start, weight.value.numel()))
-    return weight if weight.value.dtype == torch.float32 else replace(weight, master=weight.value.float())
+    has_one = weight.master is not weight.value or weight.value.dtype == torch.float32
+    return weight if has_one else replace(weight, master=weight.value.float())
 
 
 def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:

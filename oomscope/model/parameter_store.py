@@ -1,7 +1,7 @@
 """What an optimizer and the last reductions of a step ask of the place where a rank keeps parameters and gradients.
 
-Two places answer: contiguous buffers (``grad_buffer.py``), and parameters that torch's FSDP2 has cut up
-(``fully_sharded.py``).
+Three places answer: contiguous buffers (``grad_buffer.py``), parameters that torch's FSDP2 has cut up
+(``fully_sharded.py``), and the buckets of Megatron-FSDP (``megatron_fsdp.py``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,19 @@ class ParameterStore(Protocol):
         ...
 
     def await_gather(self) -> None:
-        """Wait until all parameters are whole."""
+        """Wait for what is being gathered."""
+        ...
+
+    def make_whole(self) -> None:
+        """Let all parameters be whole and up to date, as far as any one rank can hold them, for who reads them."""
         ...
 
     def value(self, index: int) -> torch.Tensor:
         """Return the elements of parameter ``index`` that this rank updates, none or all of them included."""
+        ...
+
+    def master(self, index: int) -> torch.Tensor | None:
+        """Return the fp32 weights of :meth:`value` where the store keeps them itself, else None."""
         ...
 
     def take_grad(self, index: int) -> torch.Tensor:

@@ -25,6 +25,7 @@ from oomscope.model.finalize_grads import finalize_grads
 from oomscope.model.fp8_weight import fp8_tensors
 from oomscope.model.grad_buffer import build_grad_buffers, is_shared_embedding
 from oomscope.model.interleaved import interleaved_schedule, run_interleaved
+from oomscope.model.megatron_fsdp import MegatronShardedParameters
 from oomscope.model.mesh import ParallelState
 from oomscope.model.observer import Observer, Silent
 from oomscope.model.optimizer import MixedPrecisionOptimizer
@@ -136,7 +137,7 @@ class Trainer:
     def sync_parameters(self) -> None:
         """Wait until all parameters are what the last step made them (``overlap_param_gather``)."""
         for store in chain(*self._built().stores):
-            store.await_gather()
+            store.make_whole()
 
     def _run(self, microbatches: _Microbatches, links: StageLinks | RingLinks) -> None:
         deallocate = self.config.parallel.deallocate_pipeline_outputs
@@ -251,6 +252,8 @@ def _build_stores(chunk: GPTStage, is_first_chunk: bool, trainer: Trainer) -> li
         from oomscope.model.fully_sharded import FullyShardedParameters  # FSDP2 takes a while to import
 
         return [FullyShardedParameters(chunk, config, state, observer)]
+    if config.parallel.use_megatron_fsdp:
+        return [MegatronShardedParameters(chunk, config, state, observer)]
     return list(build_grad_buffers([chunk], config, state, observer, is_first_chunk=is_first_chunk))
 
 

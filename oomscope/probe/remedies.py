@@ -138,7 +138,7 @@ def _parallelism(config: Config) -> Iterator[Remedy]:
         parallel.context_parallel_size,
         parallel.data_parallel_size,
     )
-    if not config.optimizer.use_distributed_optimizer and d * c > 1:
+    if not config.shards_optimizer_states and d * c > 1:
         yield _split("distributed optimizer", "optimizer.use_distributed_optimizer=true")
     if not parallel.sequence_parallel and t > 1:
         yield _split("sequence parallel", "parallel.sequence_parallel=true")

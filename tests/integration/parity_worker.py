@@ -50,7 +50,7 @@ def global_names(
 
 
 def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Parameter, torch.Tensor]:
-    """Return the main gradients, shards of the distributed optimizer or of FSDP2 put together."""
+    """Return the main gradients, shards of the distributed optimizer, of FSDP2 or of Megatron-FSDP put together."""
     grads = {}
     if trainer.config.parallel.use_torch_fsdp2:
         for weight in trainer._built().optimizer.weights:
@@ -65,9 +65,9 @@ def owned_grads(trainer: Trainer, state: ParallelState) -> dict[torch.nn.Paramet
         for index, param in enumerate(buffer.params):
             owned = buffer.owned(index)
             grad = torch.zeros_like(param)
-            grad.view(-1)[owned.start : owned.end] = param.main_grad.view(-1)[owned.start : owned.end]
+            grad.view(-1)[owned.start : owned.end] = buffer.take_grad(index).reshape(-1)
             replicas = state.intra_expert_dp_group if is_expert(param) else state.intra_dp_cp_group
-            if buffer.shards is not None and replicas is not None:
+            if trainer.config.shards_optimizer_states and replicas is not None:
                 dist.all_reduce(grad, group=replicas)
             grads[param] = grad
     return grads

@@ -65,6 +65,8 @@ MODELS["moe"] = {
 FSDP2 = {"use_torch_fsdp2": True}
 LEVELS = {"cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": (2, 2)}
 DEFERRED = {"defer_embedding_wgrad_compute": True}
+UNIT = {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": "optim_grads_params"}
+"""Megatron-FSDP with a transformer layer as its unit."""
 VPP2 = {"virtual_pipeline_model_parallel_size": 2}
 ENDS_COUNT = {
     "virtual_pipeline_model_parallel_size": 3,
@@ -140,6 +142,11 @@ EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     4: {
         "tp2-dp2-ep2-etp2": {"tp": 2, "sp": True, "dp": 2, "parallel": {"expert_model_parallel_size": 2}},
         "tp2-dp2-ep4": {"tp": 2, "sp": True, "dp": 2, "parallel": {**ONE_PIECE, "expert_model_parallel_size": 4}},
+        "dp4-ep2-mfsdp": {
+            "dp": 4,
+            "distopt": True,
+            "parallel": {**UNIT, "expert_model_parallel_size": 2},
+        },
         "dp4-ep2": {"dp": 4, "distopt": True, "parallel": {"expert_model_parallel_size": 2}},
         "dp4-ep2-instances2": {
             "dp": 4,
@@ -155,12 +162,32 @@ EXPERT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 SHARDED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {
         "fsdp2": {"dp": 2, "parallel": FSDP2},
+        "mfsdp": {"dp": 2, "distopt": True, "parallel": UNIT},
+        "mfsdp-recompute": {
+            "dp": 2,
+            "distopt": True,
+            "parallel": {**UNIT, "suggested_communication_unit_size": 2},
+            "recompute": FULL_RECOMPUTE,
+        },
+        "mfsdp-no-shard": {"dp": 2, "parallel": {**UNIT, "data_parallel_sharding_strategy": "no_shard"}},
+        "mfsdp-optim": {
+            "dp": 2,
+            "distopt": True,
+            "overlap": True,
+            "parallel": {**UNIT, "data_parallel_sharding_strategy": "optim"},
+        },
         "fsdp2-recompute": {"dp": 2, "parallel": FSDP2, "recompute": FULL_RECOMPUTE},
         "cp2-fsdp2": {"cp": 2, "parallel": FSDP2},
     },
     4: {
         "fsdp4": {"dp": 4, "parallel": FSDP2},
         "fsdp4-kept": {"dp": 4, "parallel": {**FSDP2, "torch_fsdp2_reshard_after_forward": False}},
+        "tp2-sp-mfsdp": {"tp": 2, "sp": True, "dp": 2, "distopt": True, "parallel": UNIT},
+        "mfsdp4-grads": {
+            "dp": 4,
+            "distopt": True,
+            "parallel": {**UNIT, "data_parallel_sharding_strategy": "optim_grads"},
+        },
         "tp2-fsdp2": {"tp": 2, "dp": 2, "parallel": FSDP2},
         "tp2-sp-fsdp2": {"tp": 2, "sp": True, "dp": 2, "parallel": FSDP2},
     },
@@ -168,6 +195,10 @@ SHARDED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 DEEP_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
     2: {},
     4: {"pp4-vpp2-exchange": {"pp": 4, "parallel": {**VPP2, "overlap_p2p_comm": False}}},
+}
+TIED_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
+    2: {"mfsdp": {"dp": 2, "distopt": True, "parallel": UNIT}},
+    4: {},
 }
 UP_RECOMPUTE = {"recompute_granularity": "selective", "recompute_modules": ("mla_up_proj", "core_attn")}
 LATENT_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
@@ -192,8 +223,14 @@ FURTHER_WORLDS: dict[int, dict[str, dict[str, Any]]] = {
 def splits(world: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return model and split of each case of ``world`` ranks."""
     dense = {f"{model}-{name}": (model, split) for name, split in WORLDS[world].items() for model in ("gpt", "llama")}
-    others = (("moe", EXPERT_WORLDS), ("latent", LATENT_WORLDS), ("llama", SHARDED_WORLDS))
-    others += (("deep", DEEP_WORLDS), ("further", FURTHER_WORLDS))
+    others = (
+        ("moe", EXPERT_WORLDS),
+        ("latent", LATENT_WORLDS),
+        ("llama", SHARDED_WORLDS),
+        ("deep", DEEP_WORLDS),
+        ("further", FURTHER_WORLDS),
+        ("gpt", TIED_WORLDS),
+    )
     return dense | {
         f"{model}-{name}": (model, split) for model, worlds in others for name, split in worlds[world].items()
     }

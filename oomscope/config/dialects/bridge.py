@@ -18,6 +18,7 @@ from oomscope.config.dialects.rows import (
     Row,
     To,
     Unmodelled,
+    dtype,
     is_on,
     listed,
     positive_or_none,
@@ -92,6 +93,16 @@ TABLE: dict[str, Row] = {
     "ddp.overlap_param_gather": To("optimizer.overlap_param_gather", is_on),
     "ddp.data_parallel_sharding_strategy": To("parallel.data_parallel_sharding_strategy"),
     "ddp.use_megatron_fsdp": To("parallel.use_megatron_fsdp", is_on),
+    "ddp.suggested_communication_unit_size": To("parallel.suggested_communication_unit_size", whole),
+    "ddp.fsdp_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "ddp.megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "ddp.megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    **{
+        f"ddp.megatron_fsdp_{what}_dtype": To(f"parallel.megatron_fsdp_{what}_dtype", dtype)
+        for what in ("main_params", "main_grads", "grad_comm")
+    },
+    "ddp.outer_dp_sharding_strategy": Unmodelled("sharding over two levels is not there", ("no_shard",)),
+    "logger.log_params_norm": To("optimizer.log_params_norm", is_on),
     "ddp.nccl_ub": Unmodelled("buffers registered with NCCL are not there"),
     "ddp.num_distributed_optimizer_instances": To("optimizer.num_distributed_optimizer_instances", whole),
     "dist.use_torch_fsdp2": To("parallel.use_torch_fsdp2", is_on),
@@ -113,7 +124,7 @@ logger.* scheduler.* checkpoint.* rng.* dist.* profiling.* straggler.* nvrx_stra
 inprocess_restart.* tensor_inspect.* rerun_state_machine.* tokenizer.* dataset.* comm_overlap.* peft.*
 optimizer_config_override_provider* mixed_precision.* train.* ddp.check_for_* ddp.bucket_size ddp.pad_buckets_*
 ddp.average_in_collective ddp.gradient_reduce_div_fusion ddp.align_param_gather ddp.param_name_patterns_*
-ddp.suggested_communication_unit_size ddp.keep_fp8_transpose_cache ddp.outer_dp_sharding_strategy ddp.fsdp_*
+ddp.keep_fp8_transpose_cache ddp.fsdp_*
 ddp.preserve_fp32_weights model.autocast_dtype model.enable_autocast model.params_dtype model.pipeline_dtype
 model.hf_model_* model.generation_config model.transformer_layer_spec model.init_model_* model.use_cpu_initialization
 model.*_method* model.parallel_output model.scatter_embedding_sequence_parallel model.seq_len_interpolation_factor

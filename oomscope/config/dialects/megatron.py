@@ -97,6 +97,9 @@ TABLE: dict[str, Row] = {
     "world_size": Kept(whole),
     "torch_fsdp2_no_reshard_after_forward": To("parallel.torch_fsdp2_reshard_after_forward", negated),
     "use_custom_fsdp": To("parallel.use_megatron_fsdp", is_on),
+    "megatron_fsdp_version": Unmodelled("the second version of Megatron-FSDP is not there", (1,)),
+    "megatron_fsdp_max_pool_double_buffer": To("parallel.fsdp_double_buffer", is_on),
+    "megatron_fsdp_enable_fine_grained_param_gather": Unmodelled("parameters gathered module by module are not there"),
     "recompute_activations": Switch({"recompute.recompute_granularity": "selective"}),
     "checkpoint_activations": Unmodelled("the launcher refuses it: write --recompute-granularity"),
     "moe_layer_recompute": Kept(is_on),
@@ -197,6 +200,7 @@ def finish(draft: Draft) -> None:
         draft.assume("the cache is not emptied between steps, as empty_unused_memory_level asks: more stays reserved")
     _offloading_and_optimizer(draft)
     take_batch_steps(draft)
+    _megatron_fsdp(draft)
     if draft.is_whole:
         _vocabulary(draft)
         _formats(draft)
@@ -279,6 +283,13 @@ def _offloading_and_optimizer(draft: Draft) -> None:
         draft.default("optimizer.optimizer_offload_fraction", 1.0, because=f"{_LAUNCHER}; 0.0 in the dataclass")
     if draft.value("optimizer.optimizer") == "muon":
         draft.default("optimizer.muon_momentum", 0.9, because=f"{_LAUNCHER}; 0.95 in the dataclass")
+
+
+def _megatron_fsdp(draft: Draft) -> None:
+    if draft.value("parallel.use_megatron_fsdp"):
+        draft.default("parallel.data_parallel_sharding_strategy", "optim_grads_params", because=_LAUNCHER)
+        because = "Megatron-FSDP comes with it"
+        draft.set("optimizer.use_distributed_optimizer", True, because=because, name="use_distributed_optimizer")
 
 
 def _vocabulary(draft: Draft) -> None:

@@ -107,6 +107,13 @@ class Config(Section):
         return 1
 
     @property
+    def shards_optimizer_states(self) -> bool:
+        """Whether data-parallel ranks share out masters and moments, by whichever means."""
+        if self.parallel.use_megatron_fsdp:
+            return self.parallel.data_parallel_sharding_strategy != "no_shard"
+        return self.optimizer.use_distributed_optimizer or self.parallel.use_torch_fsdp2
+
+    @property
     def model_chunks(self) -> int:
         """Model chunks that each pipeline rank holds (v); without a pipeline always 1."""
         parallel = self.parallel

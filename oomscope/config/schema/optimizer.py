@@ -17,6 +17,7 @@ class OptimizerConfig(Section):
     SOURCES: ClassVar[Mapping[str, str]] = {
         "overlap_grad_reduce": "Megatron-Core distributed/distributed_data_parallel_config.py",
         "num_distributed_optimizer_instances": "Megatron-Core distributed/distributed_data_parallel_config.py",
+        "log_params_norm": "Megatron-LM training/utils/common_utils.py",
     }
 
     optimizer: Literal["adam", "sgd", "muon"] = "adam"
@@ -85,6 +86,8 @@ class OptimizerConfig(Section):
     overlap_param_gather_with_optimizer_step: bool = False
     """Begin to gather the first model chunk's parameters while the other chunks' are updated, in place too; the chunks'
     gradients then have one bucket each."""
+    log_params_norm: bool = False
+    """Log the norm of all parameters after each step; Megatron-FSDP then lets go of what it has gathered ahead."""
     optimizer_cpu_offload: bool = False
     """Keep optimizer states of optimizer_offload_fraction of the parameters on the host."""
     optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)

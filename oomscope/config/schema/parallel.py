@@ -10,6 +10,8 @@ from pydantic import Field
 from oomscope.config.schema.section import Count, Section
 from oomscope.config.schema.stage_layout import StageLayout
 
+_DDP = "Megatron-Core distributed/distributed_data_parallel_config.py"
+
 
 class ParallelConfig(Section):
     """Parallelism (Megatron-Core ``ModelParallelConfig``)."""
@@ -27,7 +29,12 @@ class ParallelConfig(Section):
         "torch_fsdp2_reshard_after_forward": "Megatron-LM training/arguments.py",
         "use_megatron_fsdp": "Megatron-LM training/arguments.py",
         "hierarchical_context_parallel_sizes": "Megatron-LM training/arguments.py",
-        "data_parallel_sharding_strategy": "Megatron-Core distributed/distributed_data_parallel_config.py",
+        "data_parallel_sharding_strategy": _DDP,
+        "suggested_communication_unit_size": _DDP,
+        "fsdp_double_buffer": _DDP,
+        "megatron_fsdp_main_params_dtype": _DDP,
+        "megatron_fsdp_main_grads_dtype": _DDP,
+        "megatron_fsdp_grad_comm_dtype": _DDP,
     }
 
     tensor_model_parallel_size: Count = 1
@@ -78,9 +85,21 @@ class ParallelConfig(Section):
     torch_fsdp2_reshard_after_forward: bool = True
     """With use_torch_fsdp2, drop a unit's gathered parameters after its forward, and gather them again for backward."""
     use_megatron_fsdp: bool = False
-    """Shard them with Megatron-FSDP instead; not modelled."""
+    """Shard them with Megatron-FSDP instead, which has buckets of its own and a transformer layer as its unit."""
     data_parallel_sharding_strategy: Literal["no_shard", "optim", "optim_grads", "optim_grads_params"] = "no_shard"
-    """What Megatron-FSDP shards."""
+    """What Megatron-FSDP shards: nothing, main weights and moments, main gradients too, or parameters too. The
+    distributed optimizer, which it always comes with, adds nothing to that."""
+    suggested_communication_unit_size: Count | None = None
+    """Elements of whole gradients that may wait with Megatron-FSDP; parameters are gathered half as far ahead. null
+    means 10^9, or two units with optim_grads_params if those are more."""
+    fsdp_double_buffer: bool = False
+    """Let Megatron-FSDP gather and reduce units in two buffers that stay; not modelled."""
+    megatron_fsdp_main_params_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Dtype of Megatron-FSDP's main weights; others than fp32 are not modelled."""
+    megatron_fsdp_main_grads_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
+    """Dtype of Megatron-FSDP's main gradients; auto means that of the parameters."""
+    megatron_fsdp_grad_comm_dtype: Literal["fp32", "bf16", "fp16", "auto"] = "auto"
+    """Dtype in which Megatron-FSDP reduces gradients; auto means that of the main gradients."""
     overlap_p2p_comm: bool | None = None
     """With model chunks, send and receive while the next pass runs; false, between pairs of passes, where no buffer
     waits during a backward. null means Megatron-LM's choice: true."""

@@ -49,6 +49,9 @@ FINE = "offload.fine_grained_activation_offloading=true"
 AWARE = "optimizer.use_precision_aware_optimizer=true"
 FSDP2 = (*ONE, DENSE_OPTIMIZER, "parallel.data_parallel_size=8", "precision.grad_reduce_in_fp32=false")
 TENSORWISE = ("precision.fp8=hybrid", "precision.fp8_recipe=tensorwise")
+MFSDP = (*ONE, "parallel.data_parallel_size=8", "parallel.use_megatron_fsdp=true")
+"""Megatron-FSDP; no_shard unless told."""
+MFSDP3 = (*MFSDP, "parallel.data_parallel_sharding_strategy=optim_grads_params")
 LATENT = (
     "model.multi_latent_attention=true",
     "model.num_query_groups=",

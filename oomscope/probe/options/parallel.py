@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from oomscope.probe.options.option import FSDP2, LLAMA, MOE, NO_SP, ONE, PIPELINE, SHORT, Option, keys
+from oomscope.probe.options.option import (
+    DENSE_OPTIMIZER,
+    FSDP2,
+    LLAMA,
+    MFSDP,
+    MFSDP3,
+    MOE,
+    NO_SP,
+    ONE,
+    PIPELINE,
+    SHORT,
+    Option,
+    keys,
+)
 
 PARALLEL = (
     Option(
@@ -173,5 +186,49 @@ PARALLEL = (
         LLAMA,
         ("parallel.torch_fsdp2_reshard_after_forward=false",),
         given=(*FSDP2, "parallel.use_torch_fsdp2=true"),
+    ),
+    Option(
+        keys("parallel", "use_megatron_fsdp"),
+        "Buckets of its own: main weights in fp32 beside the parameters, main gradients in the parameters' dtype, cast "
+        "for the update. What is sharded says data_parallel_sharding_strategy.",
+        "As data parallelism: gradients reduced once a step, unless gradients or parameters are sharded.",
+        LLAMA,
+        ("parallel.use_megatron_fsdp=true",),
+        given=(*ONE, DENSE_OPTIMIZER, "parallel.data_parallel_size=8"),
+    ),
+    Option(
+        keys("parallel", "data_parallel_sharding_strategy"),
+        "With Megatron-FSDP: optim divides main weights and moments by d, optim_grads main gradients too, "
+        "optim_grads_params parameters too. From optim_grads on all whole gradients of a microbatch wait until the end "
+        "of its backward.",
+        "From optim_grads on gradients are scattered in every microbatch; with optim_grads_params parameters are "
+        "gathered in each forward and backward.",
+        LLAMA,
+        ("parallel.data_parallel_sharding_strategy=optim_grads_params",),
+        given=MFSDP,
+    ),
+    Option(
+        keys("parallel", "suggested_communication_unit_size"),
+        "Fewer elements: units are gathered less far ahead, and whole gradients are dropped sooner.",
+        "Less communication beside the computation.",
+        LLAMA,
+        ("parallel.suggested_communication_unit_size=1",),
+        given=MFSDP3,
+    ),
+    Option(
+        keys("parallel", "megatron_fsdp_main_grads_dtype"),
+        "fp32 takes 4 bytes a main gradient and whole gradient in place of 2, but no cast for the update.",
+        "Twice the bytes to reduce, unless megatron_fsdp_grad_comm_dtype says otherwise.",
+        LLAMA,
+        ("parallel.megatron_fsdp_main_grads_dtype=fp32",),
+        given=MFSDP3,
+    ),
+    Option(
+        keys("parallel", "megatron_fsdp_grad_comm_dtype"),
+        "Whole gradients in this dtype; unless gradients are sharded that is a copy.",
+        "Bytes to reduce.",
+        LLAMA,
+        ("parallel.megatron_fsdp_grad_comm_dtype=bf16",),
+        given=(*MFSDP3, "parallel.megatron_fsdp_main_grads_dtype=fp32"),
     ),
 )

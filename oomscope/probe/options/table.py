@@ -42,7 +42,7 @@ NOT_MODELLED: tuple[str, ...] = (
         "use_transformer_engine_op_fuser experimental_attention_variant enable_mhc_connections "
         "moe_shared_expert_overlap moe_input_jitter_eps moe_paged_stash",
     ),
-    *keys("parallel", "overlap_moe_expert_parallel_comm use_megatron_fsdp data_parallel_sharding_strategy"),
+    *keys("parallel", "overlap_moe_expert_parallel_comm fsdp_double_buffer megatron_fsdp_main_params_dtype"),
     *keys("recompute", "mhc_recompute_layer_num num_microbatches_with_partial_activation_checkpoints"),
     *keys(
         "offload",

@@ -6,6 +6,7 @@ from oomscope.probe.options.option import (
     AWARE,
     DENSE_OPTIMIZER,
     LLAMA,
+    MFSDP3,
     PIPELINE,
     SHORT,
     TENSORWISE,
@@ -61,6 +62,15 @@ OPTIMIZER = (
             "optimizer.overlap_grad_reduce=true",
             "optimizer.overlap_param_gather=true",
         ),
+    ),
+    Option(
+        keys("optimizer", "log_params_norm"),
+        "With Megatron-FSDP, lets go from one step to the next of the units that were gathered ahead: no byte of the "
+        "peak.",
+        "They are gathered again.",
+        LLAMA,
+        ("optimizer.log_params_norm=true",),
+        given=MFSDP3,
     ),
     Option(
         keys("optimizer", "optimizer sgd_momentum"),

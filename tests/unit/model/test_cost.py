@@ -180,6 +180,27 @@ def test_each_microbatch_gathers_fully_sharded_parameters_twice_and_reduces_them
     assert costs[fsdp2, 2].data_parallel_s == pytest.approx(2 * costs[fsdp2, 1].data_parallel_s)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "once", "each_time"),
+    [("no_shard", 8, 0), ("optim", 4 + 2, 0), ("optim_grads", 2, 4), ("optim_grads_params", 0, 2 + 2 + 4)],
+)
+def test_megatron_fsdp_sends_what_it_shards_in_every_microbatch(strategy: str, once: int, each_time: int) -> None:
+    """Bytes a parameter, of fp32 gradients and bf16 parameters: once a step, and each time."""
+    settings = (
+        "parallel.tensor_model_parallel_size=1",
+        "parallel.sequence_parallel=false",
+        "parallel.data_parallel_size=8",
+        "parallel.use_megatron_fsdp=true",
+        "parallel.megatron_fsdp_main_grads_dtype=fp32",
+        f"parallel.data_parallel_sharding_strategy={strategy}",
+    )
+    for count in (1, 3):
+        cost = step_cost(
+            load_preset("llama3-8b", [*settings, f"data.num_microbatches={count}"]).config, rank=0, rates=A100
+        )
+        assert cost.network_bytes == pytest.approx((once + count * each_time) * 8.03e9 * 7 / 8, rel=0.01)
+
+
 def test_an_estimate_needs_no_torch() -> None:
     """``advise`` and ``sweep`` estimate in the process that the user waits for."""
     script = "import sys, oomscope.model.cost; sys.exit('torch' in sys.modules)"

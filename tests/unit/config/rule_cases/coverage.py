@@ -10,6 +10,7 @@ from tests.unit.config.rule_cases.settings import (
     FUSER,
     GRAPH,
     HOST_OPTIMIZER,
+    MFSDP,
     MHC,
     MODULES,
     MOE,
@@ -36,7 +37,30 @@ CASES: Cases = {
     "N-gdp": ([{**SELECTIVE, MODULES: ["gdp_in_proj"]}, {OFFLOADED: ["gdp_qkv"]}], [SELECTIVE, FINE]),
     "N-op-fuser": ([FUSER, {"model.moe_paged_stash": True}], [{}]),
     "N-ep-overlap": ([EP_OVERLAP, SHARED_OVERLAP], [{}]),
-    "N-fsdp": ([{"parallel.use_megatron_fsdp": True}], [FSDP2]),
+    "N-fsdp-instances": (
+        [{**MFSDP, "parallel.data_parallel_size": 4, "optimizer.num_distributed_optimizer_instances": 2}],
+        [MFSDP],
+    ),
+    "N-mfsdp-pipeline": ([{**MFSDP, "parallel.pipeline_model_parallel_size": 2}], [MFSDP, FSDP2]),
+    "N-mfsdp-fusion": (
+        [{**MFSDP, "precision.gradient_accumulation_fusion": True}],
+        [MFSDP, {"precision.gradient_accumulation_fusion": True}],
+    ),
+    "N-mfsdp-double-buffer": (
+        [{**MFSDP, "parallel.fsdp_double_buffer": True}],
+        [MFSDP, {"parallel.fsdp_double_buffer": True}],
+    ),
+    "N-mfsdp-main-params": (
+        [{**MFSDP, "parallel.megatron_fsdp_main_params_dtype": dtype} for dtype in ("bf16", "auto")],
+        [MFSDP, {"parallel.megatron_fsdp_main_params_dtype": "bf16"}],
+    ),
+    "N-mfsdp-optimizer": (
+        [
+            {**MFSDP, "optimizer.optimizer_cpu_offload": True},
+            {**MFSDP, "optimizer.use_precision_aware_optimizer": True},
+        ],
+        [MFSDP, {"optimizer.optimizer_cpu_offload": True}],
+    ),
     "N-fsdp-experts": (
         [{**FSDP2, **MOE, "parallel.tensor_model_parallel_size": 2, "parallel.expert_tensor_parallel_size": 1}],
         [{**FSDP2, **MOE}, {**FSDP2, "parallel.expert_tensor_parallel_size": 2}],

@@ -78,6 +78,7 @@ NO_OVERLAP = {
     "parallel.virtual_pipeline_model_parallel_size": 2,
     "parallel.overlap_p2p_comm": False,
 }
+MFSDP = {"parallel.use_megatron_fsdp": True, "parallel.data_parallel_sharding_strategy": "optim_grads_params"}
 FSDP2 = {"parallel.use_torch_fsdp2": True, "model.share_embeddings_and_output_weights": False}
 
 FUSED_LOSS = {"model.cross_entropy_loss_fusion": True}

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.unit.config.rule_cases.settings import EP_OVERLAP, FSDP2, MODULES, MOE, PP2, SELECTIVE, UNIFORM, VPP2, Cases
+from tests.unit.config.rule_cases.settings import (
+    EP_OVERLAP,
+    FSDP2,
+    MFSDP,
+    MODULES,
+    MOE,
+    PP2,
+    SELECTIVE,
+    UNIFORM,
+    VPP2,
+    Cases,
+)
 
 INSTANCES = "optimizer.num_distributed_optimizer_instances"
 STEP_OVERLAP = "optimizer.overlap_param_gather_with_optimizer_step"
@@ -79,7 +90,20 @@ CASES: Cases = {
         [{**FSDP2, "parallel.torch_fsdp2_reshard_after_forward": False}],
     ),
     "S12": (
-        [{"parallel.data_parallel_sharding_strategy": "optim"}],
+        [
+            {"parallel.data_parallel_sharding_strategy": "optim"},
+            {"parallel.suggested_communication_unit_size": 1},
+            {"parallel.megatron_fsdp_grad_comm_dtype": "bf16"},
+        ],
         [{"parallel.data_parallel_sharding_strategy": "optim", "parallel.use_megatron_fsdp": True}, {}],
+    ),
+    "S22": (
+        [MFSDP],
+        [
+            {**MFSDP, "parallel.megatron_fsdp_main_grads_dtype": "fp32"},
+            {**MFSDP, "precision.grad_reduce_in_fp32": False},
+            {**MFSDP, "precision.bf16": False},
+            {},
+        ],
     ),
 }
