@@ -103,9 +103,9 @@ def check_layout(config: Config) -> None:
     layers, depths = signs.count("t"), signs.count("m")
     if len(stages) % size or (size == 1 and len(stages) > 1):
         wrong = f"it has {len(stages)} stages, which {size} pipeline ranks cannot share"
-    elif not (signs.startswith("E") and signs.count("E") == 1 and stages[0].startswith("E")):
+    elif signs.count("E") != 1 or not stages[0].startswith("E"):
         wrong = "it does not begin with its one embedding, E"
-    elif not (signs.endswith("L") and signs.count("L") == 1 and stages[-1].endswith("L")):
+    elif signs.count("L") != 1 or not stages[-1].endswith("L"):
         wrong = "it does not end with its one loss, L"
     elif depths != (config.model.mtp_num_layers or 0):
         wrong = f"it has {depths} depths of multi-token prediction, the model {config.model.mtp_num_layers or 0}"

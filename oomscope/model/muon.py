@@ -80,14 +80,11 @@ class Muon(GroupedOptimizer):
 
     def _orthogonal(self, direction: torch.Tensor, matrix: Matrix) -> torch.Tensor:
         """Return what is added for ``direction`` [m, n]: orthogonal rows or columns, times the root of the longer."""
-        mode, config = self._config.muon_tp_mode, self._config
-        found = (
-            _newton_schulz(direction, config)
-            if matrix.dim is None or mode == "blockwise"
-            else _gathered_newton_schulz(direction, matrix, config)
-        )
-        size = list(direction.shape)
-        if matrix.dim is not None and mode != "blockwise":
+        config, size = self._config, list(direction.shape)
+        if matrix.dim is None or config.muon_tp_mode == "blockwise":
+            found = _newton_schulz(direction, config)
+        else:
+            found = _gathered_newton_schulz(direction, matrix.dim, matrix, config)
             size[matrix.dim] *= matrix.ranks
         update: torch.Tensor = found * float(max(size)) ** 0.5 * config.muon_extra_scale_factor
         return update
@@ -115,9 +112,8 @@ def _singly(whole: torch.Tensor) -> Iterator[torch.Tensor]:
     return iter(whole if whole.ndim == 3 else (whole,))
 
 
-def _gathered_newton_schulz(direction: torch.Tensor, matrix: Matrix, config: OptimizerConfig) -> torch.Tensor:
-    """Return this rank's part of the whole matrix made orthogonal; also one rank makes these copies."""
-    dim = matrix.dim or 0
+def _gathered_newton_schulz(direction: torch.Tensor, dim: int, matrix: Matrix, config: OptimizerConfig) -> torch.Tensor:
+    """Return this rank's part, along ``dim``, of the whole matrix made orthogonal; one rank makes these copies too."""
     shards = [torch.empty_like(direction) for _ in range(matrix.ranks)]
     if matrix.ranks > 1:
         dist.all_gather(shards, direction.contiguous(), group=matrix.group)

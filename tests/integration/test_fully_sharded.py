@@ -22,22 +22,23 @@ RANKS = 8
 STEP_COUNTS = 2 * 4
 """Of the parameters with weight decay, and of those without."""
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+MODEL: dict[str, Any] = {
+    "num_layers": 3,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "vocab_size": 1024,
+    "make_vocab_size_divisible_by": 1,
+    "normalization": "RMSNorm",
+    "position_embedding_type": "rope",
+    "add_bias_linear": False,
+    "share_embeddings_and_output_weights": False,
+}
 
 
 def make_config(*, bf16: bool = True, recompute: dict[str, Any] | None = None, **parallel: Any) -> Config:
     return Config.model_validate(
         {
-            "model": {
-                "num_layers": 3,
-                "hidden_size": 256,
-                "num_attention_heads": 4,
-                "vocab_size": 1024,
-                "make_vocab_size_divisible_by": 1,
-                "normalization": "RMSNorm",
-                "position_embedding_type": "rope",
-                "add_bias_linear": False,
-                "share_embeddings_and_output_weights": False,
-            },
+            "model": MODEL,
             "parallel": {"data_parallel_size": RANKS, "use_torch_fsdp2": True, **parallel},
             "precision": {"bf16": bf16},
             "recompute": recompute or {},

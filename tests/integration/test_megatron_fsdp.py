@@ -8,9 +8,9 @@ import pytest
 
 from oomscope.config.schema import Config
 from oomscope.snapshot.trace import Trace
-from tests.integration.test_fully_sharded import FULL, RANKS, STEP_COUNTS, lives, peaks, traced
+from tests.integration.test_fully_sharded import FULL, MODEL, RANKS, STEP_COUNTS, lives, peaks, traced
 
-LAYERS = 3
+LAYERS = MODEL["num_layers"]
 LAYER = 97 * 1024 * RANKS
 """Elements of a layer's bucket: its rows of 1024, and norms, up to a multiple of ranks and rows."""
 REST = 257 * 256 * RANKS
@@ -24,17 +24,7 @@ MINE = WHOLE // RANKS
 def make_config(recompute: dict[str, Any] | None = None, microbatches: int = 1, **parallel: Any) -> Config:
     return Config.model_validate(
         {
-            "model": {
-                "num_layers": LAYERS,
-                "hidden_size": 256,
-                "num_attention_heads": 4,
-                "vocab_size": 1024,
-                "make_vocab_size_divisible_by": 1,
-                "normalization": "RMSNorm",
-                "position_embedding_type": "rope",
-                "add_bias_linear": False,
-                "share_embeddings_and_output_weights": False,
-            },
+            "model": MODEL,
             "parallel": {
                 "data_parallel_size": RANKS,
                 "use_megatron_fsdp": True,
