@@ -1,31 +1,56 @@
-# Everything a newcomer needs: `make demo`, `make test`, `make lint`, `make bench`, `make clean`.
-# The first call makes .venv from $(PYTHON) and installs the pinned versions of constraints.txt into it.
+# Everything a newcomer needs: `make install`, `make demo`, `make test`, `make lint`, `make bench`, `make clean`.
+# The first call makes .venv from $(PYTHON) and installs requirements.lock into it, torch's CUDA build among it, and
+# nothing else: what that build declares of NVIDIA's libraries is 2.5 GB, and the virtual card stands in for it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps
 PYTEST_WORKERS ?= 2
 OUT ?= demo-out
+# Compiles the virtual card where the machine has no compiler, and for other machines than this.
+ZIG := ziglang==0.17.1
 
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slurm lint format bench docs options clean
+.PHONY: install card demo test test-torch test-slurm lint format bench docs options wheel clean
 
-$(STAMP): pyproject.toml constraints.txt
+install: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "oomscope needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -r requirements.lock
+	@$(BIN)/python -c 'import sys; from oomscope.virtual.build import has_compiler; sys.exit(not has_compiler())' \
+		|| $(PIP) $(ZIG)
+	$(PIP) --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q oomscope # once, where processes may not keep what they compile
 	@touch $@
 
-demo: $(STAMP)
+# Compiles what changed in oomscope/virtual/csrc since the last time.
+card: $(STAMP)
+	@case "$$(uname)" in Linux) $(BIN)/python -m oomscope.virtual.build;; esac
+
+demo: card
 	$(BIN)/python fixtures/demo/demo.py --out $(OUT)
 
-test: $(STAMP)
+test: card
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+# The virtual card under another torch: make test-torch VERSION=2.11.0. All but torch comes from .venv.
+OTHER := .venv-torch-$(VERSION)
+test-torch: card
+	@test -n "$(VERSION)" || { echo "which torch? make test-torch VERSION=2.11.0" >&2; exit 1; }
+	@test -f $(OTHER)/.installed || { \
+		$(PYTHON) -m venv $(OTHER) \
+		&& $(OTHER)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps torch==$(VERSION) \
+		&& $(BIN)/python -c 'import os, sysconfig; print(sysconfig.get_path("purelib"), os.getcwd(), sep="\n")' \
+			> "$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth" \
+		&& touch $(OTHER)/.installed; }
+	$(OTHER)/bin/python -m pytest tests/unit/virtual tests/integration/test_virtual_card.py
 
 # Against a Slurm of one node, which it starts and ends; as root, with Debian's packages slurm-wlm and munge.
 test-slurm: $(STAMP)
@@ -53,6 +78,11 @@ docs: $(STAMP)
 options: $(STAMP)
 	$(BIN)/python -m oomscope.probe.option_page docs
 
+# A wheel for any Linux of this machine's kind that torch's own wheels run on, compiled by zig.
+wheel: $(STAMP)
+	OOMSCOPE_CARD_TARGET=$$(uname -m)-linux-gnu.2.28 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-torch-* $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		oomscope/virtual/lib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

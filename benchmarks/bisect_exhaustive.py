@@ -39,7 +39,7 @@ def main() -> None:
     for commits in [int(word) for word in sys.argv[1:]] or [500, 1000, 2000, 4000]:
         plain = StepSearch.over(commits, Bytes(), Bytes(), Threshold.of(0)).looking(commits)
         noisy = RepeatedStepSearch.over(commits, Threshold.of(0), 0.95, 20).looking(commits)
-        cells = timed(plain, Bytes), timed(noisy, lambda: Bytes(live_bytes=GiB + round(rng.gauss(0, SIGMA))))
+        cells = timed(plain, Bytes), timed(noisy, lambda: Bytes(requested_bytes=GiB + round(rng.gauss(0, SIGMA))))
         print(f"| {commits} | {' | '.join(cells)} |", flush=True)
 
 

@@ -46,7 +46,7 @@ def _search(world: World, graph: Graph, case: int) -> float:
 
     def found(steps: StepsWanted) -> BisectResult:
         request = replace(world.request(hashes[0]), subject=ConfigInRepo(path="train.yaml"), steps=steps)
-        bad = Bad.parse(f"live>{graph.live[-1] - 1}")
+        bad = Bad.parse(f"requested>{graph.live[-1] - 1}")
         request = replace(request, range=replace(request.range, bad=hashes[-1]), bad=bad)
         result = bisect_commits(request, probe=graph_probe, environment={})
         assert_sums(result)

@@ -29,7 +29,7 @@ def measured(size: int, cases: int) -> str:
         search = RepeatedStepSearch.over(COMMITS, Threshold.of(0), 0.95, 20)
         while (position := search.wanted) is not None:
             live = sum(size * SIGMA for step in steps if step <= position) + round(rng.gauss(0, SIGMA))
-            search = search.told(position, Bytes(live_bytes=live, reserved_bytes=live))
+            search = search.told(position, Bytes(requested_bytes=live, reserved_bytes=live))
             probes += 1
         found += sum(step.at in steps and step.at - step.after == 1 for step in search.steps)
         false += sum(steps.isdisjoint(range(step.after + 1, step.at + 1)) for step in search.steps)

@@ -61,7 +61,7 @@ class Kind:
         deltas: dict[int, Bytes] = {}
         for place in rng.sample(range(1, commits + 1), self.steps + self.reverts):
             live, overhead = rng.randint(-LARGEST, LARGEST), rng.choice(OVERHEAD)
-            deltas[place] = Bytes(live_bytes=live, reserved_bytes=live + overhead)
+            deltas[place] = Bytes(requested_bytes=live, reserved_bytes=live + overhead)
         for place in rng.sample(sorted(deltas), self.reverts):
             later = min(commits, place + rng.randint(1, REVERTED_WITHIN))
             deltas[later] = deltas.get(later, Bytes()) - deltas[place]

@@ -63,7 +63,7 @@ class Numbers:
 
 @dataclass
 class Flaky:
-    """2 live bytes where all of ``guilty`` are made, else 1; the other way round with the probability ``wrong``."""
+    """2 requested bytes where all of ``guilty`` are made, else 1; inverted with probability ``wrong``."""
 
     guilty: Changes
     wrong: float

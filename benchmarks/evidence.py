@@ -5,8 +5,8 @@
 
 A probe knows the category of every allocation. Here its snapshot is stripped of all that PyTorch's own schema has no
 field for (categories, phases, modules, forward stacks), the categories are told again from stacks and lifetimes alone,
-and compared: of the live bytes at the peak, and of all bytes ever allocated. What the truth itself leaves open (the
-set-up of a program that does not tell what it allocates) is not counted.
+and compared: of the requested bytes at the peak, and of all bytes ever allocated. What the truth itself leaves open
+(the set-up of a program that does not tell what it allocates) is not counted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def agreements(snapshot: Snapshot) -> tuple[Timeline, Evidence, dict[str, Agreem
     evidence = categorise(timeline, activity_of(timeline, snapshot.annotations))
     table = timeline.lifetimes
     truth = np.where(table.born == BEFORE, 0, trace.category[np.maximum(table.born, 0)])
-    rows = {"at the peak": timeline.live_at(timeline.peak_event()), "of all": np.arange(len(table))}
+    rows = {"at the peak": timeline.requested_at(timeline.peak_event()), "of all": np.arange(len(table))}
     return timeline, evidence, {name: _agreement(evidence, truth, table.size, each) for name, each in rows.items()}
 
 
@@ -89,7 +89,7 @@ def show(file: Path) -> None:
     timeline, evidence, found = agreements(load_snapshot(file))
     for name, each in found.items():
         print(f"{file.name:32} {name:12} right {each.right:7.2%}  unknown {each.unknown:7.2%}  wrong {each.wrong:7.2%}")
-    live = timeline.live_at(timeline.peak_event())
+    live = timeline.requested_at(timeline.peak_event())
     sure = np.bincount(evidence.confidence[live], weights=timeline.lifetimes.size[live], minlength=len(Confidence))
     parts = ", ".join(f"{level.label} {sure[level] / sure.sum():.1%}" for level in Confidence if sure[level])
     print(f"{'':32} confidence at the peak: {parts}")

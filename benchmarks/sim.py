@@ -25,10 +25,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.units import format_size
+from oomscope.virtual.cards import find_card
 
 WIDTH, HEADS, FFN, VOCAB, TOKENS = 4096, 32, 14336, 32000, 2048
 ITERATIONS = 2
@@ -116,7 +116,7 @@ def tracked(layers: int) -> tuple[float, int]:
 
 def simulated(layers: int, *, remember: bool = True) -> tuple[float, int]:
     """Return the simulated device's seconds and peak of requested bytes."""
-    gpu = find_gpu("h200")
+    gpu = find_card("h200")
     session = SimSession(SessionSettings(gpu=gpu, unlimited=True, op_temporaries=False, remember_shapes=remember))
     with session:
         model, optimizer, train = training(layers, "sim")

@@ -31,8 +31,8 @@ HEAD = """\
 Files of other people's runs (the `memsnapdump` ones are of Ascend NPUs). This page is written by
 `python benchmarks/snapshot_table.py DIR`.
 
-- *Live* and *reserved*: at the peak of live bytes; the overhead is their difference. *At most*: the most reserved at
-  any event.
+- *Live* and *reserved*: at the peak of requested bytes; the overhead is their difference. *At most*: the most
+  reserved at any event.
 - *Fidelity*: the share of segment events that the replay under the file's own settings repeats at the same request,
   with the same size and stream. *Placed*: the allocations that it puts at the recorded address.
 - *Own* and *expandable*: what is reserved at most in a replay under the file's own settings and under
@@ -58,15 +58,15 @@ def row(path: Path, snapshot: Snapshot, trace: Trace) -> str:
     """Return the row of one device."""
     timeline = Timeline.of(trace, snapshot.segments)
     table = replay_file(snapshot, device=trace.device, confs=[EXPANDABLE], with_plan=False)
-    event = max(table.live_peak_event, 0)
+    event = max(table.requested_peak_event, 0)
     reserved = int(timeline.reserved[event])
     fidelity = table.fidelity
     cells = (
         f"{path.name}, {trace.device}",
         f"{len(trace):,}",
-        format_size(table.live_peak_bytes),
+        format_size(table.requested_peak_bytes),
         format_size(reserved),
-        format_size(reserved - table.live_peak_bytes),
+        format_size(reserved - table.requested_peak_bytes),
         format_size(timeline.reserved_peak().reserved_bytes),
         f"{fidelity.share:.3f} ({fidelity.matched:,} of {max(fidelity.recorded, fidelity.emulated):,})",
         f"{fidelity.placed:,} of {fidelity.allocations:,}",

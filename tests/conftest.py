@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import tests.card  # noqa: F401 - before any test imports torch
+
 ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
 TERMINAL = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")

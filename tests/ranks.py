@@ -12,7 +12,14 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-PRELOADED = ("pytest", "hypothesis", "torch._dynamo", "torch.distributed.tensor", "oomscope.model.trainer")
+PRELOADED = (
+    "tests.card",
+    "pytest",
+    "hypothesis",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "oomscope.model.trainer",
+)
 """An optimizer imports ``torch._dynamo`` when it is made."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 

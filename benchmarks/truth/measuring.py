@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.probe import launch
-from oomscope.probe.gpus import DEFAULT_GPU, find_gpu
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.result import ProbeResult
+from oomscope.virtual.cards import DEFAULT_CARD, find_card
 
 Backend = Literal["sim", "cuda"]
 Item = TypeVar("Item")
@@ -144,10 +144,10 @@ def _surroundings(job: ProbeJob, like: ProbeResult) -> dict[str, Any]:
 def known_gpu(name: str | None) -> str | None:
     """Return a card by the name that the driver gives it; for a stranger the default one."""
     try:
-        return find_gpu(name).name if name else None
+        return find_card(name).name if name else None
     except UsageError as error:
-        print(f"{error}: simulated as {DEFAULT_GPU}", file=sys.stderr)
-        return DEFAULT_GPU
+        print(f"{error}: simulated as {DEFAULT_CARD}", file=sys.stderr)
+        return DEFAULT_CARD
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

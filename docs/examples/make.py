@@ -27,7 +27,7 @@ FOLDER = "/repo"
 """What stands for the folder in which the gate ran."""
 SUITE = """\
 cases:
-  - {name: tinytrain, harness: harness.py, repo: .., limit: 7GiB, overrides: [probe.iterations=4]}
+  - {name: tinytrain, harness: harness.py, repo: .., limit: 6.75GiB, overrides: [probe.iterations=4]}
   - {name: gpt-tiny, preset: gpt-tiny}
 """
 FILES = {

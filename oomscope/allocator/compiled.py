@@ -2,16 +2,19 @@
 
 Nothing here is imported by the online allocator. Every plain function of the hot modules is copied with globals in
 which the others are already compiled; the machine code is cached in a directory named after a digest of all their
-sources, since numba itself would notice a change only in the file of the function that is called.
+sources, since numba itself would notice a change only in the file of the function that is called. numba unpickles what
+it finds there, so a cache is used only where nobody but this user can have written it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import logging
 import os
 import platform
+import stat
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -48,15 +51,16 @@ def cache_directory() -> Path:
 
 
 def is_compiled() -> bool:
-    """Say whether the compiled engine lies on disk."""
-    return any(cache_directory().rglob("*.nbc"))
+    """Say whether the compiled engine lies on disk, and may be used."""
+    directory = cache_directory()
+    return any(directory.rglob("*.nbc")) and _objection(directory) is None
 
 
 @cache
 def compiled_run() -> engine.Run:
     """Return ``engine.run``, to be compiled at its first call unless it lies on disk; that is announced in the log.
 
-    Where the cache directory cannot be written, it is compiled once in each process.
+    Where the cache directory cannot be written, or others can write to it, it is compiled once in each process.
     """
     import numba
 
@@ -64,7 +68,7 @@ def compiled_run() -> engine.Run:
         logger.warning("compiling the allocator's engine, once for this installation; this takes about 20 seconds")
     run = _compiled_functions(numba)[_name(engine.run)]
     directory = cache_directory()
-    if _is_writable(directory):
+    if _is_writable(directory) and _is_ours(directory):
         config: Any = numba.config
         elsewhere = config.CACHE_DIR
         config.CACHE_DIR = str(directory)
@@ -117,8 +121,41 @@ def _name(function: Any) -> str:
 
 
 def _is_writable(directory: Path) -> bool:
+    """Make the directory, closed to others, where it is not there; return whether files can be put into it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
     except OSError:
         return False
     return os.access(directory, os.W_OK)
+
+
+def _is_ours(directory: Path) -> bool:
+    """Return whether nobody else can have written the cache; log a warning where somebody can."""
+    objection = _objection(directory)
+    if objection is not None:
+        remedy = "remove that folder, or set XDG_CACHE_HOME to one of your own"
+        logger.warning("the compiled engine in %s is not used: %s; %s", directory.parent, objection, remedy)
+    return objection is None
+
+
+def _objection(directory: Path) -> str | None:
+    """Return why somebody else may have written ``directory`` or what it holds; None where nobody can have.
+
+    Inside a folder that is closed to others only the owner counts: a umask such as 002 leaves files open to the group.
+    """
+    parent = directory.parent
+    is_closed = any(not _mode(path) & 0o077 for path in (parent, directory))
+    for path in (parent, directory, *directory.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # another process compiles, and gives its file the final name
+            if path.is_symlink():
+                return f"{path} is a link"
+            if path.lstat().st_uid != os.getuid():
+                return f"{path} belongs to another user"
+            if _mode(path) & 0o022 and (path == parent or not is_closed):
+                return f"others may write to {path}"
+    return None
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)

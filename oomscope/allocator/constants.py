@@ -157,8 +157,9 @@ POOL_ROW = 6
     READY_STREAM,  # the one stream whose events were made ready since the last look, NONE, or SEVERAL
     LONGEST_RANGE,  # bytes of the longest segment or reservation ever made: no request for more finds room in one
     FIRST_POOL,  # the private pool made first, or NONE
-) = range(51)
-DIVISIONS = 51
+    FREES_SHORT,  # whether a reservation shorter than the request is given back unmapped
+) = range(52)
+DIVISIONS = 52
 
 TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT = range(3)
 POLICY_BUMP, POLICY_DOWN, POLICY_FIRST_FIT, POLICY_RECORDED = range(4)

@@ -12,6 +12,7 @@ from oomscope.allocator.constants import (
     EVENT_LAG,
     EXPANDABLE,
     FIRST_POOL,
+    FREES_SHORT,
     GC_BYTES,
     HANDLE,
     HAS_ALLOCATOR,
@@ -62,7 +63,7 @@ def new_memory(settings: AllocatorSettings, driver: Driver, fraction: float | No
     driver.attach(m)
     m[EVENT_LAG] = NONE if event_lag is None else event_lag
     m[READY_STREAM] = NONE
-    apply_fraction(m, settings, settings.per_process_memory_fraction if fraction is None else fraction)
+    apply_fraction(m, settings, _fraction_at_start(settings) if fraction is None else fraction)
     apply_settings(m, settings)
     m[DEFAULT_STREAM_ROW] = add_stream(m, DEFAULT_STREAM)
     grow(m)
@@ -77,15 +78,22 @@ def apply_settings(m: Memory, settings: AllocatorSettings) -> None:
     m[LARGE_SEGMENT] = settings.large_segment_size
     m[THROW_ON_OOM] = int(settings.throw_on_cudamalloc_oom)
     m[TIE_RULE] = settings.tie_rule
+    m[FREES_SHORT] = int(settings.frees_short_reservations)
     m[DIVIDED] = int(any(divisions > 1 for divisions in settings.roundup_power2_divisions))
     for interval, divisions in enumerate(settings.roundup_power2_divisions):
         m[DIVISIONS + interval] = divisions
     _apply_garbage_threshold(m, settings)
 
 
-def apply_fraction(m: Memory, settings: AllocatorSettings, fraction: float) -> None:
-    """Write the limit of ``set_per_process_memory_fraction``; 1 or more lifts it."""
-    if fraction < 0:
+def _fraction_at_start(settings: AllocatorSettings) -> float | None:
+    """Return the fraction that the settings ask for; None where they ask for none."""
+    fraction = settings.per_process_memory_fraction
+    return None if fraction == 1 else fraction
+
+
+def apply_fraction(m: Memory, settings: AllocatorSettings, fraction: float | None) -> None:
+    """Write the limit of ``set_per_process_memory_fraction``; None: it was never called."""
+    if fraction is not None and fraction < 0:
         raise UsageError(f"the memory fraction is {fraction}", remedy="give a fraction of the device from 0 to 1")
     limit = settings.limit_bytes(fraction, int(m[TOTAL]))
     m[LIMIT] = NONE if limit is None else limit

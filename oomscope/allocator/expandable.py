@@ -23,6 +23,7 @@ from oomscope.allocator.constants import (
     BASE,
     DEVICE_ALLOCS,
     DEVICE_FREES,
+    FREES_SHORT,
     LARGE_SEGMENT,
     LONGEST_RANGE,
     MAPPED,
@@ -31,6 +32,7 @@ from oomscope.allocator.constants import (
     PAGE,
     POOL,
     PREV,
+    RANGES_MADE,
     RESERVED,
     RESERVED_BYTES,
     SEGMENT_MAP,
@@ -57,6 +59,8 @@ def allocate_expandable(m: Memory, size: int, stream: int, pool: int) -> int:
     What was mapped before a failure stays mapped.
     """
     block = _find_room(m, size, stream, pool)
+    if block == NONE:
+        return NONE
     if m[block + MAPPED] == 0 and not _map(m, block, min(m[block + SIZE], size)):
         return NONE
     while m[block + SIZE] < size:
@@ -106,7 +110,10 @@ def unmap(m: Memory, block: int) -> None:
 
 
 def _find_room(m: Memory, size: int, stream: int, pool: int) -> int:
-    """Return the first of a run of idle blocks, at least one of them unmapped, that together hold ``size`` bytes."""
+    """Return the first of a run of idle blocks, at least one of them unmapped, that together hold ``size`` bytes.
+
+    Where there is none, a new reservation; NONE where that would be too short and is given back.
+    """
     which = stream + UNMAPPED_SETS + pool * SET_ROW
     position = first(m, which) if size <= m[LONGEST_RANGE] else NONE
     while position != NONE:
@@ -116,6 +123,9 @@ def _find_room(m: Memory, size: int, stream: int, pool: int) -> int:
         if _idle_run(m, block, size) >= size:
             return block
         position = after(m, which, position)
+    if m[FREES_SHORT] and reservation_size(m[TOTAL], page_of(m, pool)) < size:
+        m[RANGES_MADE] += 1
+        return NONE
     return _reserve(m, stream, pool)
 
 

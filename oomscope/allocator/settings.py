@@ -99,9 +99,21 @@ class AllocatorSettings:
             return TIE_SEGMENT
         return TIE_BLOCK if self.version == (2, 12) else TIE_ADDRESS
 
+    @property
+    def frees_short_reservations(self) -> bool:
+        """Whether a reservation of addresses that is shorter than the request is given back before pages are mapped.
+
+        Since torch 2.15, where reservations can be made smaller by a setting; before, it is mapped until memory runs
+        out, and kept.
+        """
+        return self.version >= (2, 15)
+
     def limit_bytes(self, fraction: float | None, total_bytes: int) -> int | None:
-        """Return what ``set_per_process_memory_fraction`` allows of the device; None where nothing is limited."""
-        if fraction is None or fraction >= 1:
+        """Return what ``set_per_process_memory_fraction`` allows of the device; None where nothing is limited.
+
+        A fraction of 1 lifts the limit since torch 2.10 (``setMemoryFraction``); before, all of the device is one.
+        """
+        if fraction is None or (fraction >= 1 and self.version >= (2, 10)):
             return None
         exact = fraction * total_bytes
         return int(exact + 0.5) if self.version >= (2, 13) else int(exact)

@@ -69,7 +69,7 @@ class AllocatorState:
         self._memory[OTHER] = other_bytes
 
     def set_fraction(self, fraction: float) -> None:
-        """Limit what may be reserved (``torch.cuda.set_per_process_memory_fraction``); 1 lifts the limit.
+        """Limit what may be reserved (``torch.cuda.set_per_process_memory_fraction``); 1 lifts the limit since 2.10.
 
         Raises:
             UsageError: a negative fraction.

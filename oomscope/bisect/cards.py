@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.probe.environment import environment_of
-from oomscope.probe.job import ProbeJob
+from oomscope.probe.job import WITHOUT_GPU, ProbeJob
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
@@ -46,7 +46,7 @@ class Cards:
 
         A job that chooses its card itself keeps its choice.
         """
-        if self._free is None or job.backend == "sim" or _VISIBLE in environment_of(job, {}):
+        if self._free is None or job.backend in WITHOUT_GPU or _VISIBLE in environment_of(job, {}):
             yield job
             return
         card = self._free.get()

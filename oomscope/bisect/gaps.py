@@ -23,7 +23,7 @@ class Gaps:
     after: Integers
     """The positions at either end."""
     live: Integers
-    """Change of live bytes from one end to the other."""
+    """Change of requested bytes from one end to the other."""
     overhead: Integers
     """0 throughout where reserved bytes are not known."""
     is_overhead_known: bool
@@ -59,20 +59,20 @@ class Gaps:
         return np.asarray(np.any([sign[:-1] * sign[1:] < 0 for sign in signs], axis=0))
 
     def exceed(self, threshold: Threshold, limits: tuple[Integers, Integers]) -> Flags:
-        """Return whether each changes live bytes or overhead by more than ``threshold`` and than its own limit.
+        """Return whether each changes requested bytes or overhead by more than ``threshold`` and than its own limit.
 
         Args:
             threshold: for all.
-            limits: of live bytes and of overhead, a row for each range.
+            limits: of requested bytes and of overhead, a row for each range.
         """
         live, overhead = limits
         return np.asarray(
-            (abs(self.live) > np.maximum(threshold.live_bytes, live))
+            (abs(self.live) > np.maximum(threshold.requested_bytes, live))
             | (abs(self.overhead) > np.maximum(threshold.overhead_bytes, overhead))
         )
 
     def step(self, place: int) -> Step:
         """Return one range as a step."""
         live, overhead = int(self.live[place]), int(self.overhead[place])
-        delta = Bytes(live_bytes=live, reserved_bytes=live + overhead if self.is_overhead_known else None)
+        delta = Bytes(requested_bytes=live, reserved_bytes=live + overhead if self.is_overhead_known else None)
         return Step(after=int(self.before[place]), at=int(self.after[place]), delta=delta)

@@ -33,8 +33,9 @@ _SETTINGS = (
     ("advice.graftFileDeprecated", "false"),
     ("checkout.workers", "1"),
 )
-"""Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook, monitor or
-filter runs, nothing is collected, and output does not depend on taste."""
+"""Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook or monitor runs,
+nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of its
+own: what reads a user's work tree has to switch them off (:mod:`oomscope.bisect.uncommitted`)."""
 
 _LONGEST = 400
 """Characters of a complaint: git repeats whole paths."""
@@ -78,11 +79,13 @@ class Git:
             user named.
         objects: where new objects are written and all are looked for, in place of the repository's own. git renews
             the times of objects that it is to write and that are there already, also those that a clone borrows.
+        settings: further settings, which win over the repository's.
     """
 
     directory: Path
     trusted: tuple[Path, ...] = ()
     objects: Path | None = None
+    settings: tuple[tuple[str, str], ...] = ()
 
     def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Return what git prints.
@@ -109,7 +112,7 @@ class Git:
             return subprocess.run(
                 ["git", *arguments],
                 cwd=self.directory,
-                env=isolated(own_environment(), self.trusted) | self._objects(),
+                env=isolated(own_environment(), self.trusted, self.settings) | self._objects(),
                 input=stdin,
                 capture_output=True,
                 check=False,
@@ -121,10 +124,12 @@ class Git:
         return {} if self.objects is None else {"GIT_OBJECT_DIRECTORY": str(self.objects)}
 
 
-def isolated(environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the environment for git: the user's without any variable of git's, and with fixed settings."""
+def isolated(
+    environment: Mapping[str, str], trusted: Sequence[Path] = (), settings: Sequence[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """Return git's environment: the user's without any variable of git's, with fixed settings and ``settings``."""
     kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
-    settings = [*_SETTINGS, *(("safe.directory", str(path)) for path in trusted)]
+    settings = [*_SETTINGS, *(("safe.directory", str(path)) for path in trusted), *settings]
     numbered = {
         name: value
         for index, (key, setting) in enumerate(settings)

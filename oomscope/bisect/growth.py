@@ -1,4 +1,4 @@
-"""The lines of code whose live bytes differ between two probes: rows that sum to the difference, whatever it is.
+"""The lines of code whose requested bytes differ between two probes: rows that sum to the difference, whatever it is.
 
 Lines move when code above them is edited, so they are matched as in the comparison of two snapshots
 (:mod:`oomscope.snapshot.comparing.changes`), by the text of both sides where that is at hand. Bytes that no line stands
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oomscope.bisect.measured import live_bytes, recorded_live_bytes, recorded_peak, wanted_at_failure
+from oomscope.bisect.measured import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.bisect.source_text import NO_SOURCES, Sources
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.comparing.changes import line_changes
@@ -24,7 +24,7 @@ BEYOND_FAILURE = "the same run beyond the failure"
 
 @dataclass(frozen=True, kw_only=True)
 class SiteGrowth:
-    """One line's live bytes at the peak, before and after."""
+    """One line's requested bytes at the peak, before and after."""
 
     site: Site | None
     """The line as it stands after the change (before it, where it is gone); None for what no line stands for."""
@@ -46,7 +46,7 @@ class SiteGrowth:
 def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:
     """Return the rows of growth from ``before`` to ``after``, largest change first.
 
-    They sum to the difference of :func:`~oomscope.bisect.measured.live_bytes`.
+    They sum to the difference of :func:`~oomscope.bisect.measured.requested_bytes`.
     """
     peaks = [recorded_peak(result) for result in (before, after)]
     old, new = (peak.sites if peak else () for peak in peaks)
@@ -56,12 +56,12 @@ def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_S
 
 
 def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> SiteGrowth | None:
-    """Return the row that changed most in the direction in which all live bytes changed; None where they did not.
+    """Return the row that changed most in the direction in which all requested bytes changed; None where they did not.
 
     A row whose bytes another one of its category lost, or gained, is passed over where any other explains the change:
     what went from one line to another (a call into a function, say) did not change the sum.
     """
-    change = live_bytes(after) - live_bytes(before)
+    change = requested_bytes(after) - requested_bytes(before)
     if change == 0:
         return None
     rows = grown_sites(before, after, sources)
@@ -102,10 +102,10 @@ def _unmoved(sources: Sources, sites: Iterable[Site]) -> Unmoved:
 
 
 def _unrecorded(result: ProbeResult, *, is_after: bool) -> list[SiteGrowth]:
-    """Return rows for live bytes that the run wanted beyond those of its recorded peak."""
-    recorded = recorded_live_bytes(result)
+    """Return rows for requested bytes that the run wanted beyond those of its recorded peak."""
+    recorded = recorded_requested_bytes(result)
     request = max(0, wanted_at_failure(result) - recorded)
-    rest = live_bytes(result) - recorded - request
+    rest = requested_bytes(result) - recorded - request
     site = result.oom.site if result.oom else None
     rows = ((site, FAILED_REQUEST, request), (None, BEYOND_FAILURE, rest))
     return [

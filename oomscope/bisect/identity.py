@@ -13,9 +13,9 @@ from oomscope.bisect.packages import installed_packages
 from oomscope.probe.environment import MEASURED_VARIABLES, child_environment
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.harness import harness_files
-from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.job import WITHOUT_GPU, BundledTarget, ProbeJob
 
-KEY_VERSION = 2
+KEY_VERSION = 3
 
 _NOT_MEASURED = ("target", "timeout_s", "snapshot_path", "snapshot_force", "environment")
 """Fields of a job that say how it is run, not what is measured: a result under another time-out is the same result.
@@ -110,7 +110,7 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
         "versions": dict(machine.versions),
         "packages": "" if is_bundled else machine.packages,
         "overlay": content.packages,
-        "gpus": [] if job.backend == "sim" else list(machine.gpus),
+        "gpus": [] if job.backend in WITHOUT_GPU else list(machine.gpus),
     }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

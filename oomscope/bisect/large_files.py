@@ -6,6 +6,7 @@ hash, and the content lies under ``lfs/objects`` of git's own directory (git-lfs
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from pathlib import Path
@@ -35,6 +36,15 @@ def lay_out_large_files(git: Git, common: Path) -> list[str]:
         missing, "file is a Git LFS pointer, not its content", "files are Git LFS pointers, not their content"
     )
     return [f"{what} ({named})"]
+
+
+def is_content_of(pointer: bytes, file: Path) -> bool:
+    """Return whether ``pointer`` is one, and ``file`` holds the content that it names."""
+    found = _POINTER.fullmatch(pointer)
+    if found is None or file.is_symlink() or not file.is_file() or file.stat().st_size != int(found[2]):
+        return False
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == found[1].decode()
 
 
 def _lay_out(file: Path, common: Path) -> bool:

@@ -8,9 +8,9 @@ from oomscope.probe.result import ProbeResult
 from oomscope.probe.wanted import (
     demand_bytes,
     is_lower_bound,
-    live_bytes,
-    recorded_live_bytes,
     recorded_peak,
+    recorded_requested_bytes,
+    requested_bytes,
     reserved_bytes,
     wanted_at_failure,
 )
@@ -20,9 +20,9 @@ __all__ = [
     "bytes_of",
     "demand_bytes",
     "is_lower_bound",
-    "live_bytes",
-    "recorded_live_bytes",
     "recorded_peak",
+    "recorded_requested_bytes",
+    "requested_bytes",
     "reserved_bytes",
     "wanted_at_failure",
 ]
@@ -32,31 +32,31 @@ __all__ = [
 class Bytes:
     """Live and reserved bytes of a run, or the difference of two runs."""
 
-    live_bytes: int = 0
+    requested_bytes: int = 0
     """Largest amount of requested bytes alive at once."""
     reserved_bytes: int | None = 0
     """Largest amount that the caching allocator held; None where that is not known, in what is summed from it too."""
 
     @property
     def overhead_bytes(self) -> int | None:
-        """What was reserved beyond the live bytes: rounding, fragments and cache; None where that is not known."""
-        return None if self.reserved_bytes is None else self.reserved_bytes - self.live_bytes
+        """What was reserved beyond the requested bytes: rounding, fragments and cache; None where that is not known."""
+        return None if self.reserved_bytes is None else self.reserved_bytes - self.requested_bytes
 
     @property
     def is_nothing(self) -> bool:
         """Whether it is a difference of no byte, as far as is known."""
-        return not self.live_bytes and not self.reserved_bytes
+        return not self.requested_bytes and not self.reserved_bytes
 
     def __sub__(self, other: Bytes) -> Bytes:
         return self + Bytes(
-            live_bytes=-other.live_bytes,
+            requested_bytes=-other.requested_bytes,
             reserved_bytes=None if other.reserved_bytes is None else -other.reserved_bytes,
         )
 
     def __add__(self, other: Bytes) -> Bytes:
         are_known = self.reserved_bytes is not None and other.reserved_bytes is not None
         return Bytes(
-            live_bytes=self.live_bytes + other.live_bytes,
+            requested_bytes=self.requested_bytes + other.requested_bytes,
             reserved_bytes=(self.reserved_bytes or 0) + (other.reserved_bytes or 0) if are_known else None,
         )
 
@@ -69,4 +69,4 @@ def bytes_of(result: ProbeResult) -> Bytes | None:
     """Return the bytes of ``result``; None where nothing was measured."""
     if result.peak is None or result.outcome == "error":
         return None
-    return Bytes(live_bytes=live_bytes(result), reserved_bytes=reserved_bytes(result))
+    return Bytes(requested_bytes=requested_bytes(result), reserved_bytes=reserved_bytes(result))

@@ -27,11 +27,11 @@ class HunkChange:
     delta: Bytes | None
     """What it brings by itself on top of the commit before; None where that was not measured."""
     sites: tuple[SiteGrowth, ...]
-    """Lines that it wrote (or took away) and whose live bytes differ."""
+    """Lines that it wrote (or took away) and whose requested bytes differ."""
 
     @property
     def site_bytes(self) -> int:
-        """By how much the live bytes of its lines grew."""
+        """By how much the requested bytes of its lines grew."""
         return sum(row.delta_bytes for row in self.sites)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What counts as bad: ``--bad any-oom | capacity | fragmentation | live>SIZE | reserved>SIZE | exit``.
+"""What counts as bad: ``--bad any-oom | capacity | fragmentation | requested>SIZE | reserved>SIZE | exit``.
 
 Only the chosen class is bad, and good needs evidence as well: a run that ended by another kind of failure before the
 question could be answered is untestable, so that a search never drifts to a failure that nobody asked about.
@@ -10,17 +10,17 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from oomscope.bisect.measured import demand_bytes, is_lower_bound, live_bytes, reserved_bytes
+from oomscope.bisect.measured import demand_bytes, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.bisect.search import Answer
 from oomscope.errors import UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size, parse_size
 
-Class = Literal["any-oom", "capacity", "fragmentation", "live", "reserved", "exit"]
+Class = Literal["any-oom", "capacity", "fragmentation", "requested", "reserved", "exit"]
 """``exit`` is that of a command: it ended with a status from 1 to 124."""
 
-_THRESHOLD = re.compile(r"(?P<quantity>live|reserved)\s*>\s*(?P<size>.+)", re.IGNORECASE)
-_REMEDY = "write any-oom, capacity, fragmentation, live>SIZE, reserved>SIZE or, of a command, exit"
+_THRESHOLD = re.compile(r"(?P<quantity>requested|live|reserved)\s*>\s*(?P<size>.+)", re.IGNORECASE)
+_REMEDY = "write any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,12 @@ class Bad:
 
     name: Class = "any-oom"
     threshold: int = 0
-    """Bytes, for ``live`` and ``reserved``."""
+    """Bytes, for ``requested`` and ``reserved``."""
     written: str = field(default="", compare=False)
     """The size as the user wrote it."""
 
     def __str__(self) -> str:
-        return f"{self.name}>{self.written or self.threshold}" if self.name in {"live", "reserved"} else self.name
+        return f"{self.name}>{self.written or self.threshold}" if self.name in {"requested", "reserved"} else self.name
 
     @classmethod
     def parse(cls, text: str) -> Bad:
@@ -65,7 +65,7 @@ class Bad:
         if match is None:
             raise UsageError(f"{text!r} names no class of results", where="--bad", remedy=_REMEDY)
         size = parse_size(match["size"], where="--bad")
-        quantity: Class = "live" if match["quantity"].lower() == "live" else "reserved"
+        quantity: Class = "reserved" if match["quantity"].lower() == "reserved" else "requested"
         return cls(name=quantity, threshold=size, written=match["size"])
 
     def judge(self, result: ProbeResult) -> Judgement:
@@ -76,8 +76,9 @@ class Bad:
         - ``capacity``: bad also where the failure was fragmentation but the whole run's demand exceeds the device.
           A fragmentation failure whose demand is unknown is untestable.
         - ``fragmentation``: a run that failed for another reason is untestable.
-        - ``live``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless the whole
-          run is known; so is, for ``reserved``, one that fits by emptying its cache where the whole run was cut off.
+        - ``requested``, ``reserved``: a run that ended out of memory below the threshold is untestable, unless the
+          whole run is known; so is, for ``reserved``, one that fits by emptying its cache where the whole run was cut
+          off.
         - ``exit``: bad is also a command that ended out of memory.
         """
         if result.outcome == "error":
@@ -86,7 +87,7 @@ class Bad:
             return _bad(_kind(result)) if result.outcome == "oom" else _ended_well()
         if result.peak is None:
             return self._judge_unmeasured(result)
-        if self.name == "live":
+        if self.name == "requested":
             return self._judge_live(result)
         if self.name == "reserved":
             return self._judge_reserved(result)
@@ -126,7 +127,7 @@ class Bad:
 
     def _judge_live(self, result: ProbeResult) -> Judgement:
         early = "out of memory" if is_lower_bound(result) else None
-        return self._compare("live", live_bytes(result), early)
+        return self._compare("requested", requested_bytes(result), early)
 
     def _judge_reserved(self, result: ProbeResult) -> Judgement:
         early = None
@@ -135,7 +136,11 @@ class Bad:
         elif result.demand_cut:
             early = "fits by emptying its cache"
         size = reserved_bytes(result)
-        return self._compare("reserved", size, early) if size is not None else _untestable("live bytes alone are known")
+        return (
+            self._compare("reserved", size, early)
+            if size is not None
+            else _untestable("requested bytes alone are known")
+        )
 
     def _compare(self, quantity: str, size: int, early: str | None) -> Judgement:
         """Judge ``size``, which may not be all that the run wants where ``early`` says how it came short of that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
 
 _ABBREVIATED = 10
+_NUMBER = re.compile(r"\d+")
 
 
 class Means(TypedDict, total=False):
@@ -104,6 +106,8 @@ class Prober:
     _ahead: Ahead = nothing_ahead
     _asked: Counter[str] = field(default_factory=Counter)
     """How often each content was asked about, by its key's name."""
+    _said_by_probes: set[str] = field(default_factory=set)
+    """Notes of probes that are kept, without their numbers."""
     _began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -209,6 +213,8 @@ class Prober:
             log=self._log_of(question, found),
         )
         self.records.append(record)
+        if result is not None:
+            self._note_of_probe(number, result)
         if isinstance(experiment, Experiment):
             self._asked[self.content_of(experiment)] += 1
         self.reporter.probed(record)
@@ -221,6 +227,14 @@ class Prober:
     def content_of(self, experiment: Experiment) -> str:
         """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
         return self._measurements.content_of(experiment)
+
+    def _note_of_probe(self, number: int, result: ProbeResult) -> None:
+        """Keep what a probe remarks on its measurement; of notes that differ in numbers alone the first."""
+        for text in result.notes:
+            kind = _NUMBER.sub("0", text)
+            if kind not in self._said_by_probes:
+                self._said_by_probes.add(kind)
+                self.note(f"{text} (first in probe {number})")
 
     def note(self, text: str) -> None:
         """Keep ``text`` for the report, once."""

@@ -19,7 +19,7 @@ from oomscope.errors import ExitCode
 from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.verdict_types import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
 Axis = Literal["commits", "config", "environment", "both"]
 Role = Literal[
@@ -54,7 +54,7 @@ class ProbeRecord:
     """None where nothing was run: no such file, an invalid configuration."""
     bytes: Bytes | None = None
     is_lower_bound: bool = False
-    """The live bytes are only those up to a failure."""
+    """The requested bytes are only those up to a failure."""
     cached: bool = False
     wall_s: float = 0.0
     """How long the search waited for it; next to nothing where it was begun ahead."""
@@ -67,7 +67,7 @@ class ProbeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        sizes = self.bytes.to_json() if self.bytes else {"live_bytes": None, "reserved_bytes": None}
+        sizes = self.bytes.to_json() if self.bytes else {"requested_bytes": None, "reserved_bytes": None}
         document = {**asdict(self), "answer": self.answer.value, **sizes}
         del document["bytes"]
         return document
@@ -100,7 +100,7 @@ class CommitCulprit:
     delta: Bytes
     """From the last good commit to this one."""
     sites: tuple[SiteGrowth, ...]
-    """Lines whose live bytes differ; they sum to ``delta.live_bytes``."""
+    """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
     keys: tuple[KeyChange, ...] = ()
     """For a configuration in the repository: what the commit changed in it."""
     narrowed: Narrowed | None = None
@@ -122,7 +122,7 @@ class KeysCulprit:
     interaction: Bytes | None
     """What is left of ``delta`` when the bytes of each key alone are taken off; None where one is untestable."""
     sites: tuple[SiteGrowth, ...]
-    """Lines whose live bytes differ; they sum to ``delta.live_bytes``."""
+    """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -164,7 +164,7 @@ class StepRow:
     keys: tuple[str, ...] = ()
     delta: Bytes
     dominant: SiteGrowth | None = None
-    """The line whose live bytes changed most; None where they did not change, or no line is known."""
+    """The line whose requested bytes changed most; None where they did not change, or no line is known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -218,7 +218,7 @@ class BisectResult:
     change: Bytes | None = None
     """From the last good probe to the first bad one, culprit or suspects; None without them."""
     sites: tuple[SiteGrowth, ...] = ()
-    """Lines whose live bytes differ between those two; they sum to ``change.live_bytes``."""
+    """Lines whose requested bytes differ between those two; they sum to ``change.requested_bytes``."""
     posterior: Posterior | None = None
     """What is believed of each candidate, where answers may be wrong."""
     steps: tuple[StepRow, ...] = ()
@@ -237,7 +237,7 @@ class BisectResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the first bad probe, with the fixes tried on its allocations."""
+        """The verdict on the first bad probe, with the settings tried on its allocations."""
         return self.first_bad.result.verdict if self.first_bad else None
 
     @property
@@ -250,7 +250,7 @@ class BisectResult:
 
     def weight(self, row: StepRow) -> int:
         """Return the bytes of a step: reserved ones if those went bad, else live ones."""
-        return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.live_bytes
+        return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.requested_bytes
 
     @property
     def heaviest(self) -> StepRow | None:

@@ -24,13 +24,13 @@ class Samples:
     counts: Integers
     """Measurements."""
     live: Integers
-    """Sum of their live bytes."""
+    """Sum of their requested bytes."""
     reserved: Integers
     """Sum of their reserved bytes; those of one that does not know them count as its live ones."""
     is_reserved_known: bool = True
     """Whether all of them knew them."""
     live_squares: float = 0.0
-    """Squared distances of live bytes from the means of their positions, summed over all."""
+    """Squared distances of requested bytes from the means of their positions, summed over all."""
     overhead_squares: float = 0.0
     freedom: int = 0
     """Measurements less positions that were measured."""
@@ -47,13 +47,13 @@ class Samples:
             int(column[position]) for column in (self.counts, self.live, self.reserved)
         )
         share, overhead = count / (count + 1), measured.overhead_bytes or 0
-        live_beyond = _distance(measured.live_bytes, live_before, count)
+        live_beyond = _distance(measured.requested_bytes, live_before, count)
         overhead_beyond = _distance(overhead, reserved_before - live_before, count)
         return replace(
             self,
             counts=_raised(self.counts, position, 1),
-            live=_raised(self.live, position, measured.live_bytes),
-            reserved=_raised(self.reserved, position, measured.live_bytes + overhead),
+            live=_raised(self.live, position, measured.requested_bytes),
+            reserved=_raised(self.reserved, position, measured.requested_bytes + overhead),
             is_reserved_known=self.is_reserved_known and measured.reserved_bytes is not None,
             live_squares=self.live_squares + share * live_beyond**2,
             overhead_squares=self.overhead_squares + share * overhead_beyond**2,
@@ -73,7 +73,7 @@ class Samples:
             float(np.sqrt(squares / self.freedom)) if self.freedom else 0.0
             for squares in (self.live_squares, self.overhead_squares)
         )
-        return Spread(live_bytes=live, overhead_bytes=overhead, freedom=self.freedom)
+        return Spread(requested_bytes=live, overhead_bytes=overhead, freedom=self.freedom)
 
 
 def _raised(column: Integers, position: int, by: int) -> Integers:

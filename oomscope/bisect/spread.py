@@ -30,7 +30,7 @@ _MANY = 200
 class Spread:
     """The standard deviation of one probe."""
 
-    live_bytes: float
+    requested_bytes: float
     overhead_bytes: float
     """0 where reserved bytes are not known."""
     freedom: int
@@ -41,9 +41,9 @@ class Spread:
         """Return the spread pooled over positions, each with its measurements."""
         repeated = [values for values in samples if len(values) > 1]
         freedom = sum(len(values) - 1 for values in repeated)
-        live = _pooled([[value.live_bytes for value in values] for values in repeated], freedom)
+        live = _pooled([[value.requested_bytes for value in values] for values in repeated], freedom)
         overhead = _pooled([[value.overhead_bytes or 0 for value in values] for values in repeated], freedom)
-        return cls(live_bytes=live, overhead_bytes=overhead, freedom=freedom)
+        return cls(requested_bytes=live, overhead_bytes=overhead, freedom=freedom)
 
     def limit(self, probes: tuple[int, int], confidence: float) -> Threshold:
         """Return what the means of two positions may differ by without a difference being shown.
@@ -54,10 +54,10 @@ class Spread:
         """
         first, second = probes
         live, overhead = self.limits(np.array([math.sqrt(1 / first + 1 / second)]), confidence)
-        return Threshold(live_bytes=int(live[0]), overhead_bytes=int(overhead[0]))
+        return Threshold(requested_bytes=int(live[0]), overhead_bytes=int(overhead[0]))
 
     def limits(self, factors: NDArray[np.float64], confidence: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return what live bytes and overhead may differ by without a difference being shown, in several comparisons.
+        """Return what requested bytes and overhead may differ by in several comparisons without a shown difference.
 
         Args:
             factors: the standard deviation of each difference, in those of one probe.
@@ -67,7 +67,7 @@ class Spread:
             unknown = np.full(len(factors), _WIDEST)
             return unknown, unknown
         widths = student(confidence, self.freedom) * factors
-        return (widths * self.live_bytes).astype(np.int64), (widths * self.overhead_bytes).astype(np.int64)
+        return (widths * self.requested_bytes).astype(np.int64), (widths * self.overhead_bytes).astype(np.int64)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -78,7 +78,7 @@ def mean(values: Sequence[Bytes]) -> Bytes:
     """Return the mean of at least one measurement, in whole bytes."""
     count, total = len(values), sum(values, start=Bytes())
     return Bytes(
-        live_bytes=round(total.live_bytes / count),
+        requested_bytes=round(total.requested_bytes / count),
         reserved_bytes=None if total.reserved_bytes is None else round(total.reserved_bytes / count),
     )
 

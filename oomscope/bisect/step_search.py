@@ -165,7 +165,7 @@ def run(search: StepSearch, oracle: ByteOracle) -> StepSearch:
 
 def _lightness(range_: Range) -> tuple[int, int]:
     """Return the place of a range among those that differ: the heaviest first, then the first of the line."""
-    return -max(abs(range_.delta.live_bytes), abs(range_.delta.overhead_bytes or 0)), range_.search.good
+    return -max(abs(range_.delta.requested_bytes), abs(range_.delta.overhead_bytes or 0)), range_.search.good
 
 
 def _narrowness(range_: Range) -> tuple[int, int]:

@@ -204,12 +204,12 @@ def below(threshold: Threshold, spread: Spread | None = None, *, is_reserved_kno
 
     def both(live: float, overhead: float) -> str:
         beside = f" and {format_size(round(overhead))} overhead" if is_reserved_known else ""
-        return f"{format_size(round(live))} live{beside}"
+        return f"{format_size(round(live))} requested{beside}"
 
-    smaller = f"smaller differences, of at most {both(threshold.live_bytes, threshold.overhead_bytes)} each"
+    smaller = f"smaller differences, of at most {both(threshold.requested_bytes, threshold.overhead_bytes)} each"
     if spread is None:
         return smaller
-    spread_text = both(spread.live_bytes, spread.overhead_bytes)
+    spread_text = both(spread.requested_bytes, spread.overhead_bytes)
     unclear = f"differences that do not stand clear of the spread of a probe, {spread_text}"
     return unclear if threshold == Threshold.of(0) else f"{unclear}; {smaller}"
 

@@ -29,28 +29,28 @@ class Step:
 class Threshold:
     """What bytes may differ by without being looked into.
 
-    Live bytes of a simulated run repeat to the byte. Overhead comes in whole segments, and a change of order alone may
-    move one: by default it counts from more than one large segment on (20 MiB, PyTorch's ``kLargeBuffer``).
+    Requested bytes of a simulated run repeat to the byte. Overhead comes in whole segments, and a change of order
+    alone may move one: by default it counts from more than one large segment on (20 MiB, PyTorch's ``kLargeBuffer``).
     """
 
-    live_bytes: int = 0
+    requested_bytes: int = 0
     overhead_bytes: int = LARGE_SEGMENT_DEFAULT
 
     @classmethod
     def of(cls, size: int) -> Threshold:
         """Return the threshold of ``size`` for both."""
-        return cls(live_bytes=size, overhead_bytes=size)
+        return cls(requested_bytes=size, overhead_bytes=size)
 
     def raised_to(self, other: Threshold) -> Threshold:
-        """Return the larger of both, for live bytes and overhead each."""
+        """Return the larger of both, for requested bytes and overhead each."""
         return Threshold(
-            live_bytes=max(self.live_bytes, other.live_bytes),
+            requested_bytes=max(self.requested_bytes, other.requested_bytes),
             overhead_bytes=max(self.overhead_bytes, other.overhead_bytes),
         )
 
     def is_exceeded_by(self, delta: Bytes) -> bool:
-        """Whether live bytes or overhead, as far as it is known, differ by more than this."""
-        return abs(delta.live_bytes) > self.live_bytes or abs(delta.overhead_bytes or 0) > self.overhead_bytes
+        """Whether requested bytes or overhead, as far as it is known, differ by more than this."""
+        return abs(delta.requested_bytes) > self.requested_bytes or abs(delta.overhead_bytes or 0) > self.overhead_bytes
 
 
 def steps_between(measured: Mapping[int, Bytes]) -> tuple[Step, ...]:

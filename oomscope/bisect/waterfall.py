@@ -21,7 +21,7 @@ class StepsWanted:
 
     threshold: Threshold | None = None
     """What a range's ends differ by at most to be left alone. None for the default: on a real card whose measurements
-    are repeated nothing beside their spread, elsewhere any change of live bytes and a segment of overhead."""
+    are repeated nothing beside their spread, elsewhere any change of requested bytes and a segment of overhead."""
     looks: int = 0
     """Commits to measure inside ranges whose ends do not differ; ``EVERYWHERE`` for all of them."""
 

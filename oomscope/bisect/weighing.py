@@ -44,7 +44,7 @@ class Weighing:
     def ask(self, question: Question, experiment: Experiment | Untestable, ahead: Ahead = nothing_ahead) -> Answered:
         """Return the answer to ``question``, with the result that it rests on where something was measured.
 
-        Of several that agree with what is believed, it is the one with the middle live bytes. What stays unsure is
+        Of several that agree with what is believed, it is the one with the middle requested bytes. What stays unsure is
         untestable.
 
         Args:
@@ -137,5 +137,5 @@ class Weighing:
         given, believed = self._given[state], self._settled[state]
         agreeing = [each for each in given if each[1][0].answer is believed] or given
         sized = [(bytes_of(each[1][1]), each) for each in agreeing if each[1][1] is not None]
-        known = sorted((sizes.live_bytes, each[0], each) for sizes, each in sized if sizes is not None)
+        known = sorted((sizes.requested_bytes, each[0], each) for sizes, each in sized if sizes is not None)
         return known[len(known) // 2][2] if known else agreeing[-1]

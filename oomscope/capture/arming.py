@@ -12,9 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from collections.abc import Mapping
 
     from oomscope.capture.messages import Messages
     from oomscope.capture.settings import Settings
@@ -35,7 +33,9 @@ def arm_from_environment() -> None:
     if "torch" in sys.modules:
         _arm()
     else:
-        sys.meta_path.insert(0, AfterImport("torch", _arm))
+        from oomscope.capture.import_hook import AroundImport
+
+        AroundImport("torch", then=_arm).install()
 
 
 def _arm() -> None:
@@ -58,32 +58,3 @@ def _arm_recording(messages: Messages) -> None:
         Recording(settings).arm()
     else:
         messages.refuse("torch is built without CUDA")
-
-
-class AfterImport:
-    """A finder for ``sys.meta_path`` that calls ``then`` once the module ``name`` is imported; finds nothing itself."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Let the other finders find the module, and its own loader run it, with one more call at the end."""
-        if fullname != self._name:
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        loader = spec.loader if spec else None
-        if loader is not None:
-            run = loader.exec_module
-
-            def run_then_call(module: ModuleType) -> None:
-                run(module)
-                self._then()
-
-            loader.exec_module = run_then_call  # type: ignore[method-assign]
-        return spec

@@ -82,8 +82,11 @@ def stop() -> None:
 
 
 def is_recording() -> bool:
-    """Return whether anybody in this process records, be it oomscope or the program itself."""
-    return bool(torch._C._cuda_isHistoryEnabled())
+    """Return whether anybody in this process records, be it oomscope or the program itself.
+
+    Before CUDA is used nobody does, and torch ends by a segmentation fault when it is asked.
+    """
+    return torch.cuda.is_initialized() and bool(torch._C._cuda_isHistoryEnabled())
 
 
 def document() -> dict[str, Any]:
@@ -105,3 +108,15 @@ def mark(text: str) -> None:
 def marked() -> str:
     """Return the text that events carry now."""
     return str(torch.cuda.memory._get_memory_metadata())
+
+
+def allocations(device: int) -> int:
+    """Return how many blocks the allocator of ``device`` has handed out; 0 before CUDA is used."""
+    stats = torch._C._cuda_memoryStats(device) if torch.cuda.is_initialized() else {}
+    return int(stats["allocation"]["all"]["allocated"]) if stats else 0
+
+
+def workspace_sizes() -> frozenset[int]:
+    """Return the bytes of the workspaces that torch gives to cuBLAS and cuBLASLt; empty where it does not tell."""
+    names = ("_cuda_getCublasWorkspaceSize", "_cuda_getCublasLtWorkspaceSize")
+    return frozenset(int(getattr(torch._C, name)()) for name in names if hasattr(torch._C, name)) - {0}

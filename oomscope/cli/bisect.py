@@ -86,13 +86,13 @@ def bisect(
     KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
     touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
 
-    CLASS is any-oom, capacity, fragmentation, live>SIZE, reserved>SIZE or, of a command, exit.
+    CLASS is any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit.
 
     \b
     oomscope bisect v1.2..main --harness harness.py --limit 80GiB
     oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
     oomscope bisect ..main --find-good --harness harness.py --steps
-    oomscope bisect good.yaml..bad.yaml --bad 'live>70GiB'
+    oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
     oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
     """
     from oomscope.cli.onlooker import onlooker_of

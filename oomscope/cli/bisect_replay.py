@@ -16,7 +16,9 @@ from oomscope.errors import ExitCode
 
 @click.command(short_help="Answer again from what was recorded.")
 @search_options
-@click.option("--bad", metavar="CLASS", help="Count this as bad instead (any-oom, capacity, live>SIZE and the like).")
+@click.option(
+    "--bad", metavar="CLASS", help="Count this as bad instead (any-oom, capacity, requested>SIZE and the like)."
+)
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @progress_options

@@ -45,9 +45,9 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
         raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
     total = None if limit is None else parse_size(limit)
     if gpu is not None:
-        from oomscope.probe.gpus import find_gpu
+        from oomscope.virtual.cards import find_card
 
-        total = find_gpu(gpu).total_bytes
+        total = find_card(gpu).total_bytes
     if limit is not None and limit.isdecimal() and 0 < int(limit) < MiB:
         raise UsageError(
             f"--limit {limit} is a card of {limit} bytes", remedy=f"say --limit {limit}GiB if you mean that"

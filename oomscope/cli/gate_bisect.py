@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from oomscope.gate.result import CaseResult, Culprit, GateResult, Standing
     from oomscope.gate.suite import Case, Suite
 
-QUANTITIES = {"peak_live": "live", "peak_reserved": "reserved"}
+QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
 """Metrics that the search knows, and what ``--bad`` calls them."""
 INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
 NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
 ANY_OOM = "any-oom"
 """What ``--bad`` calls running out of memory; of it no commit has a share."""
-BACKEND, BACKENDS = "probe.backend", {"sim", "cuda"}
+BACKEND, BACKENDS = "probe.backend", {"sim", "virtual", "cuda"}
 """What chooses between the devices, by default which of them are there, and what it knows."""
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""
@@ -118,7 +118,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
     if book is None:
         return "there is no ledger that knows the last green night", ""
     if not _bad(case):
-        return "the search knows live and reserved bytes, and running out of memory, only", ""
+        return "the search knows requested and reserved bytes, and running out of memory, only", ""
     suite = Place(path=night.suite, home=night.home)
     green = book.green_commits(case, suite=suite, inside=place_inside(Path(night.suite)))
     return _last_green(measured, case.standing, green)
@@ -225,7 +225,7 @@ def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
         for row in rows
         if row.site is not None and row.delta_bytes > 0
     )
-    grew = {"peak_live": commit.delta.live_bytes, "peak_reserved": commit.delta.reserved_bytes}
+    grew = {"peak_requested": commit.delta.requested_bytes, "peak_reserved": commit.delta.reserved_bytes}
     return Culprit(
         outcome=found.outcome,
         message=found.message,

@@ -18,7 +18,7 @@ from oomscope.errors import ExitCode, InputError, UsageError, gravest
 if TYPE_CHECKING:
     from oomscope.gate.history import Trend
 
-METRIC = "peak_live"
+METRIC = "peak_requested"
 
 
 @click.command(short_help="Show how the numbers went.")

@@ -92,12 +92,12 @@ def _is_in_no_commit(case: Case, folder: Path) -> bool:
 
 def _standing(folder: Path) -> Standing | None:
     from oomscope.bisect.commits import Repository
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.uncommitted import has_uncommitted_changes
     from oomscope.gate.result import Standing
 
     try:
         commit = Repository.open(folder).resolve("HEAD")
-        changed = Git(folder, (folder,)).text("status", "--porcelain", "--untracked-files=no")
+        dirty = has_uncommitted_changes(folder)
     except (GitError, OSError):  # of a folder that nobody can enter the case itself says what is wrong
         return None
-    return Standing(commit=commit.hash, subject=commit.subject, dirty=bool(changed))
+    return Standing(commit=commit.hash, subject=commit.subject, dirty=dirty)

@@ -28,6 +28,7 @@ SETTINGS = {
     "timeout": "probe.timeout_s",
     "limit": "device.limit",
     "gpu": "device.gpu",
+    "address_policy": "device.address_policy",
 }
 """Option to configuration key."""
 MOST = 2**31 - 1
@@ -117,7 +118,18 @@ def measurement_options(command: Command) -> Command:
     options = (
         limit_option,
         gpu_option,
-        click.option("--backend", type=click.Choice(["auto", "sim", "cuda"]), help="Where to measure (default: auto)."),
+        click.option(
+            "--backend",
+            type=click.Choice(["auto", "cuda", "virtual", "sim"]),
+            metavar="NAME",
+            help="Where to measure: auto, cuda, virtual or sim (default: auto).",
+        ),
+        click.option(
+            "--address-policy",
+            type=click.Choice(["ascending", "descending", "scattered"]),
+            metavar="ORDER",
+            help="Of a virtual card's addresses: ascending, descending or scattered.",
+        ),
         click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
         click.option(
             "--timeout", type=Seconds(), metavar="SECONDS", help="End a probe after this long (default: 600)."

@@ -65,12 +65,12 @@ class StepOptions:
 def step_options(command: Command) -> Command:
     """Add the options; :meth:`StepOptions.of` takes their values."""
     options = (
-        click.option("--steps", is_flag=True, help="Find every commit that changed live bytes or overhead."),
+        click.option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead."),
         click.option(
             "--min-step",
             type=Size(),
             metavar="SIZE",
-            help="Steps are changes above SIZE (default: live 0, overhead 20MiB; cuda: the spread); implies --steps.",
+            help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
         ),
         click.option(
             _EXHAUSTIVE,

@@ -153,6 +153,16 @@ def keep_log(text: str) -> Path | None:
     return None
 
 
+def new_log() -> Path | None:
+    """Make an empty temporary file that stays, for what a program prints; None where none can be made."""
+    with (
+        contextlib.suppress(OSError),
+        tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=".log", delete=False) as file,
+    ):
+        return Path(file.name)
+    return None
+
+
 def _temporary_file(text: str) -> Path:
     with tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=".txt", delete=False) as file:
         file.write(text.encode(errors="backslashreplace"))  # a target may say half a character

@@ -35,14 +35,16 @@ def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, s
         ConfigError: the configuration is wrong.
     """
     if target.option is None and repo is not None:
-        raise UsageError("--repo without --harness, --entry or --command", remedy="name one, or leave --repo out")
+        raise UsageError(
+            "--repo without --harness, --entry, --command or a program", remedy="name one, or leave --repo out"
+        )
     checkout = repo or Path()
     chosen = target.target_at(str(checkout.absolute()))
     plan = _bundled_plan(source) if chosen is None else _checkout_plan(source, chosen, checkout)
     if snapshot is None:
         return plan
-    if target.command is not None:
-        raise UsageError("both --command and --snapshot", remedy="let the command itself write one")
+    if target.command is not None and not target.is_program:
+        raise UsageError("a command that measures by itself and --snapshot", remedy="let the command itself write one")
     if len(plan.ranks) > 1:
         raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
     place = str(snapshot.absolute())
@@ -65,6 +67,7 @@ def _bundled_plan(source: ConfigSource) -> Plan:
 
 
 def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
+    from oomscope.probe.job import ProgramTarget
     from oomscope.probe.jobs import checkout_job
     from oomscope.probe.ranks import chosen_ranks
     from oomscope.probe.recipes import check_target
@@ -78,4 +81,6 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
     title = f"{repo.absolute().name} through {target.title}"
+    if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1:
+        raise UsageError("--world-size with a program", remedy="a program makes its own world: leave it out")
     return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)

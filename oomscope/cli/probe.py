@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from oomscope.cli.options_progress import Telling, progress_options, telling_of
 from oomscope.cli.options_targets import TargetOptions, target_options
 from oomscope.cli.output import (
     keep_log,
+    new_log,
     print_json,
     print_report,
     refuse_existing,
@@ -25,7 +28,7 @@ from oomscope.cli.progress import shown_progress
 from oomscope.cli.source import complete_preset, config_source, dialect_option
 from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
 from oomscope.cli.written import written
-from oomscope.errors import ConfigError, ExitCode, gravest
+from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 
 if TYPE_CHECKING:
@@ -33,10 +36,27 @@ if TYPE_CHECKING:
 
 
 PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
+_PROGRAM = "oomscope.program"
+_LAST_LINES = 12
 
 
-@click.command(short_help="Measure one configuration, or your own code.")
-@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+class ProbeCommand(click.Command):
+    """A command whose words after ``--`` are a program and its arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the program off ``args``, which click would mix with the other words."""
+        own, dashes, program = list(args), "--" in args, []
+        if dashes:
+            place = args.index("--")
+            own, program = args[:place], args[place + 1 :]
+            if not program:
+                raise UsageError("no program after '--'", remedy="write oomscope probe -- python train.py")
+        ctx.meta[_PROGRAM] = tuple(program)
+        return super().parse_args(ctx, own)
+
+
+@click.command(cls=ProbeCommand, short_help="Measure one configuration, or your own code.")
+@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]... [-- PROGRAM ARGS...]")
 @click.option(
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )
@@ -48,10 +68,19 @@ PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
 @click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
 @csv_option
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option(
+    "--confirm/--no-confirm",
+    default=None,
+    help="After an OOM by fragmentation run the whole program again under the settings that may cure it (default: on a "
+    "virtual card yes, on a real one no).",
+)
 @click.option("--git-bisect", is_flag=True, help="Exit as git bisect run expects: 0 fits, 1 OOM, 125 untestable.")
 @progress_options
 @json_option
+@click.pass_context
 def probe(
+    ctx: click.Context,
+    /,
     *,
     words: tuple[str, ...],
     preset: str | None,
@@ -61,6 +90,7 @@ def probe(
     html: Path | None,
     tables: Path | None,
     force: bool,
+    confirm: bool | None,
     git_bisect: bool,
     telling: str | None,
     as_json: bool,
@@ -68,18 +98,19 @@ def probe(
 ) -> int:
     """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
 
-    CFG.yaml is a configuration (docs/configuration.md); KEY=VALUE overrides one of its keys. With --harness, --entry
-    or --command it is your own code that is measured (docs/harness.md).
+    PROGRAM is your training program, which is run as it is (docs/programs.md). CFG.yaml is a configuration
+    (docs/configuration.md); KEY=VALUE overrides one of its keys. --harness and --entry measure your own code by
+    steps (docs/harness.md).
 
     \b
+    oomscope probe --gpu h100-80gb -- python train.py --batch_size 8
     oomscope probe --preset llama3-8b --gpu h100-80gb
     oomscope probe --from megatron args.yaml --world-size 64
     oomscope probe cfg.yaml data.micro_batch_size=2 --limit 80GiB
     oomscope probe --harness harness.py --repo ~/my-project --limit 80GiB
-    oomscope probe --command 'python train.py' --snapshot-glob '*.pickle'
     git bisect run oomscope probe cfg.yaml --git-bisect
     """
-    target = TargetOptions.of(given)
+    target = TargetOptions.of(given, program=ctx.meta[_PROGRAM])
     source = config_source(words, preset, settings_overrides(given), dialect)
     read = [("the configuration", source.path), ("--harness", target.harness)]
     written = [("--snapshot", snapshot), ("--html", html), *table_files(tables, PROBE_TABLES)]
@@ -96,12 +127,16 @@ def probe(
         return UNTESTABLE
     for warning in plan.warnings:
         remark(f"warning: {warning}")
-    result = _measure(plan, telling_of(telling))
+    confirm = False if git_bisect and confirm is None else confirm  # its answer is an exit code
+    log = None if git_bisect or not target.is_program else new_log()
+    result = _measure(replace(plan, job=replace(plan.job, confirm=confirm)), telling_of(telling), log)
     lost = _write_files(result, plan, html=html, tables=tables)
     if as_json:
         print_json(result.to_json())
     else:
-        _show(result, plan, keeps_log=not git_bisect)
+        _show(result, plan, keeps_log=not git_bisect, is_logged=log is not None)
+    if log is not None and log.is_file():
+        remark(f"What the program printed: {log}")
     if git_bisect:
         return git_bisect_code(result)
     if snapshot is not None and result.snapshot is None and result.outcome != "error":
@@ -109,11 +144,13 @@ def probe(
     return gravest([probe_exit_code(result), *lost])
 
 
-def _measure(plan: Plan, telling: Telling) -> ProbeResult:
+def _measure(plan: Plan, telling: Telling, log: Path | None) -> ProbeResult:
     from oomscope.probe import launch, warm
     from oomscope.probe.ranks import probe_ranks
 
     run = warm.run if len(plan.ranks) > 1 else launch.run
+    if log is not None:
+        run = partial(run, log_path=log)
     with shown_progress(plan.title, telling, is_all=False) as announce:
         return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
 
@@ -139,14 +176,18 @@ def _write_page(path: Path, result: ProbeResult, title: str) -> None:
     write_file(path, probe_page(result, title=title))
 
 
-def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool) -> None:
+def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool, is_logged: bool) -> None:
     """Print the report, and where the target's own words are; git bisect run would leave a file for each commit."""
     from oomscope.report.probe_text import probe_report
 
     print_report(probe_report(result, title=plan.title))
     said = result.failure.detail.strip() if result.failure else ""
-    if said and not keeps_log:
+    if said and is_logged:
+        remark("What the program printed last:")
+        for line in said.splitlines()[-_LAST_LINES:]:
+            remark(f"  {line}")
+    elif said and not keeps_log:
         remark(f"What the target said last: {said.splitlines()[-1]}")
-    elif result.failure and said:
-        log = keep_log(result.failure.detail)
-        remark(f"What the target said: {log or 'lost, for no file can be written'}")
+    elif said:
+        kept = keep_log(said)
+        remark(f"What the target said: {kept or 'lost, for no file can be written'}")

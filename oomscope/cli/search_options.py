@@ -66,12 +66,9 @@ class SearchOptions:
         Raises:
             UsageError: ``--bad`` names no class of results, or one that the target cannot answer.
         """
-        from oomscope.bisect.predicate import Bad
-
-        bad = Bad.parse(self.bad)
-        self.target.refuse_unanswerable(bad, steps=self.steps.wanted() is not None)
+        self._answering_target()
         return Common(
-            bad=bad,
+            bad=self._wanted(),
             deadline_s=self.deadline,
             use_cache=not self.fresh,
             places=self.places(),
@@ -103,7 +100,15 @@ class SearchOptions:
         for other, given in (("--config", self.config and self.axes.axis != "both"), ("--from", self.dialect)):
             if given:
                 raise UsageError(f"both {other} and {own}", remedy="name one: your own code brings its own model")
-        return self.target.own_code(harness_settings(self.overrides), self.overrides)
+        return self._answering_target().own_code(harness_settings(self.overrides), self.overrides)
+
+    def _answering_target(self) -> TargetOptions:
+        return self.target.answering(self._wanted(), steps=self.steps.wanted() is not None)
+
+    def _wanted(self) -> Bad:
+        from oomscope.bisect.predicate import Bad
+
+        return Bad.parse(self.bad)
 
     def refuse_about_commits(self, what: str, *, repo: bool = False) -> None:
         """Refuse the options that are about a range of commits.

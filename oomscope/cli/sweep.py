@@ -105,7 +105,7 @@ def _write_files(
 
     Of a grid without a measurement there is no picture.
     """
-    measured = any(row.variant.live_bytes is not None for row in found.rows)
+    measured = any(row.variant.requested_bytes is not None for row in found.rows)
     lost: list[ExitCode] = []
     if html is not None:
         lost += written(partial(_write_page, html, found, title))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from oomscope.snapshot.explaining.explanation import Explanation
     from oomscope.snapshot.explaining.rank_set import RankSet
 
-PROBE_TABLES = ("sites", "categories", "phases", "fixes", "events")
+PROBE_TABLES = ("sites", "categories", "phases", "tried", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
-EXPLAIN_TABLES = ("categories", "sites", "modules", "fixes", "pins", "timeline", "ranks")
+EXPLAIN_TABLES = ("categories", "sites", "modules", "tried", "pins", "timeline", "ranks")
 SWEEP_TABLES = ("combinations",)
 DIFF_TABLES = ("changed_lines", "changed_totals")
 """Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
@@ -76,7 +76,7 @@ def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> N
         "sites": frames.sites(result),
         "categories": frames.categories(result),
         "phases": frames.phases(result),
-        "fixes": frames.fixes(result),
+        "tried": frames.tried(result),
     }
     if result.snapshot is not None:
         tables["events"] = _events(result.snapshot, job)

@@ -40,7 +40,10 @@ def available_backends(torch: str | None, devices: Path = Path("/dev")) -> list[
     if torch is None:
         return []
     has_cuda = "+cpu" not in torch and (devices / "nvidiactl").exists()
-    return ["cuda", "sim"] if has_cuda else ["sim"]
+    from oomscope.probe.backends import has_virtual_card
+
+    virtual = ["virtual"] if has_virtual_card() else []
+    return [*(["cuda"] if has_cuda else []), *virtual, "sim"]
 
 
 def _torch_version() -> str | None:

@@ -57,7 +57,8 @@ class Diagnosis:
         if self.fails:
             return ()
         is_usable = {check.part: check.state in {State.OK, State.NOTE} for check in self.checks}
-        return ("cuda", "sim") if is_usable.get("CUDA") and is_usable.get("NVML") else ("sim",)
+        cuda = ("cuda",) if is_usable.get("CUDA") and is_usable.get("NVML") else ()
+        return (*cuda, *(("virtual",) if is_usable.get("virtual card") else ()), "sim")
 
     @property
     def exit_code(self) -> ExitCode:

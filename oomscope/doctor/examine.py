@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from oomscope.doctor.allocator_check import allocator_checks
+from oomscope.doctor.card_check import PART, virtual_card_check
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.git_check import git_checks
 from oomscope.doctor.gpu_checks import gpu_checks
@@ -26,6 +27,7 @@ def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) 
     """
     with TorchImport() as importing:
         packages = _looked("oomscope", package_checks)
+        virtual = _looked(PART, lambda: [virtual_card_check()])
         cards = _looked("NVIDIA driver", lambda: gpu_checks(environment))
         rest = [
             *_looked("allocator settings", lambda: allocator_checks(environment, version_of("torch"))),
@@ -35,7 +37,7 @@ def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) 
         ]
         torch = _looked("torch", lambda: torch_checks(importing.outcome()), State.FAILS)
     itself, *extras = packages
-    return Diagnosis((itself, *torch, *cards, *rest, *extras))
+    return Diagnosis((itself, *torch, *virtual, *cards, *rest, *extras))
 
 
 def _looked(part: str, checks: Callable[[], Iterable[Check]], unseen: State = State.MISSING) -> list[Check]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
 from oomscope.gate.compare import compare_values, other_conditions
-from oomscope.gate.metrics import LIVE
+from oomscope.gate.metrics import REQUESTED
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import Status
 from oomscope.gate.suite import Case, Suite
@@ -55,7 +55,7 @@ def accept(night: GateResult, baseline: Baseline, suite: Suite, named: tuple[str
         known = asked.get(measured.name)
         case = _judged_anew(measured, known, baseline)
         before = _worse_than_before(case, known, baseline)
-        why = _why_not(case, known.required if known else (LIVE,), named, before)
+        why = _why_not(case, known.required if known else (REQUESTED,), named, before)
         if why is None:
             entries[case.name] = _entry(case, known, night, baseline, is_named=case.name in named)
         else:

@@ -25,7 +25,7 @@ from oomscope.gate.suite_schema import MetricBands, MetricName
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _HEADER = """\
 # What the memory gate expects. `oomscope gate update` writes this file; review its changes like code.
 """
@@ -49,6 +49,8 @@ class Key:
     """Version of torch; with the build (``+cu130``) where kernels of the build ran."""
     allocator: str
     """The allocator's settings in force; empty for the defaults."""
+    variables: str = ""
+    """Other environment variables in force that change the sizes that torch allocates, as ``NAME=value``, sorted."""
 
     def __post_init__(self) -> None:
         if self.backend == "sim":
@@ -64,6 +66,7 @@ class Key:
             driver=result.versions.get("driver", ""),
             torch=result.versions.get("torch", ""),
             allocator=result.allocator_conf or "",
+            variables=" ".join(f"{name}={value}" for name, value in sorted(result.variables.items())),
         )
 
     @property
@@ -147,7 +150,8 @@ class Baseline:
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:
-    document: dict[str, Any] = {**asdict(entry.key), "outcome": entry.outcome, "oomscope": entry.oomscope}
+    key = {name: value for name, value in asdict(entry.key).items() if value or name != "variables"}
+    document: dict[str, Any] = {**key, "outcome": entry.outcome, "oomscope": entry.oomscope}
     if entry.rank:
         document["rank"] = entry.rank
     document["metrics"] = {name: entry.values[name] for name in METRICS if name in entry.values}
@@ -180,7 +184,7 @@ class EntryDocument(Section):
 
     config: Text
     """What the suite asks for, as a hash."""
-    backend: Literal["sim", "cuda", "command"]
+    backend: Literal["sim", "virtual", "cuda", "command"]
     """Where it was measured."""
     gpu: Text = ""
     """The card's model."""
@@ -190,6 +194,8 @@ class EntryDocument(Section):
     """Version of torch."""
     allocator: Text = ""
     """The allocator's settings."""
+    variables: Text = ""
+    """Other environment variables that change the sizes that torch allocates."""
     outcome: MeasuredOutcome = "fits"
     """Whether it fits."""
     oomscope: Text = ""
@@ -205,7 +211,7 @@ class EntryDocument(Section):
 class BaselineDocument(Section):
     """A baseline file."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     """Version of this layout."""
     cases: dict[str, Annotated[tuple[EntryDocument, ...], Field(strict=False)]] = Field(default={})
     """The entries of each case."""

@@ -24,7 +24,7 @@ from oomscope.gate.suite import Case
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.whose_memory import is_of_the_machine
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FAIL_SPREADS = 2
 _ALONE = "keep the machine to itself while it is calibrated"
 

@@ -72,7 +72,7 @@ class CasePlan:
 def _defective(job: ProbeJob, error: Exception) -> ProbeResult:
     """Return what says that measuring ``job`` met a defect."""
     return ProbeResult(
-        backend="cuda" if job.backend == "cuda" else "sim",
+        backend="virtual" if job.backend == "auto" else job.backend,
         outcome="error",
         rank=job.rank,
         world_size=job.world_size,
@@ -108,9 +108,9 @@ def plan_of(case: Case) -> CasePlan:
 
 def own_target(case: Case, kind: OwnKind) -> CheckoutTarget:
     """Return the user's own code that ``case`` reaches by ``kind``, in its checkout."""
-    readings = {name: case.extras.get(name) for name in ("metric_regex", "snapshot_glob")}
+    regex, glob = case.extras.get("metric_regex"), case.extras.get("snapshot_glob")
     source = str(case.path) if kind == "harness" else case.source
-    return named_target(kind, source, str(real_path(case.checkout)), **readings)
+    return named_target(kind, source, str(real_path(case.checkout)), metric_regex=regex, snapshot_glob=glob)
 
 
 def _bundled_plan(case: Case) -> CasePlan:

@@ -8,7 +8,7 @@ from typing import Any
 
 from oomscope.gate.bands import Bands
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.metrics import LIVE, METRICS, values_of
+from oomscope.gate.metrics import METRICS, REQUESTED, values_of
 from oomscope.gate.status import Status, worst
 from oomscope.gate.suite import Case
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -93,7 +93,7 @@ def compare_case(case: Case, result: ProbeResult, baseline: Baseline) -> Compari
     if result.verdict is not None and is_of_the_machine(result):
         return Comparison(status=Status.UNFIT, reason=result.verdict.headline)
     values = values_of(result)
-    if result.outcome == "fits" and not values.get(LIVE):
+    if result.outcome == "fits" and not values.get(REQUESTED):
         return Comparison(status=Status.UNMEASURED, reason="it ran, and allocated nothing on the device")
     key = Key.of(case.digest, result)
     entry = baseline.find(case.name, key)
@@ -173,8 +173,8 @@ def _row(case: Case, name: str, entry: Entry, outcome: str, values: Mapping[str,
 def _counts(case: Case, entry: Entry, name: str, outcome: str, *, is_measured: bool) -> bool:
     """Whether ``case`` names a metric; if it does not choose, also whether it was accepted, or is to be by default.
 
-    Without live bytes of either side nothing would be compared that says how much memory a case takes. A run that fits
-    tells more than one that did not, and lacks nothing for that.
+    Without requested bytes of either side nothing would be compared that says how much memory a case takes. A run that
+    fits tells more than one that did not, and lacks nothing for that.
     """
     if name in case.required or case.chooses:
         return name in case.required

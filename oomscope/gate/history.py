@@ -14,7 +14,7 @@ from oomscope.gate.result import Culprit, Standing
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status, Tone, ruling
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from oomscope.gate.status import GREEN, Status
 
 APPLICATION_ID = 0x6F6F6D73
 """``ooms``: tells the file from other people's (``PRAGMA application_id``)."""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_S = 30.0
 """How long a writer waits for others."""
 _REBUILD = "move it away, and make it again with oomscope gate import RESULT.json..."
@@ -60,7 +60,11 @@ _HOMES = """
 ALTER TABLE nights ADD COLUMN home TEXT;
 """
 """Makes version 3 of version 2, which knew suites by their absolute paths alone."""
-_UPDATES = {1: _PLACES + _HOMES, 2: _HOMES}
+_METRICS = """
+UPDATE cases SET document = replace(document, '"peak_live"', '"peak_requested"');
+"""
+"""Makes version 4 of version 3, which called the peak of requested bytes one of live bytes."""
+_UPDATES = {1: _PLACES + _HOMES + _METRICS, 2: _HOMES + _METRICS, 3: _METRICS}
 """By version, what brings a ledger of it up to date."""
 _NEXT = "SELECT coalesce(max(place), 0) + 1 FROM nights"
 _BY_CLOCK = f"{_NEXT} WHERE started <= ?"

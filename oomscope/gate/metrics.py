@@ -9,7 +9,7 @@ from typing import Final
 
 from oomscope.gate.bands import EXACT, Band, Bands
 from oomscope.probe.result import ProbeResult, ReservedPeak
-from oomscope.probe.wanted import is_lower_bound, live_bytes, reserved_bytes
+from oomscope.probe.wanted import is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.units import MiB
 
 MOST: Final = 2**100
@@ -38,8 +38,8 @@ class Metric:
     """Whether it is memory of the card, of which there cannot be more than the card has."""
 
 
-def _peak_live(result: ProbeResult) -> int | None:
-    return None if result.peak is None or is_lower_bound(result) else live_bytes(result)
+def _peak_requested(result: ProbeResult) -> int | None:
+    return None if result.peak is None or is_lower_bound(result) else requested_bytes(result)
 
 
 def _peak_reserved(result: ProbeResult) -> int | None:
@@ -77,10 +77,10 @@ def _flops(result: ProbeResult) -> int | None:
 
 _ALL: Final = (
     Metric(
-        name="peak_live",
-        meaning="the most requested bytes alive at once; of a run that went out of memory, those of the same run "
+        name="peak_requested",
+        meaning="the most bytes requested at once; of a run that went out of memory, those of the same run "
         "without a limit",
-        read=_peak_live,
+        read=_peak_requested,
     ),
     Metric(
         name="peak_reserved",
@@ -90,8 +90,8 @@ _ALL: Final = (
     ),
     Metric(
         name="overhead",
-        meaning="reserved less live bytes at the moment at which most was reserved; of runs that fit without emptying "
-        "the cache",
+        meaning="reserved less requested bytes at the moment at which most was reserved; of runs that fit without "
+        "emptying the cache",
         read=_overhead,
         bands=SEGMENT,
         by_default=False,
@@ -122,7 +122,7 @@ _ALL: Final = (
 )
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})
 """All metrics by name, in the order of reports."""
-LIVE: Final = "peak_live"
+REQUESTED: Final = "peak_requested"
 """Without it, nothing says how much memory a case takes."""
 
 

@@ -14,7 +14,7 @@ from oomscope.gate.home import Home
 from oomscope.gate.status import Ruling, Status, Tone, ruling
 from oomscope.probe.result import ProbeResult, Site
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "gate"
 
 
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class GrownLine:
-    """A line of code whose live bytes at the peak grew with a commit."""
+    """A line of code whose requested bytes at the peak grew with a commit."""
 
     site: Site
     category: str
@@ -79,13 +79,13 @@ class Culprit:
     verdict: str = ""
     """The headline of the verdict on it, after an OOM."""
     site: str = ""
-    """The line whose live bytes grew most."""
+    """The line whose requested bytes grew most."""
     brought: int | None = None
     """By how much the metric that is worse grew with the commit; None where the search measured none such."""
     beyond: int | None = None
     """By how much that metric is beyond the baseline: more than ``brought`` where earlier commits grew too."""
     grown: tuple[GrownLine, ...] = ()
-    """The lines whose live bytes grew, most first."""
+    """The lines whose requested bytes grew, most first."""
     commands: tuple[str, ...] = ()
     """Shell commands that repeat the measurement of the commit."""
 

@@ -14,7 +14,7 @@ from oomscope.config.yaml_tree import Tree
 from oomscope.errors import InputError, NothingMeasuredError
 from oomscope.gate.bands import Bands
 from oomscope.gate.document import line_of, read_document
-from oomscope.gate.metrics import LIVE, METRICS
+from oomscope.gate.metrics import METRICS, REQUESTED
 from oomscope.gate.suite_schema import NEVER_TOLD, SOURCES, CaseDocument, MetricBands, Source, SuiteDocument
 from oomscope.probe.targets import OWN_KINDS, OwnKind
 
@@ -92,7 +92,7 @@ class Case:
     @property
     def required(self) -> tuple[str, ...]:
         """The metrics that have to be measured."""
-        return self.asked if self.chooses else tuple(dict.fromkeys((LIVE, *self.asked)))
+        return self.asked if self.chooses else tuple(dict.fromkeys((REQUESTED, *self.asked)))
 
     def bands_of(self, metric: str, measured: Bands | None = None) -> Bands:
         """Return the bands of ``metric``: the suite's, else those that calibration ``measured``, else its own.

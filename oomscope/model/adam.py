@@ -48,6 +48,7 @@ class FusedAdam(GroupedOptimizer):
         betas: decay of the first and second moment.
         eps: added to the root of the second moment.
         weight_decay: decoupled weight decay.
+        computes: False where values are of no account: then states are made and nothing is written into them.
     """
 
     def __init__(
@@ -58,14 +59,18 @@ class FusedAdam(GroupedOptimizer):
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
+        computes: bool = True,
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._computes = computes
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params = [param for param in group["params"] if param.grad is not None]
         if not params:
             return
         states = [self._moments(param) for param in params]
+        if not self._computes:
+            return
         beta1, beta2 = group["betas"]
         torch._fused_adamw_(
             params,
@@ -86,8 +91,9 @@ class FusedAdam(GroupedOptimizer):
     def _moments(self, param: torch.Tensor) -> dict[str, torch.Tensor]:
         state: dict[str, torch.Tensor] = self.state[param]
         if not state:
-            state["exp_avg"] = torch.zeros_like(param)
-            state["exp_avg_sq"] = torch.zeros_like(param)
+            new = torch.zeros_like if self._computes else torch.empty_like
+            state["exp_avg"] = new(param)
+            state["exp_avg_sq"] = new(param)
         return state
 
     @staticmethod

@@ -13,4 +13,4 @@ class Function(torch.autograd.Function):
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run ``forward`` and record the operation."""
-        return super().apply(*args)  # type: ignore[no-untyped-call]
+        return super().apply(*args)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from oomscope import virtual
+
 
 def computes(device: torch.device) -> bool:
-    """Whether tensors on ``device`` have values: not on ``meta``, nor on the simulated device.
+    """Whether tensors on ``device`` have values: not on ``meta``, on the simulated device and on a virtual card.
 
     Where they have none, writing them into memory that is there already may be left out: no memory moves.
     """
-    return device.type in ("cpu", "cuda")
+    return device.type == "cpu" or (device.type == "cuda" and not virtual.is_loaded())

@@ -17,6 +17,7 @@ import torch
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
+from oomscope.model.devices import computes
 from oomscope.model.transformer_engine import capability
 
 Scaling = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
@@ -100,11 +101,11 @@ def fp8_recipe(config: Config, device: torch.device) -> Fp8Recipe | None:
     if precision.fp8 is None or precision.fp8_recipe == "custom" or not has_layers:
         return None
     card = capability(device)
-    if device.type == "cuda":
+    if device.type == "cuda" and computes(device):
         raise ConfigError(
             "products in fp8 are Transformer Engine's, which the bundled model does not run on a real card",
             where="precision.fp8",
-            remedy="probe with --backend sim, or measure your own training code with a harness (docs/harness.md)",
+            remedy="probe with --backend virtual, or measure your own training code with a harness (docs/harness.md)",
         )
     if card is not None and card < _FIRST_CARD[precision.fp8_recipe]:
         raise ConfigError(

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config, OptimizerConfig
+from oomscope.model.devices import computes
 
 _GROWTH = 2.0
 _BACKOFF = 0.5
@@ -47,7 +48,7 @@ class GradScaler:
         for group in groups:
             if group is not None:
                 dist.all_reduce(self._found_inf, op=dist.ReduceOp.MAX, group=group)
-        return self._found_inf.item() == 0
+        return not computes(self._found_inf.device) or self._found_inf.item() == 0
 
     def update(self, *, is_finite: bool) -> None:
         """Take note of how a step went."""

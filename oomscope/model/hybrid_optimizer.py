@@ -15,6 +15,7 @@ import torch
 
 from oomscope.config.schema import OptimizerConfig
 from oomscope.model.adam import FusedAdam
+from oomscope.model.devices import computes
 from oomscope.model.side_stream import SideStream
 
 
@@ -67,6 +68,7 @@ class HostAdam:
 
     def __init__(self, config: OptimizerConfig, weights: Sequence[Updated]) -> None:
         device = weights[0].master.device
+        self._computes = computes(device)
         self._down, self._up = SideStream(device), SideStream(device)
         self._offloaded = [_Offloaded(weight.master, self._copy_of(weight.master)) for weight in weights]
         alone = [[number] for number in range(len(weights))]
@@ -97,7 +99,7 @@ class HostAdam:
                 yield from (host, *optimizer.state[host].values())
 
     def _copy_of(self, master: torch.Tensor) -> torch.Tensor:
-        return self._down.pinned(master.shape, torch.float32).copy_(master)
+        return self._down.fill(self._down.pinned(master.shape, torch.float32), master)
 
     def _optimizer(self, config: OptimizerConfig, weights: Sequence[Updated], numbers: Sequence[int]) -> FusedAdam:
         return FusedAdam(
@@ -106,6 +108,7 @@ class HostAdam:
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_eps,
             weight_decay=config.weight_decay if weights[numbers[0]].decayed else 0.0,
+            computes=self._computes,
         )
 
 

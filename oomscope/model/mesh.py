@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError, UsageError
@@ -349,5 +349,8 @@ class _Groups:
         mine = group_of(self._config, self._rank, axis)
         for ranks in (mine,) if self._only_own else groups(self._config, axis):
             if len(ranks) > 1 and ranks not in self._made:
-                self._made[ranks] = dist.new_group(list(ranks), group_desc=f"oomscope_{axis}")
+                # torch returns a marker in place of a group that this rank is not in; it is never asked for.
+                self._made[ranks] = cast(
+                    "dist.ProcessGroup", dist.new_group(list(ranks), group_desc=f"oomscope_{axis}")
+                )
         return self._made.get(mine)

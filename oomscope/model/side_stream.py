@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from oomscope.model.devices import computes
+
 
 class SideStream:
     """Copies between device and pinned memory that run beside the computation; on the CPU, plain copies."""
@@ -15,6 +17,7 @@ class SideStream:
         self._device = device
         self._module: Any = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
         self._stream: Any = None if self._module is None else self._module.Stream(device=device)
+        self._computes = computes(device)
 
     def copy(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Any:
         """Copy each (target, source) after what the current stream has queued; return an event, None on the CPU."""
@@ -25,6 +28,11 @@ class SideStream:
         with self._module.stream(self._stream):
             self._copy(pairs)
         return self._stream.record_event()
+
+    def fill(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """Copy at once, and return ``target``."""
+        self._move(target, source, non_blocking=False)
+        return target
 
     def wait(self, event: Any) -> None:
         """Let what the current stream does from now on come after ``event``."""
@@ -53,7 +61,12 @@ class SideStream:
         if self._stream is not None:
             tensor.record_stream(self._stream)
 
-    @staticmethod
-    def _copy(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def _copy(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
         for target, source in pairs:
-            target.copy_(source, non_blocking=True)
+            self._move(target, source, non_blocking=True)
+
+    def _move(self, target: torch.Tensor, source: torch.Tensor, *, non_blocking: bool) -> None:
+        """Copy; where there are no values, only what takes memory on the way, a change of dtype or of layout."""
+        is_plain = source.dtype == target.dtype and source.is_contiguous() and target.is_contiguous()
+        if self._computes or not is_plain:
+            target.copy_(source, non_blocking=non_blocking)

@@ -29,7 +29,7 @@ from oomscope.probe.variants import (
     side_by_side,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _RESPLIT = frozenset(f"parallel.{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "data"))
 """Keys of another split of the model. Its estimate leaves out that thinner products are slower, and Megatron-Bridge's
 memory tuning guide, which measured that, advises against it: such changes come last, whatever the estimate."""
@@ -50,7 +50,7 @@ class Proposal:
     slowdown: float | None
     """Estimated time of a step over that of the configuration as it is, minus one; None where it is not known."""
     saved_bytes: int | None
-    """Live bytes less than now, of the rank that needs most; None where either is not known."""
+    """Requested bytes less than now, of the rank that needs most; None where either is not known."""
 
     @property
     def splits_anew(self) -> bool:
@@ -231,7 +231,7 @@ class _Adviser:
             if self._objection(overrides_together(together)) is not None:
                 continue
             proposal = self._tried(together)
-            live = proposal.variant.live_bytes
+            live = proposal.variant.requested_bytes
             if chosen and least is not None and live is not None and live > least:
                 continue
             chosen, least = together, live
@@ -295,8 +295,8 @@ class _Adviser:
     def _proposal(self, changes: _Sum, variant: Variant) -> Proposal:
         now = self._now
         saved = None
-        if now is not None and now.live_bytes is not None and variant.live_bytes is not None:
-            saved = now.live_bytes - variant.live_bytes
+        if now is not None and now.requested_bytes is not None and variant.requested_bytes is not None:
+            saved = now.requested_bytes - variant.requested_bytes
         return Proposal(
             names=tuple(change.name for change in changes),
             families=tuple(change.family for change in changes),

@@ -5,22 +5,25 @@ Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`,
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Iterator
+from typing import Final
 
 from oomscope.probe.curves import RunCurves
 from oomscope.probe.fingerprint import installed_torch, versions
 from oomscope.probe.free_block import largest_free_block
-from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.snapshot.attribution import by_category, by_site
+from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.judging.verdict import FailedElsewhere, FailedRequest, judge, leak_in
 from oomscope.snapshot.replaying.fixes import Rules
 from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.timeline import Timeline, decimate
-from oomscope.snapshot.trace import Trace
+from oomscope.snapshot.trace import Moment, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
+from oomscope.units import format_size
 
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` under which sim names the torch version whose allocator it emulates."""
@@ -28,7 +31,7 @@ RULES: Final = "allocator_rules"
 
 def analyse(
     job: ProbeJob,
-    backend: Literal["sim", "cuda"],
+    backend: RunsOn,
     measurement: Measurement,
     *,
     out_of_memory: FailedAllocation | RefusedElsewhere | None,
@@ -68,7 +71,7 @@ def analyse(
         demand_bytes=measurement.demand_after,
         events=len(measurement.trace),
         truncated=measurement.truncated,
-        timeline=decimate(timeline.live),
+        timeline=decimate(timeline.requested),
         curves=RunCurves.of(timeline),
         host_bytes=measurement.host_bytes,
         pinned_bytes=measurement.pinned_bytes,
@@ -80,7 +83,12 @@ def analyse(
         segments=len(measurement.snapshot.segments),
         allocator_conf=measurement.allocator_conf,
         versions=versions() | measurement.versions,
-        notes=(*measurement.notes, *_survived(measurement, out_of_memory)),
+        notes=(
+            *measurement.notes,
+            *_fraction(measurement),
+            *_unanswered(measurement),
+            *_survived(measurement, out_of_memory),
+        ),
     )
 
 
@@ -90,7 +98,7 @@ def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
         PhaseBytes(
             iteration=row.iteration,
             phase=row.phase or "unknown",
-            requested_bytes=row.live_bytes,
+            requested_bytes=row.requested_bytes,
             reserved_bytes=row.reserved_bytes,
         )
         for row in timeline.phase_peaks()
@@ -98,21 +106,20 @@ def phases_of(timeline: Timeline) -> tuple[PhaseBytes, ...]:
 
 
 def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Peak | None:
-    """Return the largest amount of live requested bytes and what was live then; None where nothing was recorded."""
-    event = timeline.peak_event()
-    if event < 0:
+    """Return the largest amount of requested bytes and what was requested then; None where nothing was recorded."""
+    if not len(timeline.trace):
         return None
-    trace, stats = measurement.trace, measurement.stats
-    moment = trace.moments[trace.moment_id[event]]
+    event = timeline.peak_event()
+    stats, moment = measurement.stats, _moment_at(timeline.trace, event)
     return Peak(
-        requested_bytes=timeline.live_bytes_at(event),
+        requested_bytes=timeline.requested_bytes_at(event),
         allocated_bytes=stats.allocated_bytes_peak,
         active_bytes=stats.active_bytes_peak,
         reserved_bytes=stats.reserved_bytes_peak,
         iteration=moment.iteration,
         phase=moment.phase,
         microbatch=moment.microbatch,
-        site=site_at(trace, event, rule),
+        site=site_at(timeline.trace, event, rule) if event >= 0 else None,
         event=event,
         categories=by_category(timeline, event),
         sites=by_site(timeline, event, rule.group_of),
@@ -121,19 +128,24 @@ def peak_of(measurement: Measurement, timeline: Timeline, rule: SiteRule) -> Pea
 
 def reserved_peak_of(timeline: Timeline, rules: Rules) -> ReservedPeak | None:
     """Return the moment at which the allocator held most; None where nothing was recorded."""
-    highest = timeline.reserved_peak()
-    if highest.event < 0:
+    if not len(timeline.trace):
         return None
-    moment = timeline.trace.moments[timeline.trace.moment_id[highest.event]]
+    highest = timeline.reserved_peak()
+    moment = _moment_at(timeline.trace, highest.event)
     return ReservedPeak(
         reserved_bytes=highest.reserved_bytes,
-        requested_bytes=highest.live_bytes,
+        requested_bytes=highest.requested_bytes,
         iteration=moment.iteration,
         phase=moment.phase,
         microbatch=moment.microbatch,
         event=highest.event,
         largest_free_bytes=largest_free_block(timeline, highest.event, rules),
     )
+
+
+def _moment_at(trace: Trace, event: int) -> Moment:
+    """Return the moment of ``event``; before the first one it is unknown."""
+    return trace.moments[trace.moment_id[event]] if event >= 0 else UNKNOWN_MOMENT
 
 
 def site_at(trace: Trace, event: int, rule: SiteRule) -> Site | None:
@@ -146,6 +158,12 @@ def peak_by_line(job: ProbeJob, measurement: Measurement) -> Peak | None:
     """Return the peak of ``measurement`` alone, without judging it."""
     timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
     return peak_of(measurement, timeline, site_rule(job))
+
+
+def demand_of(measurement: Measurement) -> int:
+    """Return the most bytes that the program held at once: what waits for a stream, an allocator in need waits for."""
+    timeline = Timeline.of(measurement.trace, measurement.snapshot.segments)
+    return timeline.most_held_bytes
 
 
 def leak_of(job: ProbeJob, measurement: Measurement) -> LeakSuspect | None:
@@ -228,6 +246,23 @@ def flops_of(job: ProbeJob) -> dict[str, int]:
     from oomscope.model.flops import iteration_flops
 
     return iteration_flops(Config.model_validate(job.target.config), rank=job.rank)
+
+
+def _unanswered(measurement: Measurement) -> Iterator[str]:
+    unanswered = measurement.unanswered
+    if unanswered.unsupported:
+        yield f"called, and not supported by the virtual card: {', '.join(unanswered.unsupported)}"
+    if unanswered.unknown_workspaces:
+        names = ", ".join(unanswered.unknown_workspaces)
+        yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"
+
+
+def _fraction(measurement: Measurement) -> tuple[str, ...]:
+    budget = measurement.device
+    if budget.own_fraction is None:
+        return ()
+    left, total = format_size(budget.available_bytes), format_size(budget.limit_bytes)
+    return (f"the program set a memory fraction of {budget.own_fraction:g}: its allocator may hold {left} of {total}",)
 
 
 def _survived(measurement: Measurement, out_of_memory: FailedAllocation | RefusedElsewhere | None) -> tuple[str, ...]:

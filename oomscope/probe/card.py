@@ -15,8 +15,8 @@ from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.cublas import workspace_bytes
 from oomscope.probe.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.fingerprint import installed_torch
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.job import ProbeJob
+from oomscope.virtual.cards import find_card
 
 if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
@@ -30,7 +30,7 @@ def check_card(loaded: LoadedConfig) -> None:
     """
     allocator, device = loaded.config.allocator, loaded.config.device
     checks: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
-        ("device.gpu", device.gpu, find_gpu),
+        ("device.gpu", device.gpu, find_card),
         ("allocator.torch_version", allocator.torch_version, parse_version),
         ("allocator.conf", allocator.conf, lambda conf: _allocator(conf, allocator.torch_version)),
         ("device.cublas_workspace_config", device.cublas_workspace_config, workspace_bytes),

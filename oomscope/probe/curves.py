@@ -16,7 +16,7 @@ POINTS: Final = 400
 class RunCurves:
     """Live and reserved bytes over the events of a run, cut into equal slices; all fields are equally long."""
 
-    live_bytes: tuple[int, ...]
+    requested_bytes: tuple[int, ...]
     """The most requested bytes alive at once in each slice."""
     reserved_bytes: tuple[int, ...]
     """The most that the allocator held in each slice."""
@@ -31,11 +31,11 @@ class RunCurves:
         from oomscope.snapshot.comparing.overlay import iterations_of
         from oomscope.snapshot.timeline import slice_starts
 
-        if not len(timeline.live):
+        if not len(timeline.requested):
             return None
-        starts = slice_starts(len(timeline.live), points)
+        starts = slice_starts(len(timeline.requested), points)
         return cls(
-            live_bytes=tuple(np.maximum.reduceat(timeline.live, starts).tolist()),
+            requested_bytes=tuple(np.maximum.reduceat(timeline.requested, starts).tolist()),
             reserved_bytes=tuple(np.maximum.reduceat(timeline.reserved, starts).tolist()),
             iterations=tuple(iterations_of(timeline.trace)[starts].tolist()),
         )

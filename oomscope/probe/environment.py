@@ -32,8 +32,12 @@ MEASURED_VARIABLES = (
 )
 """Variables that change what is allocated: part of a measurement's fingerprint."""
 
-_OF_THE_MACHINE = {"CUDA_VISIBLE_DEVICES"}
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_OF_THE_MACHINE = {_VISIBLE}
 """Of these what says which cards a process sees, and nothing of another machine."""
+
+_OF_THE_CONTEXT = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
+"""Of these what changes the CUDA context alone, and nothing that torch allocates."""
 
 _REMOVED_PREFIXES = ("GIT_", "TORCHELASTIC_", "PYTEST_")
 _REMOVED = {
@@ -59,6 +63,15 @@ def told_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def request_variables(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the process of ``job`` that change which sizes torch asks its allocator for.
+
+    The allocator's own settings are not among them: a result names those apart.
+    """
+    told = told_variables(child_environment(job, environment))
+    return {name: told[name] for name in told if name not in _OF_THE_CONTEXT and name not in ALLOCATOR_VARIABLES}
+
+
 def allocator_variable(environment: Mapping[str, str]) -> str | None:
     """Return the name of the variable that torch takes its allocator's settings from; None where neither is set."""
     return next((name for name in ALLOCATOR_VARIABLES if name in environment), None)
@@ -68,6 +81,11 @@ def allocator_conf(job: ProbeJob, environment: Mapping[str, str]) -> str:
     """Return the allocator settings in force: the job's, else the user's, else the empty string."""
     name = allocator_variable(environment)
     return job.allocator_conf or ("" if name is None else environment[name])
+
+
+def allocator_variables(conf: str) -> dict[str, str]:
+    """Return the variables that give torch's allocator the settings ``conf``, whichever of both names it reads."""
+    return dict.fromkeys(ALLOCATOR_VARIABLES, conf)
 
 
 def cublas_workspace_config(job: ProbeJob, environment: Mapping[str, str]) -> str | None:
@@ -85,7 +103,8 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     """Return the environment in which ``job`` is run.
 
     Hash seeds are fixed and no bytecode is written (commits share none). Where the simulated device was asked
-    for, GPUs are hidden, so that a target that names ``cuda`` is found out instead of being measured elsewhere.
+    for, GPUs are hidden, so that a target that names ``cuda`` is found out instead of being measured elsewhere; a
+    virtual card is hidden from nobody.
     """
     child = {
         name: value
@@ -97,7 +116,9 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     if isinstance(job.target, CheckoutTarget):
         child["PYTHONDONTWRITEBYTECODE"] = "1"
     if job.backend == "sim":
-        child["CUDA_VISIBLE_DEVICES"] = ""
+        child[_VISIBLE] = ""
+    elif job.backend == "virtual" and _VISIBLE not in job.environment:
+        child.pop(_VISIBLE, None)
     conf, workspace = allocator_conf(job, child), cublas_workspace_config(job, child)
     for name in ALLOCATOR_VARIABLES:
         child.pop(name, None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from oomscope.errors import UntestableError
+from oomscope.probe.job import RunsOn
 from oomscope.snapshot.trace import Frame, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
@@ -180,12 +181,12 @@ def _stack(error: BaseException) -> Stack:
     return tuple(reversed(frames))
 
 
-def untestable_reason(error: BaseException, backend: Literal["sim", "cuda"]) -> str | None:
+def untestable_reason(error: BaseException, backend: RunsOn) -> str | None:
     """Return why ``backend`` cannot run this target; None where the target itself is at fault."""
     for link in chain(error):
         if isinstance(link, UntestableError):
             return said_by(link)
-        if backend == "cuda" or isinstance(link, SyntaxError):
+        if backend != "sim" or isinstance(link, SyntaxError):
             continue
         text = f"{type(link).__module__}.{type(link).__qualname__}: {said_by(link)}"
         if missing := _missing_kernels(text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from oomscope.probe.targets import (
     AnyTarget,
@@ -12,10 +12,14 @@ from oomscope.probe.targets import (
     CommandTarget,
     EntryTarget,
     HarnessTarget,
+    ProgramTarget,
+    StartedTarget,
     target_from_json,
 )
+from oomscope.virtual.settings import AddressPolicy
 
 __all__ = [
+    "WITHOUT_GPU",
     "AnyTarget",
     "Backend",
     "BundledTarget",
@@ -24,10 +28,17 @@ __all__ = [
     "EntryTarget",
     "HarnessTarget",
     "ProbeJob",
+    "ProgramTarget",
     "Progress",
+    "RunsOn",
+    "StartedTarget",
 ]
 
-Backend = Literal["auto", "sim", "cuda"]
+RunsOn = Literal["sim", "virtual", "cuda"]
+"""What a target runs on: the simulated device, a virtual card, or the card that is there."""
+Backend = Literal["auto"] | RunsOn
+WITHOUT_GPU: Final = frozenset({"sim", "virtual"})
+"""Backends that need no GPU: they measure the same on every machine, and several at a time do not meet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +62,14 @@ class ProbeJob:
     cublas_workspace_config: str | None = None
     op_temporaries: bool = True
     stream_lag: int = 0
+    address_policy: AddressPolicy = "ascending"
+    """The order of a virtual card's addresses."""
     measure_demand: bool = True
-    """On sim run once more without a limit after an OOM, so that the demand of the whole run is known, and after a run
-    for which the allocator emptied its cache, so that what it would hold otherwise is."""
+    """Without a GPU run once more without a limit after an OOM, so that the demand of the whole run is known, and after
+    a run for which the allocator emptied its cache, so that what it would hold otherwise is."""
+    confirm: bool | None = False
+    """After a failure by fragmentation run the whole target again under the settings that may cure it; null means on a
+    virtual card, where a run costs little, and not on a real one."""
     timeout_s: float = 600.0
     max_entries: int = 1_000_000
     max_frames: int = 40
@@ -80,7 +96,8 @@ class Progress:
     """One line of progress from a running probe."""
 
     stage: str
-    """``import``, ``setup``, ``step``, ``analyse``; ``demand`` during the second run after an OOM."""
+    """``import``, ``setup``, ``step``, ``analyse``; ``demand`` during the run without a limit after an OOM, ``cures``
+    during runs under settings that may cure it."""
     done: int = 0
     total: int = 0
     detail: dict[str, Any] = field(default_factory=dict)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from oomscope.probe.job import AnyTarget, BundledTarget, CheckoutTarget, ProbeJob
+from oomscope.probe.job import AnyTarget, BundledTarget, CheckoutTarget, ProbeJob, ProgramTarget
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
+
+ITERATIONS_OF_A_PROGRAM: Final = 3
+"""One more than of other targets: what a program does between its first steps is not known."""
 
 
 def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
@@ -17,8 +21,14 @@ def bundled_job(config: Config, *, rank: int = 0) -> ProbeJob:
 
 
 def checkout_job(target: CheckoutTarget, settings: Config, *, rank: int = 0) -> ProbeJob:
-    """Return the job that measures what lies in a checkout; only the three sections of ``settings`` count."""
-    return _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
+    """Return the job that measures what lies in a checkout; only the three sections of ``settings`` count.
+
+    A program runs :data:`ITERATIONS_OF_A_PROGRAM` unless ``settings`` says otherwise.
+    """
+    job = _job(target, settings, rank=rank, world_size=settings.probe.world_size or 1)
+    if isinstance(target, ProgramTarget) and "iterations" not in settings.probe.model_fields_set:
+        return replace(job, iterations=ITERATIONS_OF_A_PROGRAM)
+    return job
 
 
 def _job(target: AnyTarget, settings: Config, *, rank: int, world_size: int) -> ProbeJob:
@@ -39,6 +49,7 @@ def _job(target: AnyTarget, settings: Config, *, rank: int, world_size: int) -> 
         cublas_workspace_config=device.cublas_workspace_config,
         op_temporaries=device.op_temporaries,
         stream_lag=device.stream_lag,
+        address_policy=device.address_policy,
         timeout_s=probe.timeout_s,
         max_entries=probe.max_entries,
         max_frames=probe.max_frames,

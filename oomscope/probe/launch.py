@@ -23,9 +23,10 @@ from typing import Any
 
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe import rooms
+from oomscope.probe.backends import backend_of
 from oomscope.probe.card import check_environment
-from oomscope.probe.environment import child_environment, environment_of, own_environment
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
+from oomscope.probe.environment import child_environment, environment_of, own_environment, request_variables
+from oomscope.probe.job import CheckoutTarget, CommandTarget, ProbeJob, Progress
 from oomscope.probe.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.workers import FRESH, Order, Start, Worker
@@ -71,6 +72,8 @@ def run(
         MachineUnfitError: there is no place for the probe's temporary files.
     """
     check_environment(job, environment_of(job, own_environment()))
+    if not isinstance(job.target, CommandTarget):  # where that runs is its own business
+        job = replace(job, backend=backend_of(job, own_environment()))
     started = time.monotonic()
     with signals_as_exits(), _room(job) as room:
         log = Path(log_path) if log_path is not None else room / "log"
@@ -81,7 +84,12 @@ def run(
         result = written if written is not None else _failed(job, exit_, _tail(log))
         if written is not None and exit_.unclean:
             result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
-    return replace(result, wall_s=time.monotonic() - started, worker_rss_bytes=exit_.ended.max_rss_bytes)
+    return replace(
+        result,
+        variables=request_variables(job, own_environment()),
+        wall_s=time.monotonic() - started,
+        worker_rss_bytes=exit_.ended.max_rss_bytes,
+    )
 
 
 @contextlib.contextmanager
@@ -217,7 +225,7 @@ def _read_result(path: Path) -> ProbeResult | None:
 
 def _failed(job: ProbeJob, exit_: _Exit, log_tail: str) -> ProbeResult:
     return ProbeResult(
-        backend="cuda" if job.backend == "cuda" else "sim",
+        backend=backend_of(job),
         outcome="error",
         rank=job.rank,
         world_size=job.world_size,

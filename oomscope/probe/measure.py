@@ -1,17 +1,19 @@
-"""Runs a job's target under a session and says what came of it; the worker's whole work, in one process.
+"""Runs a job's target under a session and says what came of it; the worker's whole work.
 
-After an OOM on the simulated device the target is run once more on a card without a limit, which tells what the
-whole run would have needed; also after a run that fits only because the allocator emptied its cache, which tells what
-it would hold otherwise. The first result is handed over before that, so a failure of the second run costs only this
-number.
+After an OOM the target is run once more on a card without a limit, where there can be one, which tells what the whole
+run would have needed; also after a run that fits only because the allocator emptied its cache, which tells what it
+would hold otherwise. After a failure by fragmentation it is run under the settings that may cure it. The result is
+handed over before each of these, so a failure there costs no more than what it would have told.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from oomscope.errors import (
@@ -22,10 +24,14 @@ from oomscope.errors import (
     SnapshotError,
     UsageError,
 )
+from oomscope.probe.backends import backend_of
 from oomscope.probe.collector import uncollected
+from oomscope.probe.doubt import doubt_of, is_doubtful, unchecked
+from oomscope.probe.environment import allocator_variables
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
+from oomscope.probe.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.harness import HarnessError
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
+from oomscope.probe.job import WITHOUT_GPU, CheckoutTarget, ProbeJob, Progress, RunsOn
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -34,9 +40,11 @@ from oomscope.probe.sessions import open_session, resolve_backend, settings_of
 from oomscope.snapshot.trace import Moment
 
 Stage = Literal["import", "setup", "step"]
-Opener = Callable[[SessionSettings, Literal["sim", "cuda"]], Session]
+Opener = Callable[[SessionSettings, RunsOn], Session]
 OnProgress = Callable[[Progress], None]
 Keep = Callable[[ProbeResult], None]
+Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
+"""Begins one run of a target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,66 +57,118 @@ class Ending:
     failure: Failure | None = None
 
 
-def measure(job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener = open_session) -> ProbeResult:
-    """Run ``job`` in this process and return its result.
+def measure(
+    job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener = open_session, begin: Begin | None = None
+) -> ProbeResult:
+    """Run ``job`` and return its result.
+
+    On a card each run has a process of its own; where the first one ended badly, so does this one once its result is
+    kept.
 
     Args:
         job: what to measure.
         progress: called at each step forward.
         keep: given a result that is whole but for the demand after an OOM, before that is measured.
         opener: makes the session of a backend.
+        begin: begins a run; by default one in a process of this one's, under a session.
     """
+    begin = begin or partial(_begin, job, opener=opener)
     try:
         with uncollected():
             backend = resolve_backend(job)
         settings = settings_of(job, backend)
-        ending = run_once(job, settings, backend, progress=progress, opener=opener)
     except OomscopeError as error:
         failure = Failure(kind=_kind_of_ours(error), message=str(error))
-        return _without_measurement(job, "cuda" if job.backend == "cuda" else "sim", failure)
+        return _without_measurement(job, backend_of(job), failure)
+    run = begin(settings, backend, progress)
+    ending = run.value()
+    if ending is None:
+        end_as(run.wait())
     if ending.failure is not None or ending.measurement is None:
-        return _without_measurement(job, backend, ending.failure)
+        return _after(run, _without_measurement(job, backend, ending.failure), keep)
     progress(Progress(stage="analyse"))
-    from oomscope.probe.analyse import analyse, leak_of, peak_by_line  # once there is something to analyse
+    from oomscope.probe.analyse import analyse, demand_of, leak_of, peak_by_line  # once there is something to analyse
 
-    measurement, snapshot = _saved(ending.measurement, job)
+    trusted = ending.measurement
+    if is_doubtful(trusted):
+        keep(_after(run, _without_measurement(job, backend, unchecked(job, trusted)), keep))
+        repeated = partial(_run_again, begin, replace(settings, values="ones"), backend, progress, "values")
+        doubt = doubt_of(job, trusted, repeated)
+        if isinstance(doubt, Failure):
+            return _without_measurement(job, backend, doubt)
+        trusted, run = replace(trusted, notes=(*trusted.notes, doubt)), RunHere(lambda: ending)
+    measurement, snapshot = _saved(trusted, job)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
-    refused_by_allocator = isinstance(ending.out_of_memory, FailedAllocation)
+    is_refused = isinstance(ending.out_of_memory, FailedAllocation)
     emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
-    if not ((refused_by_allocator or emptied_its_cache) and backend == "sim" and job.measure_demand):
-        return result
-    keep(replace(result, demand_cut=True))
-    whole = _whole_run(job, settings, backend, progress=progress, opener=opener)
+    if not (is_refused or emptied_its_cache):
+        return _after(run, result, keep)
+    asks_demand = backend in WITHOUT_GPU and job.measure_demand
+    keep(_after(run, replace(result, demand_cut=asks_demand), keep))
+    whole = _whole_run(begin, settings, backend, progress) if asks_demand else None
     if isinstance(whole, str):
-        return replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
-    peak = peak_by_line(job, whole)
-    if emptied_its_cache:
-        return replace(result, demand_peak=peak)
-    # Not the allocator's own counter, which keeps a freed block until every stream that used it is done with it.
-    demand = peak.requested_bytes if peak else 0
-    measurement = replace(measurement, demand_after=demand, leak_after=leak_of(job, whole))
-    judged = analyse(job, backend, measurement, out_of_memory=ending.out_of_memory)
-    return replace(judged, snapshot=snapshot, demand_peak=peak)
+        result = replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
+    elif whole is not None:
+        peak = peak_by_line(job, whole)
+        if is_refused:
+            measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak_of(job, whole))
+            judged = analyse(job, backend, measurement, out_of_memory=ending.out_of_memory)
+            result = replace(judged, snapshot=snapshot)
+        result = replace(result, demand_peak=peak)
+    from oomscope.probe.cures import is_wanted, with_cures
+
+    if not (is_refused and is_wanted(job, backend, result.verdict)):
+        return result
+    keep(result)
+
+    def again(conf: str) -> Ending | None:
+        return _run_again(begin, replace(settings, allocator_conf=conf, is_recorded=False), backend, progress, "cures")
+
+    return with_cures(job, result, measurement, again, lambda done: progress(Progress(stage="cures", done=done)))
 
 
-def _whole_run(
-    job: ProbeJob,
-    settings: SessionSettings,
-    backend: Literal["sim", "cuda"],
-    *,
-    progress: OnProgress,
-    opener: Opener,
-) -> Measurement | str:
+def _begin(
+    job: ProbeJob, settings: SessionSettings, backend: RunsOn, progress: OnProgress, *, opener: Opener
+) -> ForkedRun[Ending] | RunHere[Ending]:
+    """Begin one run of the target: on a card in a process of its own; the simulated device leaves nothing behind."""
+
+    def run() -> Ending:
+        if settings.allocator_conf and backend != "sim":
+            os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
+        try:
+            return run_once(job, settings, backend, progress=progress, opener=opener)
+        except OomscopeError as error:  # the machine or a setting is at fault, not the target
+            return not_run(error)
+
+    return RunHere(run) if backend == "sim" else ForkedRun(run)
+
+
+def not_run(error: OomscopeError) -> Ending:
+    """Return the ending of a run that could not begin."""
+    return Ending(measurement=None, failure=Failure(kind=_kind_of_ours(error), message=str(error)))
+
+
+def _after(run: ForkedRun[Ending] | RunHere[Ending], result: ProbeResult, keep: Keep) -> ProbeResult:
+    """Return ``result`` once the process of the run has ended; where it ends badly, keep it and end in the same way."""
+    if isinstance(run, ForkedRun):
+        keep(result)  # it may not end
+        status = run.wait()
+        if status:
+            end_as(status)
+    return result
+
+
+def _whole_run(begin: Begin, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> Measurement | str:
     """Return the measurement of the whole run on a card without a limit, or why there is none."""
 
     def told(step: Progress) -> None:
         progress(replace(step, stage="demand"))
 
     gc.collect()  # what the first run left in cycles, before as much is made again
-    try:
-        ending = run_once(job, replace(settings, unlimited=True), backend, progress=told, opener=opener)
-    except OomscopeError as error:
-        return str(error)
+    run = begin(replace(settings, unlimited=True), backend, told)
+    ending, status = run.value(), run.wait()
+    if ending is None:
+        return f"its process ended with status {status}"
     if ending.failure is not None:
         return ending.failure.message
     if ending.measurement is None or ending.out_of_memory:
@@ -116,10 +176,19 @@ def _whole_run(
     return ending.measurement
 
 
+def _run_again(
+    begin: Begin, settings: SessionSettings, backend: RunsOn, progress: OnProgress, stage: str
+) -> Ending | None:
+    """Return how the whole run ends under other settings; None where its process ends without an answer."""
+    run = begin(settings, backend, lambda step: progress(replace(step, stage=stage)))
+    ending, status = run.value(), run.wait()
+    return ending if status == 0 else None
+
+
 def run_once(
     job: ProbeJob,
     settings: SessionSettings,
-    backend: Literal["sim", "cuda"],
+    backend: RunsOn,
     *,
     progress: OnProgress,
     opener: Opener,
@@ -130,20 +199,23 @@ def run_once(
         OomscopeError: the session cannot be opened: the machine or a setting is at fault, not the target.
     """
     progress(Progress(stage="import"))
+    session = None
+    if backend != "sim":  # a target may use the card while it is imported, or bring modules that the sim imports
+        with uncollected():
+            session = opener(settings, backend)
     try:
         with uncollected():
             recipe = load_recipe(job)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
         return Ending(measurement=None, failure=_failure_of(error, job, backend, "import"))
-    with uncollected():
-        session = opener(settings, backend)
+    if session is None:
+        with uncollected():
+            session = opener(settings, backend)
     stopped = _run(recipe, session, job, backend, progress)
     return _ending(stopped, session)
 
 
-def _run(
-    recipe: Recipe, session: Session, job: ProbeJob, backend: Literal["sim", "cuda"], progress: OnProgress
-) -> Stopped | None:
+def _run(recipe: Recipe, session: Session, job: ProbeJob, backend: RunsOn, progress: OnProgress) -> Stopped | None:
     """Build and step the target in the session; return what stopped it, None where it went through."""
     stage: Stage = "setup"
     moment = Moment("init", -1, -1)
@@ -195,7 +267,8 @@ def _ending(stopped: Stopped | None, session: Session) -> Ending:
         return Ending(measurement=None, failure=stopped.failure)
     measurement = session.measurement()
     if stopped.refusal.failed_in == "device" and measurement.oom is not None:
-        return Ending(measurement=measurement, out_of_memory=measurement.oom)
+        message = measurement.oom.message or stopped.refusal.message
+        return Ending(measurement=measurement, out_of_memory=replace(measurement.oom, message=message))
     return Ending(measurement=measurement, out_of_memory=_refused_elsewhere(stopped.refusal, stopped.moment))
 
 
@@ -210,7 +283,7 @@ def _refused_elsewhere(refusal: Refusal, moment: Moment) -> RefusedElsewhere:
     )
 
 
-def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: Literal["sim", "cuda"], stage: Stage) -> Failure:
+def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: RunsOn, stage: Stage) -> Failure:
     reason = untestable_reason(error, backend)
     if reason is not None:
         kind: ErrorKind = "nothing" if isinstance(error, NothingOnDeviceError) else "untestable"
@@ -252,7 +325,7 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None
 
 
-def _without_measurement(job: ProbeJob, backend: Literal["sim", "cuda"], failure: Failure | None) -> ProbeResult:
+def _without_measurement(job: ProbeJob, backend: RunsOn, failure: Failure | None) -> ProbeResult:
     return ProbeResult(
         backend=backend,
         outcome="error",

@@ -6,10 +6,10 @@ A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
-from oomscope.snapshot.trace import Moment, Segment, Snapshot, Stack, Trace
+from oomscope.snapshot.trace import Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
 
 
@@ -18,7 +18,7 @@ class DeviceBudget:
     """The card as this process sees it, in bytes."""
 
     gpu: str
-    """The card's name: a key of ``oomscope.probe.gpus.GPUS`` on sim, the driver's name for it on cuda."""
+    """The card's name: a key of ``oomscope.virtual.cards.CARDS`` on sim, the driver's name for it on cuda."""
     limit_bytes: int
     """The card in all: its real total, or the limit that was asked for."""
     non_torch_bytes: int
@@ -28,12 +28,23 @@ class DeviceBudget:
     card_bytes: int | None = None
     """The real card's total where a smaller one is played on it; None where ``limit_bytes`` is the card."""
     fraction: float | None = None
-    """The allocator's memory fraction, where that is how the smaller card is played."""
+    """The allocator's memory fraction: how a smaller card is played (of ``card_bytes``), else what the program set
+    itself."""
 
     @property
     def available_bytes(self) -> int:
         """D: what the caching allocator may hold; never negative."""
-        return max(0, self.limit_bytes - self.non_torch_bytes - self.other_process_bytes)
+        left = max(0, self.limit_bytes - self.non_torch_bytes - self.other_process_bytes)
+        return left if self.own_fraction is None else min(left, int(self.own_fraction * self.limit_bytes))
+
+    @property
+    def own_fraction(self) -> float | None:
+        """The fraction that the program set; None where it set none, and where one plays a smaller card."""
+        return None if self.card_bytes is not None else self.fraction
+
+    def under(self, fraction: float) -> DeviceBudget:
+        """Return the budget of a program that set a memory ``fraction`` itself; 1 is none."""
+        return self if fraction >= 1 or self.fraction is not None else replace(self, fraction=fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +58,7 @@ class AllocatorStats:
     reserved_bytes_current: int
     """Reserved bytes when the run ended."""
     requested_bytes_current: int
-    """Live requested bytes when the run ended."""
+    """Requested bytes when the run ended."""
     allocated_bytes_current: int
     """The same in blocks."""
     num_alloc_retries: int = 0
@@ -61,7 +72,7 @@ class FailedAllocation:
     requested_bytes: int
     """R."""
     message: str
-    """The text of the error that the program saw."""
+    """The text of the error that the program saw; empty where only the exception has it."""
     moment: Moment = UNKNOWN_MOMENT
     stack: Stack = ()
     """Innermost frame first; empty where it was not recorded."""
@@ -88,6 +99,21 @@ class RefusedElsewhere:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unanswered:
+    """What a virtual card could not answer as a real one would."""
+
+    reads: int = 0
+    """Copies to the host of bytes that it does not hold."""
+    read_bytes: int = 0
+    lines: tuple[Frame, ...] = ()
+    """Where the first of these were made."""
+    unsupported: tuple[str, ...] = ()
+    """Functions of CUDA's libraries that answered that they are not supported."""
+    unknown_workspaces: tuple[str, ...] = ()
+    """Functions and operations whose workspace only NVIDIA's closed libraries know."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One run of one target on one rank."""
 
@@ -98,7 +124,7 @@ class Measurement:
     oom: FailedAllocation | None = None
     """The last failed allocation, also where the target caught the error and went on."""
     demand_after: int | None = None
-    """Largest live requested bytes of the same run without a limit; None where it was not run."""
+    """Largest requested bytes of the same run without a limit; None where it was not run."""
     leak_after: LeakSuspect | None = None
     """What grows from iteration to iteration in that run."""
     host_bytes: int = 0
@@ -111,6 +137,7 @@ class Measurement:
     """Device time of each completed iteration; empty on sim, which has no clock."""
     allocator_conf: str = ""
     """The PYTORCH_ALLOC_CONF that was in force."""
+    unanswered: Unanswered = Unanswered()
     versions: dict[str, str] = field(default_factory=dict)
     """What the backend adds to the versions of ``oomscope.probe.fingerprint``: driver, CUDA, allocator rules."""
     notes: tuple[str, ...] = ()

@@ -25,10 +25,10 @@ Measure = Callable[[str, tuple[str, ...]], Variant]
 _HEAD = """\
 # Options
 
-What each option does to the memory of a rank, what it costs, and an example that was measured: the peak of live bytes
-of rank 0 (and of reserved and host bytes) before and after the override, on the simulated H100, with `oomscope probe`.
-Bytes that are not live at that moment make no difference there. The time is the estimate of a step
-([cost](cost.md)), after over before.
+What each option does to the memory of a rank, what it costs, and an example that was measured: the peak of requested
+bytes of rank 0 (and of reserved and host bytes) before and after the override, on the simulated H100, with
+`oomscope probe`. Bytes that are not requested at that moment make no difference there. The time is the estimate of a
+step ([cost](cost.md)), after over before.
 
 n tokens of a microbatch on a rank, s sequence, b microbatch, h hidden, f width of the MLP, a heads, g groups of them,
 L layers, E experts, k experts a token, m microbatches; t, p, c, e, d: ranks of tensor, pipeline, context, expert and
@@ -85,7 +85,7 @@ def row(option: Option, measure: Measure) -> str:
         f"`{option.preset}` {given}{_listed(option.example)}",
         _size(before),
         _size(after),
-        format_size((after.live_bytes or 0) - (before.live_bytes or 0), signed=True),
+        format_size((after.requested_bytes or 0) - (before.requested_bytes or 0), signed=True),
         _times(before, after),
         _sources(option.keys),
     ]
@@ -104,8 +104,8 @@ def _went_through(option: Option, measure: Measure, overrides: tuple[str, ...]) 
 
 
 def _size(variant: Variant) -> str:
-    """Return live bytes, what is reserved, and what lies on the host."""
-    text = f"{format_size(variant.live_bytes or 0)} ({format_size(variant.reserved_bytes or 0)} reserved)"
+    """Return requested bytes, what is reserved, and what lies on the host."""
+    text = f"{format_size(variant.requested_bytes or 0)} ({format_size(variant.reserved_bytes or 0)} reserved)"
     return f"{text}, {format_size(variant.host_bytes)} on the host" if variant.host_bytes else text
 
 

@@ -96,7 +96,7 @@ def _gravity(result: ProbeResult) -> tuple[int, int]:
 
 
 def _needed(result: ProbeResult) -> int:
-    """Return the live bytes that the rank is known to need: of the whole run, or up to the failed request."""
+    """Return the requested bytes that the rank is known to need: of the whole run, or up to the failed request."""
     if result.demand_bytes is not None:
         return result.demand_bytes
     return result.verdict.wanted_bytes if result.verdict else 0

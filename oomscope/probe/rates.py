@@ -5,13 +5,13 @@ from __future__ import annotations
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
 from oomscope.model.cost import Rates, StepCost, step_cost
-from oomscope.probe.gpus import DEFAULT_GPU, Gpu, find_gpu
+from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 _GIGA = 1e9
 _TERA = 1e12
 
 
-def rates_of(gpu: Gpu, config: Config) -> Rates | None:
+def rates_of(gpu: Card, config: Config) -> Rates | None:
     """Return what ``config`` assumes of ``gpu``; None in fp32 and for a card whose bf16 throughput is not published."""
     if gpu.bf16_tflops is None or not (config.precision.bf16 or config.precision.fp16):
         return None
@@ -30,7 +30,7 @@ def rates_of(gpu: Gpu, config: Config) -> Rates | None:
 def estimated_cost(config: Config, *, rank: int) -> StepCost | None:
     """Return the estimate of a step of ``rank`` on the configured card; None where its speed is not known."""
     try:
-        rates = rates_of(find_gpu(config.device.gpu or DEFAULT_GPU), config)
+        rates = rates_of(find_card(config.device.gpu or DEFAULT_CARD), config)
     except UsageError:
         return None
     return None if rates is None else step_cost(config, rank=rank, rates=rates)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from oomscope.probe.command.asked import check_command
 from oomscope.probe.entry import check_entry, load_entry
 from oomscope.probe.harness import HarnessError, Setup, build_target, check_harness, forget, load_setup
-from oomscope.probe.job import BundledTarget, CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob
+from oomscope.probe.job import BundledTarget, CheckoutTarget, EntryTarget, HarnessTarget, ProbeJob, StartedTarget
 from oomscope.probe.session import Session
 from oomscope.probe.target import Context, Target
 
@@ -65,7 +65,7 @@ def check_target(target: CheckoutTarget) -> None:
         check_harness(Path(target.harness))
     elif isinstance(target, EntryTarget):
         check_entry(target.entry)
-    elif isinstance(target, CommandTarget):
+    elif isinstance(target, StartedTarget):
         check_command(target)
 
 

@@ -25,9 +25,9 @@ __all__ = [
     "SiteBytes",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Outcome = Literal["fits", "oom", "error"]
-MeasuredOn = Literal["sim", "cuda", "command"]
+MeasuredOn = Literal["sim", "virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 ErrorKind = Literal[
     "import",
@@ -52,11 +52,11 @@ ErrorKind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The largest amount of live requested bytes, and what stood beside it."""
+    """The largest amount of requested bytes, and what stood beside it."""
 
     requested_bytes: int
     allocated_bytes: int | None
-    """torch's allocated_bytes.all.peak; None, as the next two, where a command printed its live bytes alone."""
+    """torch's allocated_bytes.all.peak; None, as the next two, where a command printed its requested bytes alone."""
     active_bytes: int | None
     reserved_bytes: int | None
     """torch's reserved_bytes.all.peak: the most of the whole run, which may be another moment than this peak's, see
@@ -68,9 +68,9 @@ class Peak:
     """The allocation that made the peak."""
     event: int
     categories: dict[str, int] = field(default_factory=dict)
-    """Live requested bytes at the peak; sums to requested_bytes."""
+    """Requested bytes at the peak; sums to requested_bytes."""
     sites: tuple[SiteBytes, ...] = ()
-    """Live requested bytes at the peak by site; sums to requested_bytes."""
+    """Requested bytes at the peak by site; sums to requested_bytes."""
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Peak:
@@ -83,11 +83,11 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class ReservedPeak:
-    """The moment at which the allocator held most; among several the one with most live bytes."""
+    """The moment at which the allocator held most; among several the one with most requested bytes."""
 
     reserved_bytes: int
     requested_bytes: int
-    """Live requested bytes at that same moment; the rest of what is reserved is overhead."""
+    """Requested bytes at that same moment; the rest of what is reserved is overhead."""
     iteration: int
     phase: str
     microbatch: int
@@ -138,7 +138,7 @@ class RankSummary:
     rank: int
     outcome: Outcome
     requested_bytes: int | None
-    """Peak live requested bytes; None, like the other sizes, where nothing was measured."""
+    """Peak requested bytes; None, like the other sizes, where nothing was measured."""
     reserved_bytes: int | None
     margin_bytes: int | None
     message: str = ""
@@ -170,7 +170,7 @@ class ProbeResult:
     oom: Oom | None = None
     verdict: Verdict | None = None
     demand_bytes: int | None = None
-    """After an OOM: the peak of live requested bytes of the same run without a limit; null where it was not run."""
+    """After an OOM: the peak of requested bytes of the same run without a limit; null where it was not run."""
     demand_peak: Peak | None = None
     """The peak of that run, with its lines; also of one that was run because the allocator had to empty its cache for
     the target to fit. Null where it was not run."""
@@ -182,7 +182,7 @@ class ProbeResult:
     truncated: bool = False
     """The recorded ring wrapped: the beginning is missing."""
     timeline: tuple[int, ...] = ()
-    """Live requested bytes, maximum in each of up to 120 equal slices of the events."""
+    """Requested bytes, maximum in each of up to 120 equal slices of the events."""
     curves: RunCurves | None = None
     """Live and reserved bytes in up to 400 slices, with their iterations; null where nothing was recorded."""
     host_bytes: int | None = None
@@ -200,6 +200,9 @@ class ProbeResult:
     segments: int | None = None
     allocator_conf: str | None = None
     """The PYTORCH_ALLOC_CONF that was in force; empty for the defaults."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Other environment variables in force that change the sizes that torch allocates, such as
+    CUBLAS_WORKSPACE_CONFIG; empty where none is set."""
     versions: dict[str, str] = field(default_factory=dict)
     wall_s: float = 0.0
     worker_rss_bytes: int = 0

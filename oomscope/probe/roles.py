@@ -1,79 +1,185 @@
 """Gives a trace's blocks their categories afterwards, from what was told of addresses while the program ran.
 
-On CUDA an allocation does not say what it is for. What is told (this storage is a parameter) names an address and a
-time; the block that held the address then is found in the trace. The rest follows from lifetimes: what outlives the
-forward pass that made it is an activation, what does not outlive its phase is a temporary.
+An allocation on the card does not say what it is for. What is told (this storage is a parameter) names an address and
+how many blocks had been allocated by then; the block that held the address is found in the trace. The rest follows
+from size and lifetime: workspaces of cuBLAS have known sizes, what outlives the forward pass that made it is an
+activation, what does not outlive its phase is a temporary.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
 from oomscope.snapshot.timeline import Timeline
-from oomscope.snapshot.trace import Category, Moment, Trace
+from oomscope.snapshot.trace import Action, Category, Moment, Trace
+from oomscope.units import MiB
 
-_FORWARD = {"forward", "loss"}
+_FORWARD = ("forward", "loss")
+_TORCHS_OWN = re.compile(r"(^|/)torch/")
+_COLLECTIVES = re.compile(
+    r"(^|/)torch/distributed/(distributed_c10d|_functional_collectives|fsdp/_fully_shard/_fsdp_collectives)\.py$"
+)
+_UNSHARDED = re.compile(
+    r"(^|/)torch/distributed/fsdp/_fully_shard/_fsdp_param\.py:(init_all_gather_outputs|alloc_storage)$"
+)
+"""Where torch's FSDP2 makes room for whole parameters."""
+_SMALL_WORKSPACE = MiB
+"""Workspaces up to this are of a size that many tensors have."""
 
 
 class Told(NamedTuple):
     """Somebody said what a storage is for."""
 
     address: int
-    time_us: int
+    allocations: int
+    """Blocks that the allocator had handed out by then."""
     category: Category
 
 
-def categorise(timeline: Timeline, told: Iterable[Told]) -> Trace:
+def categorise(
+    timeline: Timeline, told: Iterable[Told], *, allocations: int | None = None, workspaces: Collection[int] = ()
+) -> Trace:
     """Return the timeline's trace with the categories of its alloc events filled in.
 
-    Categories that the trace already has are kept. A trace without times takes what was told of an address for
-    its last block.
+    What was told stands before what the trace already has, and that before what lifetimes say.
+
+    Args:
+        timeline: the trace and the final segments.
+        told: in the order in which it was said.
+        allocations: blocks that the allocator had handed out when the trace ended; None for those of the trace.
+        workspaces: sizes in bytes that cuBLAS's workspaces have.
     """
     trace, table = timeline.trace, timeline.lifetimes
+    if not len(trace):
+        return trace
     category = trace.category.copy()
-    unknown = category == Category.UNKNOWN
-    for row, kind in _told_blocks(trace, table, told).items():
-        if unknown[table.born[row]]:
+    for row in _workspaces(trace, table, workspaces):
+        category[table.born[row]] = Category.WORKSPACE
+    received = []
+    for row, kind in _told_blocks(trace, table, told, allocations).items():
+        if kind is Category.COMMUNICATION:
+            received.append(row)
+        else:
             category[table.born[row]] = kind
-    for row in np.flatnonzero(table.born != BEFORE).tolist():
-        born = int(table.born[row])
-        if category[born] == Category.UNKNOWN:
-            category[born] = _by_lifetime(trace, born, int(table.freed[row]))
+    untold = np.flatnonzero((table.born != BEFORE) & (category[table.born] == Category.UNKNOWN))
+    by_lifetime = _by_lifetime(trace, table, untold)
+    passing = by_lifetime != Category.ACTIVATION
+    by_lifetime[passing & np.isin(untold, received)] = Category.COMMUNICATION
+    stacks, of_torch = trace.stack_id[table.born[untold]], _stacks_of(trace)
+    by_lifetime[passing & np.isin(stacks, of_torch[Category.COMMUNICATION])] = Category.COMMUNICATION
+    by_lifetime[np.isin(stacks, of_torch[Category.PARAMETER])] = Category.PARAMETER
+    category[table.born[untold]] = by_lifetime
     return replace(trace, category=category)
 
 
-def _told_blocks(trace: Trace, table: Lifetimes, told: Iterable[Told]) -> dict[int, Category]:
-    """Return the blocks that were spoken of; what was said last of a block stands."""
+def _stacks_of(trace: Trace) -> dict[Category, list[int]]:
+    """Return the numbers of stacks by what torch's own code allocates there for communication between ranks."""
+    found: dict[Category, list[int]] = {Category.COMMUNICATION: [], Category.PARAMETER: []}
+    for number, stack in enumerate(trace.stacks):
+        for frame in stack:
+            if _UNSHARDED.search(f"{frame.filename}:{frame.name}"):
+                found[Category.PARAMETER].append(number)
+            elif _COLLECTIVES.search(frame.filename):
+                found[Category.COMMUNICATION].append(number)
+            elif _TORCHS_OWN.search(frame.filename):
+                continue
+            break
+    return found
+
+
+def _told_blocks(trace: Trace, table: Lifetimes, told: Iterable[Told], allocations: int | None) -> dict[int, Category]:
+    """Return the blocks that were spoken of; what was said last of a block stands.
+
+    That it was received from other ranks is only said of blocks of which nothing else is.
+    """
+    is_alloc = trace.action == Action.ALLOC
+    before = 0 if allocations is None else allocations - int(is_alloc.sum())
+    ordinal = np.cumsum(is_alloc) + before
     rows_at: defaultdict[int, list[int]] = defaultdict(list)
     for row in np.argsort(table.born, kind="stable").tolist():
         if table.born[row] != BEFORE:
             rows_at[int(table.address[row])].append(row)
     found: dict[int, Category] = {}
-    for address, time_us, kind in told:
+    for address, number, kind in told:
         rows = rows_at.get(address, [])
-        times = [int(trace.time_us[table.born[row]]) for row in rows]
-        position = bisect_right(times, time_us) - 1
-        if position >= 0:
+        position = bisect_right(rows, number, key=lambda row: int(ordinal[table.born[row]])) - 1
+        if position >= 0 and (kind is not Category.COMMUNICATION or rows[position] not in found):
             found[rows[position]] = kind
     return found
 
 
-def _by_lifetime(trace: Trace, born: int, freed: int) -> Category:
-    moment = trace.moments[trace.moment_id[born]]
-    if freed >= len(trace):
-        return Category.UNKNOWN
-    ended = trace.moments[trace.moment_id[freed]]
-    if _same_phase(moment, ended):
-        return Category.TEMPORARY
-    return Category.ACTIVATION if moment.phase in _FORWARD else Category.UNKNOWN
+def _workspaces(trace: Trace, table: Lifetimes, sizes: Collection[int]) -> Iterator[int]:
+    """Yield the rows that are workspaces of matrix products.
+
+    Torch up to 2.14 allocates one for each thread and stream and keeps it; later ones allocate it for each product and
+    free it before anything else is allocated, most often right after the product itself.
+    """
+    allocs = np.flatnonzero(trace.action == Action.ALLOC)
+    rows = np.flatnonzero(np.isin(table.size, np.array(sorted(sizes), dtype=np.int64)) & (table.born != BEFORE))
+    kept: set[tuple[int, bool]] = set()
+    for row in rows[np.argsort(table.born[rows])].tolist():
+        born, freed = int(table.born[row]), int(table.freed[row])
+        place = int(np.searchsorted(allocs, born))
+        if freed < len(trace):
+            follower = allocs[place + 1] if place + 1 < len(allocs) else len(trace)
+            follows = place > 0 and _same_place(trace, int(allocs[place - 1]), born)
+            if freed < follower and (follows or table.size[row] > _SMALL_WORKSPACE):
+                yield row
+        elif (key := (int(table.stream[row]), trace.stack_id[born] == 0)) not in kept:
+            kept.add(key)
+            yield row
 
 
-def _same_phase(first: Moment, second: Moment) -> bool:
-    return bool(first.phase) and first == second
+def _same_place(trace: Trace, first: int, second: int) -> bool:
+    """Return whether two allocations come from one line, or from the gradient of one."""
+    columns = (trace.stack_id, trace.forward_stack_id, trace.moment_id)
+    return all(column[first] == column[second] for column in columns)
+
+
+def _by_lifetime(trace: Trace, table: Lifetimes, rows: Indices) -> NDArray[np.int8]:
+    """Return the category of each of ``rows`` by where it was born and where it was freed.
+
+    A failed allocation cuts a phase short: what was alive then had not come to its end.
+    """
+    born, freed = table.born[rows], table.freed[rows]
+    moments = _moments_at(trace)
+    phases = np.array([moment.phase for moment in trace.moments])[moments][born]
+    is_forward = np.isin(phases, _FORWARD)
+    last = _end_of_run(_passes(trace)[moments])[born]
+    failed = np.flatnonzero(trace.action == Action.OOM)
+    is_cut = np.searchsorted(failed, born) < np.searchsorted(failed, last, side="right")
+    ends_inside = (freed <= last) | (~is_forward & (is_cut | (last == len(trace) - 1)))
+    result = np.full(len(rows), Category.UNKNOWN, dtype=np.int8)
+    result[is_forward & ~ends_inside] = Category.ACTIVATION
+    result[is_forward & ends_inside] = Category.TEMPORARY
+    result[ends_inside & ~np.isin(phases, ("", "init"))] = Category.TEMPORARY
+    return result
+
+
+def _moments_at(trace: Trace) -> Indices:
+    """Return each event's moment; one that says nothing, of a thread that nobody follows, has that before it."""
+    told = np.where(trace.moment_id > 0, np.arange(len(trace)), 0)
+    place = np.maximum.accumulate(told) if len(trace) else told
+    return trace.moment_id[place].astype(np.int64)
+
+
+def _passes(trace: Trace) -> Indices:
+    """Return for each moment the number of its pass: forward and loss of a microbatch are one."""
+    numbers: dict[Moment, int] = {}
+    of = [moment._replace(phase="forward") if moment.phase in _FORWARD else moment for moment in trace.moments]
+    return np.array([numbers.setdefault(moment, len(numbers)) for moment in of], dtype=np.int64)
+
+
+def _end_of_run(values: Indices) -> Indices:
+    """Return for each position the last one of the run of equal values that it lies in."""
+    ends = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)
+    return ends[np.searchsorted(ends, np.arange(len(values)))]

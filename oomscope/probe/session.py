@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 from oomscope.model.observer import Observer
-from oomscope.probe.gpus import Gpu
 from oomscope.probe.measurement import Measurement
+from oomscope.virtual.cards import Card
+from oomscope.virtual.settings import AddressPolicy, ValueRule
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +28,14 @@ Optimizers: TypeAlias = "torch.optim.Optimizer | list[torch.optim.Optimizer] | N
 class SessionSettings:
     """What a backend is told; plain data, sizes in bytes."""
 
-    gpu: Gpu | None
+    gpu: Card | None
     """The card to play; None on cuda means the card that is there."""
     limit_bytes: int | None = None
     """A card with this many bytes in all; None means the card's own total."""
+    values: ValueRule = "zeros"
+    """What a virtual card answers where it holds nothing."""
     unlimited: bool = False
-    """No allocation fails: the run that tells the demand after a failure. Only sim can."""
+    """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
     non_torch_bytes: int = 0
     other_process_bytes: int = 0
     allocator_conf: str = ""
@@ -41,11 +44,15 @@ class SessionSettings:
     cublas_workspace_config: str | None = None
     op_temporaries: bool = True
     stream_lag: int = 0
+    address_policy: AddressPolicy = "ascending"
+    """The order of a virtual card's addresses."""
     remember_shapes: bool = True
     """Sim repeats what a shape rule returned for the same signature of arguments; False asks torch each time."""
     seed: int = 1234
     rank: int = 0
     world_size: int = 1
+    is_recorded: bool = True
+    """Events are recorded with their stacks; without, a run on a card tells only what torch counts, and the failure."""
     max_entries: int = 1_000_000
     max_frames: int = 40
     source_root: str | None = None

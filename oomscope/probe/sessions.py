@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
 
-from oomscope.errors import MachineUnfitError
+from oomscope import virtual
+from oomscope.errors import MachineUnfitError, UsageError
+from oomscope.probe.backends import backend_of, has_card
 from oomscope.probe.environment import allocator_conf, cublas_workspace_config
-from oomscope.probe.gpus import DEFAULT_GPU, find_gpu
-from oomscope.probe.job import CheckoutTarget, ProbeJob
+from oomscope.probe.job import CheckoutTarget, ProbeJob, ProgramTarget, RunsOn
 from oomscope.probe.session import Session, SessionSettings
+from oomscope.virtual.cards import DEFAULT_CARD, find_card
+from oomscope.virtual.loading import load_where_needed
 
 
-def resolve_backend(job: ProbeJob) -> Literal["sim", "cuda"]:
-    """Return the backend that ``job.backend`` stands for on this machine: ``auto`` is cuda where torch sees a GPU.
+def resolve_backend(job: ProbeJob) -> RunsOn:
+    """Return the backend that ``job.backend`` stands for on this machine (:func:`~oomscope.probe.backends.backend_of`).
+
+    Call it before torch is imported: the virtual card is loaded here, where it is asked for or torch needs it.
 
     Raises:
-        MachineUnfitError: cuda was asked for and torch finds no GPU.
+        MachineUnfitError: cuda was asked for and there is no GPU, or the virtual card and it cannot be loaded.
+        UsageError: a program is to run on the simulated device.
     """
-    if job.backend == "sim":
-        return "sim"
+    backend = backend_of(job)
+    if isinstance(job.target, ProgramTarget):
+        if backend == "sim":
+            raise UsageError("a program cannot run on it", where="--backend sim", remedy="use --backend virtual")
+        if backend == "cuda" and not has_card():
+            raise MachineUnfitError("there is no GPU", where="--backend cuda", remedy="use --backend virtual")
+    elif backend == "virtual":
+        virtual.load()
+    elif backend == "sim":
+        load_where_needed()
+    elif not sees_gpu():
+        raise MachineUnfitError(
+            "torch finds no CUDA device", where="--backend cuda", remedy="use --backend virtual, which needs none"
+        )
+    return backend
+
+
+def sees_gpu() -> bool:
+    """Whether torch can be expected to use a GPU. It is not asked: its forks could not use the card any more."""
     import torch
 
-    if torch.cuda.is_available():
-        return "cuda"
-    if job.backend == "cuda":
-        raise MachineUnfitError(
-            "torch finds no CUDA device", where="--backend cuda", remedy="use --backend sim or a machine with a GPU"
-        )
-    return "sim"
+    return not virtual.is_loaded() and torch.backends.cuda.is_built() and has_card()
 
 
-def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bool = False) -> SessionSettings:
+def settings_of(job: ProbeJob, backend: RunsOn, *, unlimited: bool = False) -> SessionSettings:
     """Return what a backend needs to know of ``job``.
 
     Raises:
         UsageError: no card goes by the name ``job.gpu``.
     """
-    name = job.gpu or (DEFAULT_GPU if backend == "sim" else None)
+    name = job.gpu or (None if backend == "cuda" else DEFAULT_CARD)
     return SessionSettings(
-        gpu=find_gpu(name) if name else None,
+        gpu=find_card(name) if name else None,
         limit_bytes=job.limit_bytes,
         unlimited=unlimited,
         non_torch_bytes=job.non_torch_bytes,
@@ -49,6 +65,7 @@ def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bo
         cublas_workspace_config=cublas_workspace_config(job, os.environ),
         op_temporaries=job.op_temporaries,
         stream_lag=job.stream_lag,
+        address_policy=job.address_policy,
         seed=job.seed,
         rank=job.rank,
         world_size=job.world_size,
@@ -58,12 +75,13 @@ def settings_of(job: ProbeJob, backend: Literal["sim", "cuda"], *, unlimited: bo
     )
 
 
-def open_session(settings: SessionSettings, backend: Literal["sim", "cuda"]) -> Session:
+def open_session(settings: SessionSettings, backend: RunsOn) -> Session:
     """Return a fresh session of ``backend``."""
     if backend == "sim":
         from oomscope.probe.sim.session import SimSession
 
         return SimSession(settings)
-    from oomscope.probe.cuda import CudaSession
+    from oomscope.probe.recorded.cards import RealCard, VirtualCard
+    from oomscope.probe.recorded.session import RecordedSession
 
-    return CudaSession(settings)
+    return RecordedSession(settings, VirtualCard(settings) if backend == "virtual" else RealCard(settings))

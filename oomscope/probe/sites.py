@@ -83,7 +83,7 @@ class SiteRule:
 def site_rule(job: ProbeJob) -> SiteRule:
     """Return the rule for the code that ``job`` measures."""
     libraries = tuple(dict.fromkeys(_library_directories()))
-    hidden = (*libraries, _directory(_PACKAGE / "probe"), "<")
+    hidden = (*libraries, _directory(_PACKAGE / "probe"), str(_PACKAGE / "model" / "autograd.py"), "<")
     names = [(directory, "") for directory in libraries] + [(_directory(_PACKAGE.parent), "")]
     if not isinstance(job.target, CheckoutTarget):
         preferred: tuple[str, ...] = (_directory(_PACKAGE / "model"),)

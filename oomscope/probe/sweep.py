@@ -17,7 +17,7 @@ from oomscope.errors import UsageError
 from oomscope.probe.shorthand import SHORTHANDS
 from oomscope.probe.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MOST_ROWS = 1000
 """A larger grid is a mistake sooner than a wish."""
 
@@ -94,7 +94,7 @@ class SweepRow:
     slowdown: float | None
     """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
     is_on_front: bool = False
-    """Whether no other combination needs fewer live bytes without more time, nor less time without more bytes."""
+    """Whether no other combination needs fewer requested bytes without more time, nor less time without more bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +161,11 @@ def sweep(
 
 
 def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    """Return ``rows`` with the Pareto front marked: live bytes against time, of those where both are known.
+    """Return ``rows`` with the Pareto front marked: requested bytes against time, of those where both are known.
 
     Of combinations that are alike in both, each is on the front or none.
     """
-    known = [(row.variant.live_bytes, row.slowdown) for row in rows]
+    known = [(row.variant.requested_bytes, row.slowdown) for row in rows]
     points = [(live, slowdown) for live, slowdown in known if live is not None and slowdown is not None]
     least: dict[float, int] = {}
     best: int | None = None

@@ -113,27 +113,45 @@ class EntryTarget(CheckoutTarget):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandTarget(CheckoutTarget):
-    """A command that is run in the checkout and measures by itself."""
+class StartedTarget(CheckoutTarget):
+    """A command that is run in the checkout."""
 
     command: str
     """Its words, quoted as for a shell; no shell is started."""
-    metric_regex: str | None = None
-    """Finds, by its one group, the bytes in what the command prints."""
-    snapshot_glob: str | None = None
-    """Names, from the folder that is measured, the memory snapshots that it writes."""
-    kind: Literal["command"] = "command"
 
     @property
     def title(self) -> str:
         """The command."""
         return self.command
 
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramTarget(StartedTarget):
+    """A training program that is started as it is, and recorded in each of its processes that imports torch."""
+
+    kind: Literal["program"] = "program"
+
+    def words(self) -> tuple[str, ...]:
+        """Return ``--command CMD``."""
+        return ("--command", self.command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandTarget(StartedTarget):
+    """A command that measures by itself."""
+
+    metric_regex: str | None = None
+    """Finds, by its one group, the bytes in what the command prints."""
+    snapshot_glob: str | None = None
+    """Names, from the folder that is measured, the memory snapshots that it writes. Without either its exit status is
+    all that it answers."""
+    kind: Literal["command"] = "command"
+
     def words(self) -> tuple[str, ...]:
         """Return ``--command CMD`` and how its answer is read."""
         regex = () if self.metric_regex is None else ("--metric-regex", self.metric_regex)
         glob = () if self.snapshot_glob is None else ("--snapshot-glob", self.snapshot_glob)
-        return ("--command", self.command, *regex, *glob)
+        return ("--command", self.command, *(regex or glob or ("--exit-status",)))
 
 
 AnyTarget = BundledTarget | CheckoutTarget
@@ -143,7 +161,13 @@ OWN_KINDS: tuple[OwnKind, ...] = ("harness", "entry", "command")
 
 
 def named_target(
-    kind: OwnKind, source: str, repo: str, *, metric_regex: str | None = None, snapshot_glob: str | None = None
+    kind: OwnKind,
+    source: str,
+    repo: str,
+    *,
+    metric_regex: str | None = None,
+    snapshot_glob: str | None = None,
+    exit_status: bool = False,
 ) -> CheckoutTarget:
     """Return what a user names by ``kind`` of the checkout ``repo``.
 
@@ -153,11 +177,15 @@ def named_target(
         repo: the checkout.
         metric_regex: of a command, see :class:`CommandTarget`.
         snapshot_glob: the same.
+        exit_status: of a command, whether its exit status is all that counts. A command without any of the three is
+            a program.
     """
     if kind == "harness":
         return HarnessTarget(harness=str(Path(source).absolute()), repo=repo)
     if kind == "entry":
         return EntryTarget(entry=source, repo=repo)
+    if metric_regex is None and snapshot_glob is None and not exit_status:
+        return ProgramTarget(command=source, repo=repo)
     return CommandTarget(command=source, metric_regex=metric_regex, snapshot_glob=snapshot_glob, repo=repo)
 
 
@@ -165,6 +193,7 @@ _KINDS: dict[str, type[AnyTarget]] = {
     "bundled": BundledTarget,
     "harness": HarnessTarget,
     "entry": EntryTarget,
+    "program": ProgramTarget,
     "command": CommandTarget,
 }
 

@@ -56,13 +56,13 @@ class Variant:
     """The verdict's kind, after an OOM."""
     rank: int | None = None
     """The rank that speaks for all that were probed: the first that does not fit, else that with the least margin."""
-    live_bytes: int | None = None
-    """Peak of live bytes; after an OOM that of the whole run without a limit, or at least what was asked for."""
+    requested_bytes: int | None = None
+    """Peak of requested bytes; after an OOM that of the whole run without a limit, or at least what was asked for."""
     reserved_bytes: int | None = None
     """Peak of reserved bytes; of an OOM, up to the failure."""
     margin_bytes: int | None = None
-    """Bytes left on the card at that peak; after an OOM, what live bytes exceed it by, negative, and None where they
-    would fit but for fragmentation."""
+    """Bytes left on the card at that peak; after an OOM, what requested bytes exceed it by, negative, and None where
+    they would fit but for fragmentation."""
     available_bytes: int | None = None
     """What the process may use of the card."""
     host_bytes: int | None = None
@@ -176,7 +176,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
         message=message,
         verdict=verdict.kind if verdict and result.outcome == "oom" else None,
         rank=result.rank,
-        live_bytes=live,
+        requested_bytes=live,
         reserved_bytes=result.peak.reserved_bytes if result.peak else None,
         margin_bytes=margin,
         available_bytes=result.available_bytes,

@@ -15,15 +15,15 @@ def is_lower_bound(result: ProbeResult) -> bool:
     return result.outcome == "oom" and result.demand_bytes is None
 
 
-def live_bytes(result: ProbeResult) -> int:
+def requested_bytes(result: ProbeResult) -> int:
     """Return the requested bytes that the run wanted alive at once (0 where nothing was measured)."""
-    return max(recorded_live_bytes(result), wanted_at_failure(result), demand_bytes(result))
+    return max(recorded_requested_bytes(result), wanted_at_failure(result), demand_bytes(result))
 
 
 def reserved_bytes(result: ProbeResult) -> int | None:
     """Return what the allocator would hold at most if it had no limit, else what it held.
 
-    0 where nothing was measured, None where live bytes alone were.
+    0 where nothing was measured, None where requested bytes alone were.
     """
     held = [peak.reserved_bytes for peak in (result.peak, result.demand_peak) if peak]
     known = [size for size in held if size is not None]
@@ -35,8 +35,8 @@ def recorded_peak(result: ProbeResult) -> Peak | None:
     return result.demand_peak or result.peak
 
 
-def recorded_live_bytes(result: ProbeResult) -> int:
-    """Return the live requested bytes of :func:`recorded_peak`."""
+def recorded_requested_bytes(result: ProbeResult) -> int:
+    """Return the requested bytes of :func:`recorded_peak`."""
     peak = recorded_peak(result)
     return peak.requested_bytes if peak else 0
 

@@ -13,11 +13,11 @@ import resource
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from oomscope.probe import launch
-from oomscope.probe.job import CheckoutTarget, CommandTarget, ProbeJob
+from oomscope.probe.backends import backend_of
+from oomscope.probe.job import WITHOUT_GPU, CheckoutTarget, ProbeJob, StartedTarget
 from oomscope.probe.parent import OF_THE_JOB, Parent
 from oomscope.probe.preload import hides_some_of
 from oomscope.probe.result import ProbeResult
@@ -27,22 +27,18 @@ LOST = "the warm process that probes are forked from was lost; this one and thos
 MOST_PARENTS = 2
 """Warm parents at once, a few hundred MiB each; the one that was idle for longest makes room."""
 
-DEVICES = Path("/dev")
-_GPUS = ("nvidia[0-9]*", "dxg", "kfd")
-"""Names of devices: NVIDIA's cards, those of WSL, and AMD's."""
-
 
 def suits(job: ProbeJob) -> bool:
-    """Whether a warm parent can serve ``job``: on Linux, and surely without a GPU.
+    """Whether a warm parent can serve ``job``: on Linux, and without a GPU.
 
-    CUDA must not be started before a fork, and what a library does on a machine with a GPU while being imported is
-    not known. A command does its own imports.
+    CUDA must not be started before a fork, and what a library does with a GPU while being imported is not known. A
+    command does its own imports.
     """
-    if isinstance(job.target, CommandTarget):
+    if isinstance(job.target, StartedTarget):
         return False
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return False
-    return job.backend == "sim" or (job.backend == "auto" and not any(any(DEVICES.glob(name)) for name in _GPUS))
+    return backend_of(job) in WITHOUT_GPU
 
 
 class WarmParents:

@@ -6,20 +6,19 @@ Called with ``--serve SOCKET_FD`` it is a warm parent (:mod:`oomscope.probe.fork
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-from oomscope.errors import ExitCode
+from oomscope import virtual
+from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.files import write_whole
-from oomscope.probe.job import CommandTarget, ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
+from oomscope.probe.leave import leave
 from oomscope.probe.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
 
@@ -60,14 +59,16 @@ def main(arguments: list[str]) -> None:
         write_whole(path, json.dumps(result.to_json()).encode(), force=True)
 
     try:
-        keep(_measured(job, progress, keep))
+        keep(_measured(job, progress, keep, path.parent))
     except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
         traceback.print_exc()
-        _leave(ExitCode.INTERNAL)
-    _leave(ExitCode.OK)
+        leave(ExitCode.INTERNAL)
+    leave(ExitCode.OK)
 
 
-def _measured(job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None]) -> ProbeResult:
+def _measured(
+    job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None], room: Path
+) -> ProbeResult:
     """Return the result of ``job``; a command, which brings its own, is spared the imports of all else."""
     if isinstance(job.target, CommandTarget):
         from oomscope.probe.command.run import run_command
@@ -75,24 +76,20 @@ def _measured(job: ProbeJob, progress: Callable[[Progress], None], keep: Callabl
         return run_command(job, job.target, progress)
     from oomscope.probe.measure import measure
 
+    if isinstance(job.target, ProgramTarget):
+        from oomscope.probe.program.once import ProgramRuns
+
+        return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, room))
     return measure(job, progress=progress, keep=keep)
 
 
-def _leave(status: int) -> NoReturn:
-    """End the process as an interpreter ends, but without taking apart what it imported, which takes torch a second.
-
-    Threads are waited for and exit handlers run; the kernel takes back the rest.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
-    os._exit(status)
-
-
 def _serve(descriptor: int) -> list[str]:
-    """Be a warm parent; return in each worker that it forks, with its arguments."""
+    """Be a warm parent; return in each worker that it forks, with its arguments.
+
+    Warm parents are for machines without a GPU, so it has the virtual card, which must be there before torch is.
+    """
+    with contextlib.suppress(MachineUnfitError):  # a worker that needs it says so
+        virtual.load()
     import oomscope.probe.measure
     import oomscope.probe.recipes  # noqa: F401 - these two any worker has imported when it comes to its target
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 refuse_older(pytest.__version__, pluggy.__version__)
 
-BACKENDS = ("auto", "sim", "cuda")
+BACKENDS = ("auto", "sim", "virtual", "cuda")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,10 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and refuse an unknown backend.
+    """Register the markers, refuse an unknown backend, and load the virtual card where that is the backend.
 
     Raises:
-        pytest.UsageError: the ini file names a backend that there is not.
+        pytest.UsageError: the ini file names a backend that there is not, or the virtual card cannot be loaded.
     """
     from oomscope.pytest_plugin.limits import KINDS
 
@@ -45,6 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
     backend = config.getini("oomscope_backend")
     if backend not in BACKENDS:
         raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
+    if backend == "virtual":
+        _load_virtual_card()
+
+
+def _load_virtual_card() -> None:
+    """Load the virtual card, which must be there before any test imports torch."""
+    from oomscope import virtual
+    from oomscope.errors import MachineUnfitError
+
+    try:
+        virtual.load()
+    except MachineUnfitError as error:
+        raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
 
 
 @pytest.hookimpl(trylast=True)

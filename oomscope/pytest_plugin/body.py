@@ -10,12 +10,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
 from oomscope.errors import MachineUnfitError, UntestableError
-from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.job import WITHOUT_GPU, HarnessTarget, ProbeJob, RunsOn
 from oomscope.pytest_plugin import probing
 from oomscope.pytest_plugin.failing import one_failure
 
@@ -98,7 +98,7 @@ def recorded(item: pytest.Item) -> Iterator[torch.device]:
 
 @contextmanager
 def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
-    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on CUDA if that is there.
+    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on a card if there is one.
 
     Fixtures are told by what they left, not by their names, which those of a project or of another plugin may have too.
     """
@@ -126,11 +126,12 @@ def _begun(item: pytest.Item) -> Recording:
 
 
 def _has_cuda(item: pytest.Item) -> bool:
-    if item.config.getini("oomscope_backend") == "sim":
-        return False
-    import torch
+    backend = item.config.getini("oomscope_backend")
+    if backend in WITHOUT_GPU:
+        return bool(backend == "virtual")
+    from oomscope.probe.sessions import sees_gpu
 
-    return torch.cuda.is_available()
+    return sees_gpu()
 
 
 def _job_of(item: pytest.Item) -> ProbeJob:
@@ -142,9 +143,12 @@ def _job_of(item: pytest.Item) -> ProbeJob:
     )
 
 
-def _opened(job: ProbeJob) -> tuple[Literal["sim", "cuda"], Session]:
-    from oomscope.probe.sessions import open_session, resolve_backend, settings_of
+def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
+    from oomscope import virtual
+    from oomscope.probe.sessions import open_session, resolve_backend, sees_gpu, settings_of
 
+    if job.backend == "auto":  # the tests of a project see a virtual card only where it asks for one
+        job = replace(job, backend="cuda" if sees_gpu() else "virtual" if virtual.is_loaded() else "sim")
     backend = resolve_backend(job)
     if backend == "sim":
         return backend, open_session(settings_of(job, backend, unlimited=True), backend)
@@ -161,7 +165,7 @@ def _opened(job: ProbeJob) -> tuple[Literal["sim", "cuda"], Session]:
     return backend, open_session(settings_of(replace(job, gpu=None), backend), backend)
 
 
-def _result(job: ProbeJob, backend: Literal["sim", "cuda"], measurement: Measurement) -> ProbeResult | None:
+def _result(job: ProbeJob, backend: RunsOn, measurement: Measurement) -> ProbeResult | None:
     """Return the peaks of ``measurement``; a test is no iteration of anything, so they name none."""
     from oomscope.probe.analyse import peak_by_line, reserved_peak_of, rules_of
     from oomscope.probe.result import ProbeResult

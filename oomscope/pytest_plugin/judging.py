@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.wanted import is_lower_bound, live_bytes, recorded_peak, reserved_bytes
+from oomscope.probe.wanted import is_lower_bound, recorded_peak, requested_bytes, reserved_bytes
 from oomscope.pytest_plugin.limits import Limit, Metric
 from oomscope.report import words
 from oomscope.units import format_size
 
 _MEANINGS: dict[Metric, str] = {
     "reserved": "held by the allocator",
-    "live": "alive at once",
+    "requested": "requested at once",
     "overhead": "held by the allocator beyond what is alive",
 }
 _REMEDY = "put model and data on the device of the fixture gpu_device, or measure with the fixture probe"
@@ -59,10 +59,10 @@ def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
     """Return the bytes that ``result`` has of ``metric``; None where it does not tell."""
     if result.peak is None:
         return None
-    if metric == "live":
-        return live_bytes(result)
+    if metric == "requested":
+        return requested_bytes(result)
     held = result.reserved_peak
-    if held is None:  # a command that prints a number tells of live bytes alone
+    if held is None:  # a command that prints a number tells of requested bytes alone
         return None
     if metric == "reserved":
         return reserved_bytes(result)
@@ -70,17 +70,17 @@ def measured_bytes(metric: Metric, result: ProbeResult) -> int | None:
 
 
 def _where(metric: Metric, result: ProbeResult) -> str:
-    """Return where the peak stood: of live bytes with its line, and when most was reserved."""
+    """Return where the peak stood: of requested bytes with its line, and when most was reserved."""
     peak, held = recorded_peak(result), result.reserved_peak
-    live = f"{format_size(peak.requested_bytes)} alive in {words.peak_place(peak)}" if peak else ""
-    if metric == "live" or held is None or (peak == result.peak and peak is not None and held.event == peak.event):
+    live = f"{format_size(peak.requested_bytes)} requested in {words.peak_place(peak)}" if peak else ""
+    if metric == "requested" or held is None or (peak == result.peak and peak is not None and held.event == peak.event):
         return f"peak: {live}"
     when = words.moment_text(held.iteration, held.phase, held.microbatch)
-    sizes = f"{format_size(held.reserved_bytes)} with {format_size(held.requested_bytes)} alive"
+    sizes = f"{format_size(held.reserved_bytes)} with {format_size(held.requested_bytes)} requested"
     return f"peak: {live}; held: {sizes} in {when}"
 
 
 def _why(result: ProbeResult) -> str:
     if result.outcome == "oom":
         return words.status_text(result)
-    return "let the command write a memory snapshot (snapshot_glob), or limit live bytes: of='live'"
+    return "let the command write a memory snapshot (snapshot_glob), or limit requested bytes: of='requested'"

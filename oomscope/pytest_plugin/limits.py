@@ -11,7 +11,7 @@ import pytest
 from oomscope.errors import InputError, UsageError
 from oomscope.units import parse_size
 
-Metric = Literal["reserved", "live", "overhead"]
+Metric = Literal["reserved", "requested", "overhead"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +66,15 @@ class Kind:
 KINDS: Final = (
     Kind(
         name="limit_gpu_memory",
-        metrics=("reserved", "live"),
+        metrics=("reserved", "requested"),
         example='@pytest.mark.limit_gpu_memory("24 GiB")',
-        meaning="fail the test if PyTorch's allocator holds more GPU memory than size (of='live': has more alive)",
+        meaning="fail the test if PyTorch's allocator holds more GPU memory than size (of='requested': asks for more)",
     ),
     Kind(
         name="limit_overhead",
         metrics=("overhead",),
         example='@pytest.mark.limit_overhead("2 GiB")',
-        meaning="fail the test if the allocator's overhead, reserved less live bytes, is more than size",
+        meaning="fail the test if the allocator's overhead, reserved less requested bytes, is more than size",
     ),
 )
 """All markers, in the order in which they are checked."""

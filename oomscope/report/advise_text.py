@@ -67,11 +67,11 @@ def variant_text(variant: Variant) -> str:
         return variant.message
     if variant.outcome == "interrupted":
         return "not measured"
-    live = words.known_size(variant.live_bytes)
+    live = words.known_size(variant.requested_bytes)
     if variant.fits:
-        return f"fits, {live} live, {words.known_size(variant.margin_bytes)} to spare"
+        return f"fits, {live} requested, {words.known_size(variant.margin_bytes)} to spare"
     lacking = f", {format_size(-variant.margin_bytes)} too much" if variant.margin_bytes else ""
-    return f"out of memory ({outcome_text(variant)}), {live} live{lacking}"
+    return f"out of memory ({outcome_text(variant)}), {live} requested{lacking}"
 
 
 def tried_text(name: str, variant: Variant) -> str:
@@ -81,11 +81,11 @@ def tried_text(name: str, variant: Variant) -> str:
 
 def proposal_table(proposals: Sequence[Proposal]) -> Table:
     """Return changes with what they save and cost."""
-    rows = table("Change", "Outcome", ">Live", ">Saved", ">Reserved", ">Margin", ">Host", ">Time")
+    rows = table("Change", "Outcome", ">Requested", ">Saved", ">Reserved", ">Margin", ">Host", ">Time")
     for proposal in proposals:
         variant = proposal.variant
         outcome = Text(outcome_text(variant), style="green" if variant.fits else "red")
-        sizes = (variant.live_bytes, proposal.saved_bytes, variant.reserved_bytes, variant.margin_bytes)
+        sizes = (variant.requested_bytes, proposal.saved_bytes, variant.reserved_bytes, variant.margin_bytes)
         rows.add_row(
             " + ".join(proposal.names),
             outcome,

@@ -46,7 +46,7 @@ def headline(alignment: Alignment) -> str:
     if not alignment.rows:
         return f"THE SAME: {count(alignment.same, 'allocation')}, in the same order, at the same lines, as long alive"
     if not alignment.delta_bytes:
-        return "THEY DIFFER, but not in live bytes at B's peak"
+        return "THEY DIFFER, but not in requested bytes at B's peak"
     more = "MORE" if alignment.delta_bytes > 0 else "LESS"
     return f"B HAS {format_size(abs(alignment.delta_bytes))} {more} ALIVE AT ITS PEAK than A at the same place"
 
@@ -56,7 +56,11 @@ def _parts(alignment: Alignment, shown: int) -> Iterator[RenderableType]:
     yield Text()
     yield facts(list(_facts(alignment)))
     if alignment.rows:
-        yield section("What differs, and what it adds to B's live bytes at its peak", _table(alignment, shown))
+        yield section("What differs, and what it adds to B's requested bytes at its peak", _table(alignment, shown))
+
+
+def _event(event: int) -> str:
+    return f"event {event:,}" if event >= 0 else "before the first event"
 
 
 def _facts(alignment: Alignment) -> Iterator[tuple[str, str]]:
@@ -68,10 +72,12 @@ def _facts(alignment: Alignment) -> Iterator[tuple[str, str]]:
     ):
         yield name, f"{count(number, 'allocation')}, {format_size(size)} in all"
     peak = alignment.peak
-    yield "B's peak", f"{format_size(peak.after_bytes)} live, event {peak.after_event:,}"
-    place = f"event {peak.before_event:,}" if peak.before_event >= 0 else "before the first event"
+    yield "B's peak", f"{format_size(peak.after_bytes)} requested, {_event(peak.after_event)}"
     own = format_size(alignment.before_peak_bytes)
-    yield "A at the same place", f"{format_size(peak.before_bytes)} live, {place}; its own peak: {own}"
+    yield (
+        "A at the same place",
+        f"{format_size(peak.before_bytes)} requested, {_event(peak.before_event)}; its own peak: {own}",
+    )
     if alignment.first is not None:
         yield (
             "First difference",

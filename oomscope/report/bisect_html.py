@@ -100,8 +100,8 @@ def charts_of(result: BisectResult, steps_shown: int = STEPS_SHOWN) -> dict[str,
     good, bad = result.last_good, result.first_bad
     if good and bad and (both := overlaid(good.result, bad.result)):
         charts["overlay"] = both
-    if bad and bad.result.verdict and bad.result.verdict.fixes and bad.result.peak:
-        charts["fixes"] = measurement_charts(bad.result)["fixes"]
+    if bad and bad.result.verdict and bad.result.verdict.tried and bad.result.peak:
+        charts["tried"] = measurement_charts(bad.result)["tried"]
     return charts
 
 

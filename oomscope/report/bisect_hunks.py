@@ -37,7 +37,7 @@ def hunks_title(narrowed: Narrowed) -> str:
 
 def hunk_table(narrowed: Narrowed) -> Table:
     """Return the hunks with the bytes that each brings by itself; the rows with bytes sum to the commit's."""
-    rows = table(">#", "Hunk", "In", ">Live", ">Reserved", "Lines that it wrote")
+    rows = table(">#", "Hunk", "In", ">Requested", ">Reserved", "Lines that it wrote")
     for hunk in narrowed.hunks:
         sizes = _sizes(hunk.delta) if hunk.is_guilty else ("not at fault", "")
         rows.add_row(str(hunk.number), hunk.name, hunk.section, *sizes, _sites(hunk))
@@ -55,7 +55,7 @@ def hunk_table(narrowed: Narrowed) -> Table:
 def _sizes(delta: Bytes | None) -> tuple[str, str]:
     if delta is None:
         return "not measured", ""
-    return format_size(delta.live_bytes, signed=True), words.known_size(delta.reserved_bytes, signed=True)
+    return format_size(delta.requested_bytes, signed=True), words.known_size(delta.reserved_bytes, signed=True)
 
 
 def _sites(hunk: HunkChange) -> str:

@@ -26,7 +26,7 @@ STANDING_TEXTS: Final = {
 
 
 class DeltaRow(NamedTuple):
-    """Live bytes of something before and after, with the bar of their difference."""
+    """Requested bytes of something before and after, with the bar of their difference."""
 
     name: str
     category: str
@@ -45,7 +45,7 @@ class DeltaRow(NamedTuple):
 
 
 def line_rows(rows: Iterable[SiteGrowth], shown: int) -> list[DeltaRow]:
-    """Return the lines whose live bytes differ, largest change first; those beyond ``shown`` as one row."""
+    """Return the lines whose requested bytes differ, largest change first; those beyond ``shown`` as one row."""
     ordered = sorted(rows, key=lambda row: -abs(row.delta_bytes))
     cut = shown if len(ordered) > shown + 1 else len(ordered)
     named = [
@@ -60,7 +60,7 @@ def line_rows(rows: Iterable[SiteGrowth], shown: int) -> list[DeltaRow]:
 
 
 def category_rows(rows: Iterable[SiteGrowth]) -> list[DeltaRow]:
-    """Return the categories of the lines whose live bytes differ, largest change first."""
+    """Return the categories of the lines whose requested bytes differ, largest change first."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         sums[row.category][0] += row.before_bytes

@@ -29,7 +29,7 @@ def square_sections(result: BisectResult) -> Iterator[RenderableType]:
 
 def corner_table(square: Square) -> Table:
     """Return a row for each corner, and what code and configuration bring only together."""
-    rows = table("Code", "Configuration", "", ">Live", ">Reserved", "Why")
+    rows = table("Code", "Configuration", "", ">Requested", ">Reserved", "Why")
     for corner in (square.old_old, square.new_old, square.old_new, square.new_new):
         rows.add_row(
             bisect_words.short_hash(corner.code),
@@ -40,7 +40,7 @@ def corner_table(square: Square) -> Table:
         )
     if square.interaction is not None:
         rows.add_section()
-        sizes = (square.interaction.live_bytes, square.interaction.reserved_bytes)
+        sizes = (square.interaction.requested_bytes, square.interaction.reserved_bytes)
         rows.add_row("only together", "", "", *(known_size(size, signed=True) for size in sizes), "")
     return rows
 
@@ -48,4 +48,4 @@ def corner_table(square: Square) -> Table:
 def _sizes(corner: Corner) -> tuple[str, str]:
     if corner.bytes is None:
         return "", ""
-    return format_size(corner.bytes.live_bytes), known_size(corner.bytes.reserved_bytes)
+    return format_size(corner.bytes.requested_bytes), known_size(corner.bytes.reserved_bytes)

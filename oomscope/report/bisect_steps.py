@@ -40,27 +40,27 @@ def waterfall_parts(result: BisectResult, found: Waterfall) -> Iterator[Renderab
 
 def waterfall_table(steps: Sequence[StepRow], found: Waterfall) -> Table:
     """Return a row for the good end, one for each step, and one for the bad end with the sums."""
-    rows = table(">Live", ">Overhead", ">Reserved", "?", "Came with", "Mostly")
+    rows = table(">Requested", ">Overhead", ">Reserved", "?", "Came with", "Mostly")
     reached = [found.start, *levels(found.start, (step.delta for step in steps))]
-    drawn = [level.live_bytes if level.reserved_bytes is None else level.reserved_bytes for level in reached]
+    drawn = [level.requested_bytes if level.reserved_bytes is None else level.reserved_bytes for level in reached]
     rows.add_row("", "", known_size(found.start.reserved_bytes), "", "good end", "")
     for step, level, (before, after) in zip(steps, reached[1:], pairwise(drawn), strict=True):
-        sizes = (known_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
+        sizes = (known_size(size, signed=True) for size in (step.delta.requested_bytes, step.delta.overhead_bytes))
         piece = floating_bar(before, after, min(drawn), max(drawn))
         name = bisect_words.shortened(bisect_words.step_text(step), _SHORTENED) if step.commit else step.label
         rows.add_row(*sizes, known_size(level.reserved_bytes), piece, name, dominant_text(step.dominant))
     rows.add_section()
     change = found.end - found.start
-    sums = (known_size(size, signed=True) for size in (change.live_bytes, change.overhead_bytes))
+    sums = (known_size(size, signed=True) for size in (change.requested_bytes, change.overhead_bytes))
     rows.add_row(*sums, known_size(found.end.reserved_bytes), "", "bad end, and the sum", "")
     return rows
 
 
 def set_table(sets: Sequence[StepSet]) -> Table:
     """Return the steps that stand for several commits, and why they were not split."""
-    rows = table(">Live", ">Overhead", ">Commits", "After", "Up to", "Why")
+    rows = table(">Requested", ">Overhead", ">Commits", "After", "Up to", "Why")
     for step, reason in sets:
-        sizes = (known_size(size, signed=True) for size in (step.delta.live_bytes, step.delta.overhead_bytes))
+        sizes = (known_size(size, signed=True) for size in (step.delta.requested_bytes, step.delta.overhead_bytes))
         names = (bisect_words.short_hash(name or "") for name in (step.since, step.commit))
         rows.add_row(*sizes, f"{step.commits:,}", *names, reason)
     return rows

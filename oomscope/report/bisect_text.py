@@ -53,8 +53,8 @@ def probe_line(record: ProbeRecord) -> RenderableType:
     line.append(f"  {bisect_words.shortened(name, NAME_WIDTH):<{NAME_WIDTH}}")
     if record.bytes:
         bound = "≥" if record.is_lower_bound else " "
-        live, reserved = format_size(record.bytes.live_bytes), words.known_size(record.bytes.reserved_bytes)
-        line.append(f"  live {bound}{live:>10}  reserved {reserved:>10}")
+        live, reserved = format_size(record.bytes.requested_bytes), words.known_size(record.bytes.reserved_bytes)
+        line.append(f"  requested {bound}{live:>10}  reserved {reserved:>10}")
     line.append(f"  {record.reason}")
     if record.repeat:
         line.append(f"  (measurement {record.repeat + 1})", style="dim")
@@ -96,7 +96,7 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section("One of these is at fault", suspect_table(result))
     if result.sites:
         table_ = growth_table(result.sites, unchanged=bisect_words.unchanged_bytes(result))
-        yield section("Lines whose live bytes differ; they sum to the change", table_)
+        yield section("Lines whose requested bytes differ; they sum to the change", table_)
     yield from _step_sections(result)
     if result.untestable:
         untestable = table("Untestable", "Why")
@@ -105,8 +105,8 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section("Skipped", untestable)
         if logs := bisect_words.logs_of(result):
             yield paths("What they said:", logs)
-    if result.verdict and result.verdict.fixes:
-        yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.fixes))
+    if result.verdict and result.verdict.tried:
+        yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.tried))
     for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
         if evidence and evidence.commands:
             yield Text(f"\nTo repeat the {title} probe", style="bold")
@@ -156,7 +156,7 @@ def growth_table(rows: Sequence[SiteGrowth], shown: int = GROWTH_SHOWN, *, uncha
     if unchanged:
         grown.add_row(*_sizes([], unchanged), "", "lines that did not change")
     grown.add_section()
-    grown.add_row(*_sizes(rows, unchanged), "", "all live bytes" if unchanged else "all")
+    grown.add_row(*_sizes(rows, unchanged), "", "all requested bytes" if unchanged else "all")
     return grown
 
 
@@ -168,7 +168,7 @@ def _sizes(rows: Sequence[SiteGrowth], unchanged: int = 0) -> tuple[str, str, st
 
 def step_table(steps: Sequence[StepRow]) -> Table:
     """Return the steps from good to bad as a waterfall, and their sum."""
-    waterfall = table(">Live change", ">Reserved change", "?", "Came with")
+    waterfall = table(">Requested change", ">Reserved change", "?", "Came with")
     weights = [_weight(step.delta) for step in steps]
     top = max(map(abs, weights), default=0)
     for step, size in zip(steps, weights, strict=True):
@@ -180,13 +180,13 @@ def step_table(steps: Sequence[StepRow]) -> Table:
 
 
 def _weight(delta: Bytes) -> int:
-    """Return the reserved bytes; the live ones where those are not known."""
-    return delta.live_bytes if delta.reserved_bytes is None else delta.reserved_bytes
+    """Return the reserved bytes; the requested ones where those are not known."""
+    return delta.requested_bytes if delta.reserved_bytes is None else delta.reserved_bytes
 
 
 def _deltas(steps: Sequence[StepRow]) -> tuple[str, str]:
     total = sum((step.delta for step in steps), start=Bytes())
-    return format_size(total.live_bytes, signed=True), words.known_size(total.reserved_bytes, signed=True)
+    return format_size(total.requested_bytes, signed=True), words.known_size(total.reserved_bytes, signed=True)
 
 
 def key_table(keys: Sequence[KeyChange]) -> Table:

@@ -100,7 +100,7 @@ def guilty_commit(result: BisectResult) -> str | None:
 
 
 def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
-    """Return live and reserved bytes of the last good and the first bad probe, in words."""
+    """Return requested and reserved bytes of the last good and the first bad probe, in words."""
     if result.last_good is None or result.first_bad is None:
         return []
     probes = (result.last_good.result, result.first_bad.result)
@@ -108,11 +108,11 @@ def before_and_after(result: BisectResult) -> list[tuple[str, str]]:
     if before is None or after is None:
         return []
     if before.reserved_bytes is None or after.reserved_bytes is None:
-        reserved = "not known: the command printed a number of live bytes alone"
+        reserved = "not known: the command printed a number of requested bytes alone"
     else:
         reserved = _change(before.reserved_bytes, after.reserved_bytes)
         reserved += ", on a card without a limit" if any(probe.demand_peak for probe in probes) else ""
-    return [("Live", _change(before.live_bytes, after.live_bytes)), ("Reserved", reserved)]
+    return [("Requested", _change(before.requested_bytes, after.requested_bytes)), ("Reserved", reserved)]
 
 
 def _change(before: int, after: int) -> str:
@@ -120,10 +120,10 @@ def _change(before: int, after: int) -> str:
 
 
 def delta_text(delta: Bytes | None) -> str:
-    """Return ``live +1.00 GiB, reserved +1.46 GiB``, or as much of it as is known."""
+    """Return ``requested +1.00 GiB, reserved +1.46 GiB``, or as much of it as is known."""
     if delta is None:
         return "not measured"
-    live = f"live {format_size(delta.live_bytes, signed=True)}"
+    live = f"requested {format_size(delta.requested_bytes, signed=True)}"
     if delta.reserved_bytes is None:
         return live
     return f"{live}, reserved {format_size(delta.reserved_bytes, signed=True)}"
@@ -145,14 +145,14 @@ def heaviest_step(result: BisectResult) -> str | None:
     Where all steps were searched for, it is named in any case.
 
     They are reserved bytes where those are what went bad: under ``reserved>SIZE``, and where fragmentation is the
-    verdict on a failure. Elsewhere they are live bytes.
+    verdict on a failure. Elsewhere they are requested bytes.
     """
     step = result.heaviest
     if step is None or not (result.waterfall or isinstance(result.culprit, CommitCulprit)):
         return None
     if isinstance(result.culprit, CommitCulprit) and step.commit == result.culprit.commit:
         return "the commit that tipped it over" if result.waterfall else None
-    by = "reserved" if result.is_about_reserved else "live"
+    by = "reserved" if result.is_about_reserved else "requested"
     back = "" if sum(map(result.weight, result.steps)) else "; other steps take it back"
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
 
@@ -160,7 +160,7 @@ def heaviest_step(result: BisectResult) -> str | None:
 def threshold_text(result: BisectResult) -> str | None:
     """Return what to compare a repeated probe with, where bad is more than a size: a probe knows no ``--bad``."""
     quantity, is_threshold, size = result.bad_class.partition(">")
-    return f"bad means {quantity} > {size}" if is_threshold and quantity in {"live", "reserved"} else None
+    return f"bad means {quantity} > {size}" if is_threshold and quantity in {"requested", "reserved"} else None
 
 
 def growth_text(row: SiteGrowth) -> str:
@@ -171,9 +171,9 @@ def growth_text(row: SiteGrowth) -> str:
 
 
 def unchanged_bytes(result: BisectResult) -> int:
-    """Return the live bytes of the lines that did not change: what the rows of growth lack to either run's total."""
+    """Return the requested bytes of lines that did not change: what the rows of growth lack to either run's total."""
     before = bytes_of(result.last_good.result) if result.last_good else None
-    return before.live_bytes - sum(row.before_bytes for row in result.sites) if before else 0
+    return before.requested_bytes - sum(row.before_bytes for row in result.sites) if before else 0
 
 
 def logs_of(result: BisectResult) -> list[str]:

@@ -81,7 +81,7 @@ def _chart(device: DeviceDifference) -> Markup:
         Series(label="A", values=timeline.before, style="first"),
         Series(label="B", values=timeline.after, style="second"),
     )
-    return curves(series, title="Live requested bytes of A and B", stretches=timeline.stretches)
+    return curves(series, title="Requested bytes of A and B", stretches=timeline.stretches)
 
 
 def _rows(rows: Sequence[Row], shown: int, *name: str) -> Rows[Row]:

@@ -40,7 +40,8 @@ def _parts(difference: Difference, by: By | None, shown: int) -> Iterator[Render
     worst, *others = difference.devices
     if others:
         yield section(
-            f"Peaks of live memory by {'device' if worst.rank is None else 'rank'}", device_table(difference.devices)
+            f"Peaks of requested memory by {'device' if worst.rank is None else 'rank'}",
+            device_table(difference.devices),
         )
         why = ", which grew most" if worst.delta_bytes > 0 else ""
         yield Text(f"\n{diff_words.device_name(worst).capitalize()}{why}:", style="dim")
@@ -61,7 +62,7 @@ def device_table(devices: Sequence[DeviceDifference]) -> Table:
     """Return the peaks of all devices, the one that grew most first."""
     rows = table("Device", ">A", ">B", ">Difference")
     for device in devices:
-        sizes = (format_size(device.before.live_bytes), format_size(device.after.live_bytes))
+        sizes = (format_size(device.before.requested_bytes), format_size(device.after.requested_bytes))
         rows.add_row(diff_words.device_name(device), *sizes, format_size(device.delta_bytes, signed=True))
     return rows
 
@@ -77,14 +78,14 @@ def facts_table(device: DeviceDifference) -> Table:
 def _table(device: DeviceDifference, by: By, shown: int) -> tuple[str, Table]:
     """Return one table with its title."""
     if by == "line":
-        return "Live at the peak, by line", line_table(device.lines, shown)
+        return "Requested at the peak, by line", line_table(device.lines, shown)
     tables: dict[By, tuple[NamedChange, ...]] = {
         "category": device.categories,
         "module": device.modules,
         "size": device.sizes,
     }
     title = "size of block" if by == "size" else by
-    return f"Live at the peak, by {title}", named_table(tables[by], title.capitalize(), shown)
+    return f"Requested at the peak, by {title}", named_table(tables[by], title.capitalize(), shown)
 
 
 def line_table(rows: Sequence[LineChange], shown: int = SHOWN) -> Table:
@@ -129,7 +130,7 @@ def _numbers(rows: Sequence[Change]) -> tuple[str, str, str, str]:
 
 
 def phase_table(device: DeviceDifference) -> Table:
-    """Return the peak of live bytes in each phase of either side."""
+    """Return the peak of requested bytes in each phase of either side."""
     rows = table("Phase", ">A", ">B", ">Difference")
     for row in device.phases:
         both = row.before_bytes is not None and row.after_bytes is not None

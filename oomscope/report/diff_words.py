@@ -25,22 +25,22 @@ def name(text: str) -> str:
 def headline(device: DeviceDifference, phase: str = "") -> str:
     """Return the answer in one line."""
     peak = f"PEAK IN {phase.upper()}" if phase else "PEAK"
-    before, after = format_size(device.before.live_bytes), format_size(device.after.live_bytes)
+    before, after = format_size(device.before.requested_bytes), format_size(device.after.requested_bytes)
     if device.delta_bytes > 0:
-        return f"THE {peak} GREW by {format_size(device.delta_bytes)}: {before} live in A, {after} in B"
+        return f"THE {peak} GREW by {format_size(device.delta_bytes)}: {before} requested in A, {after} in B"
     if device.delta_bytes < 0:
-        return f"THE {peak} SHRANK by {format_size(-device.delta_bytes)}: {before} live in A, {after} in B"
+        return f"THE {peak} SHRANK by {format_size(-device.delta_bytes)}: {before} requested in A, {after} in B"
     what = "and of the same lines" if device.is_empty else "but of other lines"
     overhead = device.after.overhead_bytes - device.before.overhead_bytes
     more = f"; overhead {format_size(overhead, signed=True)}" if overhead else ""
-    return f"THE {peak} IS EQUAL: {before} live, {what}{more}"
+    return f"THE {peak} IS EQUAL: {before} requested, {what}{more}"
 
 
 def facts(device: DeviceDifference) -> list[tuple[str, str, str, str]]:
     """Return what is compared beside the tables: its name, A, B, and the difference where there is one."""
     before, after = device.before, device.after
     sizes = (
-        ("Peak of live memory", before.live_bytes, after.live_bytes),
+        ("Peak of requested memory", before.requested_bytes, after.requested_bytes),
         ("Overhead at that peak", before.overhead_bytes, after.overhead_bytes),
         ("Reserved at that peak", before.reserved_bytes, after.reserved_bytes),
         ("Most reserved at any time", before.peak_reserved_bytes, after.peak_reserved_bytes),
@@ -49,7 +49,7 @@ def facts(device: DeviceDifference) -> list[tuple[str, str, str, str]]:
     more = after.blocks - before.blocks
     return [
         *rows,
-        ("Blocks live at the peak", f"{before.blocks:,}", f"{after.blocks:,}", f"{more:+,}" if more else "0"),
+        ("Blocks at the peak", f"{before.blocks:,}", f"{after.blocks:,}", f"{more:+,}" if more else "0"),
     ]
 
 

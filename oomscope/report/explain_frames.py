@@ -30,24 +30,24 @@ PINS: Final = {
     "held_bytes": "int64",
     "unused_bytes": "int64",
 }
-TIMELINE: Final = {**DEVICE, "event": "int64", "live_bytes": "int64", "reserved_bytes": "int64"}
+TIMELINE: Final = {**DEVICE, "event": "int64", "requested_bytes": "int64", "reserved_bytes": "int64"}
 RANKS: Final = {
     "rank": "int64",
     "file": "string",
     "device": "int64",
     "events": "int64",
     "failed_bytes": "Int64",
-    "live_bytes": "int64",
+    "requested_bytes": "int64",
     "reserved_bytes": "int64",
     "overhead_bytes": "int64",
-    "end_live_bytes": "int64",
+    "end_requested_bytes": "int64",
     "iterations": "int64",
     "last_time_us": "Int64",
 }
 
 
 def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
-    """Return the tables by name: ``categories``, ``sites``, ``modules``, ``fixes``, ``pins``, ``timeline``, and of a
+    """Return the tables by name: ``categories``, ``sites``, ``modules``, ``tried``, ``pins``, ``timeline``, and of a
     folder ``ranks``; those of a folder are of its worst rank.
     """
     explanation = found.worst if isinstance(found, RankSet) else found
@@ -55,7 +55,7 @@ def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
         "categories": table(CATEGORIES, _rows(explanation, _categories)),
         "sites": table({**DEVICE, **SITES}, _rows(explanation, _sites)),
         "modules": table(MODULES, _rows(explanation, _modules)),
-        "fixes": table({**DEVICE, **FIXES, "margin_bytes": "Int64"}, _rows(explanation, _fixes)),
+        "tried": table({**DEVICE, **FIXES, "margin_bytes": "Int64"}, _rows(explanation, _fixes)),
         "pins": table(PINS, _rows(explanation, _pins)),
         "timeline": table(TIMELINE, _rows(explanation, _timeline)),
     }
@@ -87,7 +87,7 @@ def _modules(device: DeviceExplanation) -> Iterator[Row]:
 
 def _fixes(device: DeviceExplanation) -> Iterator[Row]:
     unknown = {"margin_bytes": None} if device.available_bytes is None else {}
-    return ({**vars(fix), **unknown} for fix in device.verdict.fixes)
+    return ({**vars(fix), **unknown} for fix in device.verdict.tried)
 
 
 def _pins(device: DeviceExplanation) -> Iterator[Row]:
@@ -97,5 +97,5 @@ def _pins(device: DeviceExplanation) -> Iterator[Row]:
 
 def _timeline(device: DeviceExplanation) -> Iterator[Row]:
     curves = device.curves
-    points = zip(curves.events, curves.live, curves.reserved, strict=True)
-    return ({"event": event, "live_bytes": live, "reserved_bytes": held} for event, live, held in points)
+    points = zip(curves.events, curves.requested, curves.reserved, strict=True)
+    return ({"event": event, "requested_bytes": live, "reserved_bytes": held} for event, live, held in points)

@@ -110,7 +110,7 @@ def _draw_timeline(axis: Axes, device: DeviceExplanation, bins: Bins) -> None:
     """Draw the stack, a step for each bin, and what was reserved."""
     edges = np.append(np.arange(len(bins)) * bins.per_bin, bins.total)
     below = np.zeros(len(bins))
-    for name, curve in bins.live.items():
+    for name, curve in bins.requested.items():
         axis.stairs(
             below + curve, edges, baseline=below, fill=True, color=COLOURS[name], label=words.category_text(name)
         )
@@ -122,12 +122,13 @@ def _draw_timeline(axis: Axes, device: DeviceExplanation, bins: Bins) -> None:
         top = max(top, device.available_bytes)
     if device.failure is not None:
         axis.axvline(device.failure.event + 0.5, color=BAD, linestyle=":", linewidth=1.5, label="failed allocation")
-    peak = f"peak {format_size(int(below[bins.peak]))} at event {int(bins.event[bins.peak]):,}"
+    name = "peak" if device.peak.event >= 0 else "most after an event"
+    peak = f"{name} {format_size(int(below[bins.peak]))} at event {int(bins.event[bins.peak]):,}"
     axis.plot(bins.event[bins.peak] + 0.5, below[bins.peak], "o", color=INK, markersize=4, label=peak)
     axis.set_yticks(ticks(top), [format_size(tick, digits=1) if tick else "0" for tick in ticks(top)])
     axis.set_xlim(0, bins.total)
     axis.set_ylim(0, top * 1.02)
-    each = f", {bins.per_bin:,} a column: the moment of most live memory" if bins.per_bin > 1 else ""
+    each = f", {bins.per_bin:,} a column: the moment of most requested memory" if bins.per_bin > 1 else ""
     axis.set_xlabel(f"events{each}")
     axis.set_title(f"device {device.index}: {words.status_text(device)}", fontsize=10, loc="left")
     _tidy(axis, reverse=True)

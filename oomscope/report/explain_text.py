@@ -71,17 +71,17 @@ def _rank_parts(found: RankSet) -> Iterator[RenderableType]:
 
 def rank_table(ranks: tuple[RankRow, ...]) -> Table:
     """Return one row a rank."""
-    rows = table(">Rank", "Failed asking for", ">Live", ">Reserved", ">Overhead", ">Iterations", ">Events", "File")
+    rows = table(">Rank", "Failed asking for", ">Requested", ">Reserved", ">Overhead", ">Iterations", ">Events", "File")
     for row in ranks:
         failed = "-" if row.failed_bytes is None else format_size(row.failed_bytes)
-        sizes = (format_size(size) for size in (row.live_bytes, row.reserved_bytes, row.overhead_bytes))
+        sizes = (format_size(size) for size in (row.requested_bytes, row.reserved_bytes, row.overhead_bytes))
         iterations = f"{row.iterations:,}" if row.iterations else "-"
         rows.add_row(str(row.rank), failed, *sizes, iterations, f"{row.events:,}", one_line(PurePath(row.file).name))
     return rows
 
 
 def difference_table(ranks: tuple[RankRow, ...], categories: list[str]) -> Table:
-    """Return the live bytes of some categories at each rank's own peak."""
+    """Return the requested bytes of some categories at each rank's own peak."""
     rows = table(">Rank", *(f">{words.category_text(name).capitalize()}" for name in categories))
     for row in ranks:
         rows.add_row(str(row.rank), *(format_size(row.categories.get(name, 0)) for name in categories))
@@ -112,7 +112,7 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
         yield section("Private pools at the end", pool_table(device))
     if device.suspects:
         yield section("Lines whose blocks pile up from iteration to iteration", suspect_table(device.suspects))
-    if device.verdict.fixes:
+    if device.verdict.tried:
         yield section(words.tried_title(device), _tried(device))
     for caveat in device.caveats:
         yield Text(f"note: {caveat}", style="dim")
@@ -120,8 +120,8 @@ def _parts(explanation: Explanation, device: DeviceExplanation, top: int) -> Ite
 
 def _facts(device: DeviceExplanation) -> Iterator[tuple[str, RenderableType]]:
     yield from words.facts(device)
-    if len(device.curves.live) > 1:
-        yield "Timeline", _timeline(device.curves.live)
+    if len(device.curves.requested) > 1:
+        yield "Timeline", _timeline(device.curves.requested)
 
 
 def _timeline(live: Sequence[int]) -> RenderableType:
@@ -129,7 +129,7 @@ def _timeline(live: Sequence[int]) -> RenderableType:
     least, most = min(live), max(live)
     if least * len(BARS) < most * (len(BARS) - 1):
         return Sparkline(live, "cyan")
-    return f"flat: every part of it reaches {format_size(least)} to {format_size(most)} live"
+    return f"flat: every part of it reaches {format_size(least)} to {format_size(most)} requested"
 
 
 def category_table(categories: tuple[CategoryBytes, ...]) -> Table:
@@ -229,18 +229,18 @@ def suspect_table(suspects: tuple[Suspect, ...]) -> Table:
 
 def _tried(device: DeviceExplanation) -> Table:
     if device.available_bytes is not None:
-        return fix_table(device.verdict.fixes, has_margin="fraction" not in device.verdict.tags)
-    return reserved_table(device.verdict.fixes, device.verdict.packing_lower_bound_bytes)
+        return fix_table(device.verdict.tried, has_margin="fraction" not in device.verdict.tags)
+    return reserved_table(device.verdict.tried, device.verdict.packing_lower_bound_bytes)
 
 
-def reserved_table(fixes: tuple[FixTried, ...], live_bytes: int) -> Table:
+def reserved_table(fixes: tuple[FixTried, ...], requested_bytes: int) -> Table:
     """Return what each setting would reserve, where no card is known to compare with.
 
     What is reserved up to a failure is not compared with what was live and wanted there.
     """
     rows = table("Setting", "Outcome", ">Peak reserved", ">Above the live peak", "")
     for fix in fixes:
-        over = format_size(fix.peak_reserved_bytes - live_bytes) if fix.survives else ""
+        over = format_size(fix.peak_reserved_bytes - requested_bytes) if fix.survives else ""
         outcome = Text(fix_outcome(fix), style="green" if fix.survives else "red")
         rows.add_row(fix.name, outcome, format_size(fix.peak_reserved_bytes), over, fix.note)
     return rows

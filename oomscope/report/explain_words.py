@@ -51,10 +51,10 @@ def status_text(device: DeviceExplanation) -> str:
         place = device.failed_at
         return text if place is None else f"{text} in {moment_text(place.iteration, place.phase)}{_at(place.site)}"
     if verdict.kind != "headroom":
-        return f"WOULD NOT FIT on this card: {format_size(verdict.live_requested_bytes)} live at most"
+        return f"WOULD NOT FIT on this card: {format_size(verdict.live_requested_bytes)} requested at most"
     if device.shows_end_only:
         return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
-    return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} live at most"
+    return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} requested at most"
 
 
 def when_text(device: DeviceExplanation) -> str:
@@ -83,7 +83,7 @@ def facts(device: DeviceExplanation) -> Iterator[tuple[str, str]]:
 def peak_text(device: DeviceExplanation) -> str:
     """Return how much was live at the peak, when, and by which line and for what the last block was made."""
     place = device.place
-    text = f"{format_size(device.peak.requested_bytes)} live{_on_its_own_card(device)}"
+    text = f"{format_size(device.peak.requested_bytes)} requested{_on_its_own_card(device)}"
     if device.shows_end_only:
         return f"{text} when the snapshot was written"
     if place.site is None:
@@ -144,15 +144,15 @@ def unused_text(device: DeviceExplanation) -> str | None:
 
 
 def sizes_text(parts: Composition) -> str:
-    """Return live bytes by the size of the request: ``12 MiB in 181 blocks up to 1 MiB, …``."""
+    """Return requested bytes by the size of the request: ``12 MiB in 181 blocks up to 1 MiB, …``."""
     return ", ".join(f"{format_size(row.bytes)} in {count(row.count, 'block')} {row.label}" for row in parts.sizes)
 
 
 def advice_text(device: DeviceExplanation) -> str | None:
     """Return the setting worth making where nothing failed; a failure's advice comes with its verdict."""
-    if device.verdict.kind != "headroom" or not device.verdict.fixes:
+    if device.verdict.kind != "headroom" or not device.verdict.tried:
         return None
-    recorded, *others = device.verdict.fixes
+    recorded, *others = device.verdict.tried
     best = max((fix for fix in others if fix.survives), key=lambda fix: fix.saved_bytes, default=recorded)
     saved = best.saved_bytes if recorded.survives else 0
     if saved <= WORTH_A_SETTING * recorded.peak_reserved_bytes or _has_room(device):
@@ -162,7 +162,7 @@ def advice_text(device: DeviceExplanation) -> str | None:
 
 def _has_room(device: DeviceExplanation) -> bool:
     """Whether a tenth of what the process may hold was never taken, so that no setting is needed."""
-    recorded = device.verdict.fixes[0].peak_reserved_bytes
+    recorded = device.verdict.tried[0].peak_reserved_bytes
     return device.available_bytes is not None and 10 * recorded < 9 * device.available_bytes
 
 
@@ -193,5 +193,5 @@ def differing_categories(rows: Sequence[RankRow]) -> list[str]:
     for name in names:
         sizes = [row.categories.get(name, 0) for row in rows]
         spread[name] = max(sizes) - min(sizes)
-    least = max(row.live_bytes for row in rows) // 100
+    least = max(row.requested_bytes for row in rows) // 100
     return sorted((name for name in names if spread[name] > least), key=lambda name: (-spread[name], name))

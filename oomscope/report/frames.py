@@ -36,11 +36,14 @@ PHASES: Final = {"iteration": "int64", "phase": "string", "requested_bytes": "in
 FIXES: Final = {
     "name": "string",
     "conf": "string",
+    "how": "string",
     "survives": "bool",
+    "is_tight": "bool",
     "peak_reserved_bytes": "int64",
     "margin_bytes": "int64",
     "retries": "int64",
     "failed_event": "Int64",
+    "failed_in": "string",
     "note": "string",
 }
 STEPS: Final = {
@@ -50,10 +53,10 @@ STEPS: Final = {
     "commits": "int64",
     "merge": "string",
     "keys": "string",
-    "delta_live_bytes": "int64",
+    "delta_requested_bytes": "int64",
     "delta_reserved_bytes": "Int64",
     "delta_overhead_bytes": "Int64",
-    "since_good_live_bytes": "int64",
+    "since_good_requested_bytes": "int64",
     "since_good_reserved_bytes": "Int64",
     "dominant_category": "string",
     "dominant_file": "string",
@@ -69,7 +72,7 @@ PROBES: Final = {
     "answer": "string",
     "reason": "string",
     "outcome": "string",
-    "live_bytes": "Int64",
+    "requested_bytes": "Int64",
     "reserved_bytes": "Int64",
     "is_lower_bound": "bool",
     "cached": "bool",
@@ -109,9 +112,9 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
 
     Columns: ``action``, ``address`` (for ``oom`` the free device bytes, NA where unknown), ``size``, ``stream``,
     ``time_us``, ``phase``, ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site``
-    (``file:line function``, empty where there is no stack), and the ``live_bytes`` and ``reserved_bytes`` of
+    (``file:line function``, empty where there is no stack), and the ``requested_bytes`` and ``reserved_bytes`` of
     :class:`Timeline` right after the event. Requested bytes that come (``alloc``) less those that go
-    (``free_requested``) sum to the change of live bytes. Columns of words are categorical.
+    (``free_requested``) sum to the change of requested bytes. Columns of words are categorical.
 
     Args:
         trace: one device's events.
@@ -133,7 +136,7 @@ def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: S
         "module": _words(trace.module_id, trace.modules),
         "site": _sites(trace, trace.stack_id, choose),
         "forward_site": _sites(trace, trace.forward_stack_id, choose),
-        "live_bytes": timeline.live,
+        "requested_bytes": timeline.requested,
         "reserved_bytes": timeline.reserved,
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(len(trace), name="event"))
@@ -145,7 +148,7 @@ def _addresses(trace: Trace) -> pd.arrays.IntegerArray:
 
 
 def sites(result: ProbeResult) -> pd.DataFrame:
-    """Return live requested bytes at the peak by line, module and category, largest first.
+    """Return requested bytes at the peak by line, module and category, largest first.
 
     ``bytes`` sums to ``result.peak.requested_bytes``; ``count`` is in blocks. No rows where nothing was measured.
     """
@@ -154,7 +157,7 @@ def sites(result: ProbeResult) -> pd.DataFrame:
 
 
 def categories(result: ProbeResult) -> pd.DataFrame:
-    """Return live requested bytes at the peak by category; ``bytes`` sums to ``result.peak.requested_bytes``."""
+    """Return requested bytes at the peak by category; ``bytes`` sums to ``result.peak.requested_bytes``."""
     rows = result.peak.categories.items() if result.peak else ()
     return table(CATEGORIES, ({"category": category, "bytes": size} for category, size in rows))
 
@@ -164,18 +167,18 @@ def phases(result: ProbeResult) -> pd.DataFrame:
     return table(PHASES, (vars(row) for row in result.phases))
 
 
-def fixes(result: ProbeResult) -> pd.DataFrame:
-    """Return each allocator setting that was replayed on the same allocations; no rows where none was tried."""
-    return table(FIXES, (vars(row) for row in (result.verdict.fixes if result.verdict else ())))
+def tried(result: ProbeResult) -> pd.DataFrame:
+    """Return each allocator setting that was tried, by a replay or by a run; no rows where none was."""
+    return table(FIXES, (vars(row) for row in (result.verdict.tried if result.verdict else ())))
 
 
 def steps(result: BisectResult) -> pd.DataFrame:
     """Return the steps of a search.
 
-    ``delta_live_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends, the latter missing where a
-    command printed its live bytes alone; ``merge`` is the one that
-    brought a commit in, where that was looked into; ``keys`` are separated by commas. ``since_good_…`` is what this row
-    and those before it sum to; ``dominant_…`` is the line whose live bytes changed most, missing where there is none.
+    ``delta_requested_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends, the latter missing
+    where a command printed its requested bytes alone; ``merge`` is the one that brought a commit in, where that was
+    looked into; ``keys`` are separated by commas. ``since_good_…`` is what this row and those before it sum to;
+    ``dominant_…`` is the line whose requested bytes changed most, missing where there is none.
     """
     reached = levels(Bytes(), (row.delta for row in result.steps))
     return table(STEPS, map(_step, result.steps, reached))
@@ -187,10 +190,10 @@ def probes(result: BisectResult) -> pd.DataFrame:
 
 
 def grown_sites(result: BisectResult) -> pd.DataFrame:
-    """Return the lines whose live bytes differ between the last good and the first bad probe.
+    """Return the lines whose requested bytes differ between the last good and the first bad probe.
 
-    ``delta_bytes`` sums to ``result.change.live_bytes``. A row that no line stands for has no file, and its category
-    says what it is.
+    ``delta_bytes`` sums to ``result.change.requested_bytes``. A row that no line stands for has no file, and its
+    category says what it is.
     """
     nowhere = Site(file="", line=0, function="")
     rows = ({**vars(row), **vars(row.site or nowhere), "delta_bytes": row.delta_bytes} for row in result.sites)
@@ -221,7 +224,7 @@ def _changed_line(row: LineChange) -> dict[str, Any]:
 
 
 def changed_totals(difference: Difference) -> pd.DataFrame:
-    """Return live bytes at the peaks of two snapshots by category, module and class of sizes (column ``by``).
+    """Return requested bytes at the peaks of two snapshots by category, module and class of sizes (column ``by``).
 
     Of each device and ``by``, ``delta_bytes`` sums to the difference of the peaks.
     """

@@ -30,7 +30,7 @@ def history_report(trends: Sequence[Trend]) -> RenderableType:
 
 
 def heading(trends: Sequence[Trend]) -> str:
-    """Return ``peak_live of 3 cases over 30 nights, the last of 2026-01-05 02:00 UTC``."""
+    """Return ``peak_requested of 3 cases over 30 nights, the last of 2026-01-05 02:00 UTC``."""
     nights = {entry.night: entry.started for trend in trends for entry in trend.entries}
     last = moment_text(max(nights.values()))
     return (
@@ -84,7 +84,7 @@ def whose_text(step: Step) -> str:
 
 
 def title(trend: Trend) -> str:
-    """Return what a trend shows: ``llama3-8b (ci/memory.yaml): peak_live over 30 nights``."""
+    """Return what a trend shows: ``llama3-8b (ci/memory.yaml): peak_requested over 30 nights``."""
     return f"{trend.label}: {trend.metric} over {count(len(trend.entries), 'night')}"
 
 

@@ -115,7 +115,7 @@ def _culprit(culprit: Culprit) -> str:
     subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)
     parts = [f"Whose commit: {code(short_hash(culprit.commit))} {escaped(subject)}, by {escaped(author)}\n\n"]
     if culprit.grown:
-        parts.append(head("Line", "Category", ">Live bytes"))
+        parts.append(head("Line", "Category", ">Requested bytes"))
         parts += [
             row([code(line.site.brief), escaped(line.category), format_size(line.delta_bytes, signed=True)])
             for line in culprit.grown[:_LINES_SHOWN]

@@ -56,7 +56,7 @@ def band_texts(row: MetricRow) -> tuple[str, str]:
 
 
 def exact_text(row: MetricRow) -> str:
-    """Return ``peak_live 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
+    """Return ``peak_requested 2.34 GiB, expected 2.33 GiB (+10.00 MiB)``, with the exact numbers."""
     name, expected, measured, change = row_texts(row)
     if row.difference is None:
         return f"{name} {measured}"

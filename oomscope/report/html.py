@@ -37,16 +37,16 @@ def measurement_charts(result: ProbeResult) -> dict[str, Markup]:
     if result.peak is None:
         return {}
     level = Level(value=result.available_bytes, label="may use") if result.available_bytes else None
-    fixes = result.verdict.fixes if result.verdict else ()
+    fixes = result.verdict.tried if result.verdict else ()
     return {
-        "timeline": area(result.timeline, title="Live requested bytes over the run", level=level),
-        "categories": bars(_category_bars(result.peak), title="Live requested bytes at the peak by category"),
+        "timeline": area(result.timeline, title="Requested bytes over the run", level=level),
+        "categories": bars(_category_bars(result.peak), title="Requested bytes at the peak by category"),
         "phases": bars(
             [_phase_bar(row) for row in highest_phases(result.phases)],
-            title="Peak of live requested bytes by phase",
+            title="Peak of requested bytes by phase",
             level=level,
         ),
-        "fixes": bars(
+        "tried": bars(
             [_fix_bar(fix) for fix in fixes], title="Peak reserved under each allocator setting", level=level
         ),
     }

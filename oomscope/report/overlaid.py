@@ -30,7 +30,7 @@ def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:
     series = [
         Series(label=f"{label}, {quantity}", values=values, style=f"{style}{thin}", places=places)
         for label, style, run, places in runs
-        for quantity, values, thin in (("live", run.live_bytes, ""), ("reserved", run.reserved_bytes, " thin"))
+        for quantity, values, thin in (("live", run.requested_bytes, ""), ("reserved", run.reserved_bytes, " thin"))
     ]
     available = bad.available_bytes
     return curves(

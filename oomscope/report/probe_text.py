@@ -35,16 +35,18 @@ def _parts(result: ProbeResult, title: str) -> Iterator[RenderableType]:
     if result.peak:
         yield Text()
         yield facts(_facts(result, result.peak))
-        at_peak = "Live at the peak" if result.outcome == "fits" else "Live at the peak before the failure"
+        at_peak = "Requested at the peak" if result.outcome == "fits" else "Requested at the peak before the failure"
         yield section(f"{at_peak}, by category", category_table(result.peak.categories))
         if result.peak.sites:
             yield section(f"{at_peak}, by line", site_table(result.peak.sites))
     if result.phases:
-        title = "Peak of each phase: most live, where it says, and most reserved in any iteration"
+        title = "Peak of each phase: most requested, where it says, and most reserved in any iteration"
         yield section(title, phase_table(result.phases))
-    if result.verdict and result.verdict.fixes:
-        tried = fix_table(result.verdict.fixes, has_margin=result.available_bytes is not None)
-        yield section("Allocator settings tried on the same allocations", tried)
+    if result.verdict and result.verdict.tried:
+        tried = fix_table(result.verdict.tried, has_margin=result.available_bytes is not None)
+        yield section(words.tried_title(result.verdict), tried)
+        if untried := words.untried_text(result.verdict):
+            yield Text(untried, style="dim")
     if len(result.ranks) > 1:
         yield section("Ranks probed; the worst is reported above", rank_table(result.ranks))
     for note in result.notes:
@@ -67,7 +69,7 @@ def verdict_parts(
 
 
 def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableType]]:
-    yield "Peak", f"{format_size(peak.requested_bytes)} live in {words.peak_place(peak)}"
+    yield "Peak", f"{format_size(peak.requested_bytes)} requested in {words.peak_place(peak)}"
     if reserved := words.reserved_text(result):
         yield "Reserved", reserved
     if demand := words.demand_text(result):
@@ -113,7 +115,7 @@ def site_table(sites: tuple[SiteBytes, ...]) -> Table:
 
 def phase_table(phases: tuple[PhaseBytes, ...]) -> Table:
     """Return the live peak of each phase with the iteration in which it stood, and its reserved peak over all."""
-    rows = table("Phase", ">Live", ">Reserved", "?")
+    rows = table("Phase", ">Requested", ">Reserved", "?")
     highest = highest_phases(phases)
     top = max(row.requested_bytes for row in highest)
     for row in highest:
@@ -133,20 +135,21 @@ def gap_table(gaps: tuple[Gap, ...]) -> Table:
 
 
 def fix_table(fixes: tuple[FixTried, ...], *, has_margin: bool = True) -> Table:
-    """Return every setting that was replayed, with what came out; ``has_margin``: D is more than an upper bound."""
+    """Return every setting that was tried, with what came out; ``has_margin``: D is more than an upper bound."""
     margin = [">Margin"] if has_margin else []
-    rows = table("Setting", "Outcome", ">Peak reserved", *margin, ">Retries", "")
+    how = ["By"] if any(fix.how == "run" for fix in fixes) else []
+    rows = table("Setting", *how, "Outcome", ">Peak reserved", *margin, ">Retries", "")
     for fix in fixes:
         outcome = Text(words.fix_outcome(fix), style="green" if fix.survives else "red")
         margin = [format_size(fix.margin_bytes)] if has_margin else []
         numbers = (format_size(fix.peak_reserved_bytes), *margin, f"{fix.retries:,}")
-        rows.add_row(fix.name, outcome, *numbers, fix.note)
+        rows.add_row(fix.name, *([words.HOW_TEXTS[fix.how]] if how else []), outcome, *numbers, fix.note)
     return rows
 
 
 def rank_table(ranks: tuple[RankSummary, ...]) -> Table:
     """Return every rank that was probed."""
-    rows = table(">Rank", "Outcome", ">Live", ">Reserved", ">Margin", "")
+    rows = table(">Rank", "Outcome", ">Requested", ">Reserved", ">Margin", "")
     for row in ranks:
         outcome = Text(row.outcome, style=STATUS_STYLES[row.outcome])
         sizes = (words.known_size(size) for size in (row.requested_bytes, row.reserved_bytes, row.margin_bytes))

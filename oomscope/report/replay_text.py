@@ -93,7 +93,9 @@ def _facts(replayed: ReplayTable) -> Iterator[tuple[str, RenderableType]]:
     yield "Rules", _rules_text(replayed)
     if replayed.available_bytes is not None:
         yield "Available", f"{format_size(replayed.available_bytes)} ({replayed.available_source})"
-    yield "Live peak", f"{format_size(replayed.live_peak_bytes)} at event {replayed.live_peak_event:,}"
+    at = replayed.requested_peak_event
+    when = f"at event {at:,}" if at >= 0 else "before the first event"
+    yield "Requested peak", f"{format_size(replayed.requested_peak_bytes)} {when}"
 
 
 def _rules_text(replayed: ReplayTable) -> str:
@@ -118,9 +120,9 @@ def setting_table(replayed: ReplayTable) -> Table:
         rows.add_row(name, outcome, *sizes, f"{row.retries:,}", f"{row.segments:,}")
     rows.add_section()
     if replayed.planned_bytes is not None:
-        plan = (format_size(replayed.planned_bytes), _size(replayed.planned_bytes - replayed.live_peak_bytes))
+        plan = (format_size(replayed.planned_bytes), _size(replayed.planned_bytes - replayed.requested_peak_bytes))
         rows.add_row("first-fit plan", "no setting", *plan)
-    rows.add_row("packing lower bound", "no setting", format_size(replayed.live_peak_bytes), "0 B")
+    rows.add_row("packing lower bound", "no setting", format_size(replayed.requested_peak_bytes), "0 B")
     return rows
 
 

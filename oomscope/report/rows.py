@@ -12,7 +12,7 @@ SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Live bytes of one line of code, over all modules that ran it; ``site`` is None for the sum of further lines."""
+    """Requested bytes of one line of code, over all modules that ran it; ``site`` None sums further lines."""
 
     site: Site | None
     bytes: int
@@ -59,9 +59,9 @@ def _line(group: list[SiteBytes]) -> Line:
 
 
 def highest_phases(phases: Iterable[PhaseBytes]) -> list[PhaseBytes]:
-    """Return of each phase the iteration in which it needed most live bytes, in the order in which phases came.
+    """Return of each phase the iteration in which it needed most requested bytes, in the order in which phases came.
 
-    Reserved bytes are the most of any iteration, which may be another: the cache grows while live bytes repeat.
+    Reserved bytes are the most of any iteration, which may be another: the cache grows while requested bytes repeat.
     """
     highest: dict[str, PhaseBytes] = {}
     for row in phases:

@@ -1,4 +1,4 @@
-"""Live memory by category over the events of a run, stacked, below the line of what is reserved.
+"""Requested memory by category over the events of a run, stacked, below the line of what is reserved.
 
 The picture is complete without a script; with one, ``timeline.js`` redraws the same paths for the part of the run that
 is looked at, from finer bins that the page carries.
@@ -36,13 +36,13 @@ def stack_chart(bins: Bins, name: str, *, table: str, level: Level | None, faile
         failed_event: index of the failed allocation.
     """
     drawn = bins.coarser(max(1, -(-len(bins) // DRAWN)))
-    chart = figure("stack", "Live memory by category over the events")
+    chart = figure("stack", "Requested memory by category over the events")
     chart.set("data-timeline", name)
     chart.set("data-table", table)
     _controls(chart, failed_event)
     frame = box(chart, "frame", tag="div")
     top, on_scale = scale(int(drawn.reserved.max(initial=0)), level)
-    top = max(top, int(drawn.all_live.max(initial=0)))
+    top = max(top, int(drawn.all_requested.max(initial=0)))
     plot = box(frame, "plot", tag="div")
     plot.set("data-top", str(top))
     grid = box(plot, "grids", tag="div")
@@ -59,7 +59,7 @@ def stack_chart(bins: Bins, name: str, *, table: str, level: Level | None, faile
         plot,
         "peak",
         left=share((peak + 0.5) * drawn.per_bin, bins.total),
-        bottom=share(int(drawn.all_live[peak]), top),
+        bottom=share(int(drawn.all_requested[peak]), top),
     )
     if failed_event is not None:
         box(plot, "failed", left=share(failed_event + 0.5, bins.total))
@@ -75,11 +75,11 @@ def stack_chart(bins: Bins, name: str, *, table: str, level: Level | None, faile
 
 def stack_data(bins: Bins, *, failed_event: int | None) -> dict[str, Any]:
     """Return what the script draws and says, as JSON values."""
-    columns = [bins.event, bins.time_us, bins.site, bins.moment, bins.reserved, *bins.live.values()]
+    columns = [bins.event, bins.time_us, bins.site, bins.moment, bins.reserved, *bins.requested.values()]
     return {
         "perBin": bins.per_bin,
         "total": bins.total,
-        "categories": [category_text(name) for name in bins.live],
+        "categories": [category_text(name) for name in bins.requested],
         "sites": [line_text(site) for site in bins.sites],
         "moments": [
             moment_text(iteration, phase) if phase or iteration >= 0 else "" for iteration, phase in bins.moments
@@ -106,8 +106,8 @@ def _controls(chart: ET.Element, failed_event: int | None) -> None:
 def _paths(plot: ET.Element, drawn: Bins, top: int) -> None:
     """Draw what lies under each category's upper edge, the highest first, so that lower ones cover it."""
     svg = ET.SubElement(plot, "svg", viewBox=f"0 0 {SIDE} {SIDE}", preserveAspectRatio="none", role="presentation")
-    edges = np.cumsum(list(drawn.live.values()), axis=0)
-    for name, edge in reversed(list(zip(drawn.live, edges, strict=True))):
+    edges = np.cumsum(list(drawn.requested.values()), axis=0)
+    for name, edge in reversed(list(zip(drawn.requested, edges, strict=True))):
         path = f"M0,{SIDE}{_steps(edge, drawn, top)}V{SIDE}Z"
         ET.SubElement(svg, "path", {"class": f"fill {name}", "d": path})
     first, *_ = _heights(drawn.reserved, top)
@@ -146,7 +146,7 @@ def _readout(chart: ET.Element, drawn: Bins) -> None:
 def _legend(chart: ET.Element, drawn: Bins) -> None:
     """Name the colours in the order of the stack, with what each holds at the peak."""
     legend = box(chart, "legend", tag="div")
-    for name, curve in reversed(drawn.live.items()):
+    for name, curve in reversed(drawn.requested.items()):
         key = box(legend, f"key {name}", category_text(name) + " ")
         box(key, "size", format_size(int(curve[drawn.peak])))
     key = box(legend, "key line", "reserved ")

@@ -21,7 +21,7 @@ def combinations(sweep: Sweep) -> pd.DataFrame:
             "outcome": row.variant.outcome,
             "verdict": row.variant.verdict,
             "rank": row.variant.rank,
-            "live_bytes": row.variant.live_bytes,
+            "requested_bytes": row.variant.requested_bytes,
             "reserved_bytes": row.variant.reserved_bytes,
             "margin_bytes": row.variant.margin_bytes,
             "host_bytes": row.variant.host_bytes,
@@ -32,5 +32,5 @@ def combinations(sweep: Sweep) -> pd.DataFrame:
         }
         for row in sweep.rows
     ]
-    sizes = ("rank", "live_bytes", "reserved_bytes", "margin_bytes", "host_bytes")
+    sizes = ("rank", "requested_bytes", "reserved_bytes", "margin_bytes", "host_bytes")
     return pd.DataFrame(rows).astype(dict.fromkeys(sizes, "Int64"))

@@ -39,9 +39,9 @@ def shares(rows: Sequence[SweepRow], value: Callable[[SweepRow], float | None]) 
     return {values: (number - low) / (high - low) if high > low else 0.0 for values, number in known.items()}
 
 
-def live_bytes(row: SweepRow) -> int | None:
+def requested_bytes(row: SweepRow) -> int | None:
     """Return what of a combination the first table shows."""
-    return row.variant.live_bytes
+    return row.variant.requested_bytes
 
 
 def slowdown(row: SweepRow) -> float | None:

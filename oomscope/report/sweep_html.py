@@ -25,7 +25,7 @@ def sweep_page(sweep: Sweep, *, title: str) -> str:
         tally=tally_text(sweep),
         names=sweep_grid.short_names(sweep),
         lines=sweep_grid.lines_of(sweep),
-        live=sweep_grid.shares(sweep.rows, sweep_grid.live_bytes),
+        live=sweep_grid.shares(sweep.rows, sweep_grid.requested_bytes),
         slow=sweep_grid.shares(sweep.rows, sweep_grid.slowdown),
         chart=_chart(sweep, points) if points else None,
         outcome_text=outcome_text,
@@ -35,14 +35,14 @@ def sweep_page(sweep: Sweep, *, title: str) -> str:
 
 def _chart(sweep: Sweep, points: list[Point]) -> Markup:
     level = Level(value=sweep.available_bytes, label="may use") if sweep.available_bytes else None
-    return scatter(points, title="Peak of live bytes against estimated time a sequence", level=level)
+    return scatter(points, title="Peak of requested bytes against estimated time a sequence", level=level)
 
 
 def _points(sweep: Sweep) -> list[Point]:
     names = sweep_grid.short_names(sweep)
     points = []
     for number, row in enumerate(sweep.rows, start=1):
-        if row.variant.live_bytes is None or row.slowdown is None:
+        if row.variant.requested_bytes is None or row.slowdown is None:
             continue
         values = ", ".join(f"{name}={value}" for name, value in zip(names, row.values, strict=True))
         points.append(
@@ -50,7 +50,7 @@ def _points(sweep: Sweep) -> list[Point]:
                 label=str(number),
                 title=f"{values}: {variant_text(row.variant)}, {words.slowdown_text(row.slowdown)} time",
                 time=row.slowdown,
-                size=row.variant.live_bytes,
+                size=row.variant.requested_bytes,
                 tone="good" if row.variant.fits else "bad",
                 is_best=row.is_on_front,
             )

@@ -40,7 +40,7 @@ def sweep_picture(sweep: Sweep, *, title: str) -> bytes:
     """
     from matplotlib.figure import Figure
 
-    if not any(row.variant.live_bytes is not None for row in sweep.rows):
+    if not any(row.variant.requested_bytes is not None for row in sweep.rows):
         raise UsageError("there is nothing to draw: no combination was measured", where=title, remedy="leave --png out")
     figure = Figure(figsize=(WIDE, max(LOW, LINE * len(sweep_grid.lines_of(sweep)))), layout="constrained")
     figure.suptitle(f"{title} · {tally_text(sweep)}", color=INK, fontsize=11)
@@ -58,7 +58,7 @@ def _draw_points(axis: Axes, sweep: Sweep) -> None:
     top = 0
     best: list[tuple[float, int]] = []
     for number, row in enumerate(sweep.rows, start=1):
-        size, time = row.variant.live_bytes, row.slowdown
+        size, time = row.variant.requested_bytes, row.slowdown
         if size is None or time is None:
             continue
         top = max(top, size)
@@ -75,18 +75,18 @@ def _draw_points(axis: Axes, sweep: Sweep) -> None:
     axis.set_yticks(ticks(top), [format_size(tick, digits=1) if tick else "0" for tick in ticks(top)])
     axis.set_ylim(0, top * 1.06)
     axis.set_xlabel("estimated time a sequence over the quickest, %")
-    axis.set_title("peak of live memory against time", fontsize=10, loc="left")
+    axis.set_title("peak of requested memory against time", fontsize=10, loc="left")
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_grid(axis: Axes, sweep: Sweep) -> None:
     lines, names = sweep_grid.lines_of(sweep), sweep_grid.short_names(sweep)
-    shares = sweep_grid.shares(sweep.rows, sweep_grid.live_bytes)
+    shares = sweep_grid.shares(sweep.rows, sweep_grid.requested_bytes)
     values = np.array([[shares.get(row.values, np.nan) for row in line.cells] for line in lines])
     axis.imshow(values, cmap="Blues", vmin=-0.15, vmax=1.6, aspect="auto")
     for at, line in enumerate(lines):
         for column, row in enumerate(line.cells):
-            size = row.variant.live_bytes
+            size = row.variant.requested_bytes
             text = outcome_text(row.variant) if size is None else format_size(size)
             text += "" if row.slowdown is None else f"\n{words.slowdown_text(row.slowdown)}"
             colour = INK if row.variant.fits or size is None else BAD
@@ -95,4 +95,4 @@ def _draw_grid(axis: Axes, sweep: Sweep) -> None:
     axis.set_yticks(range(len(lines)), [", ".join(line.values) for line in lines], fontsize=8)
     axis.set_xlabel(names[-1])
     axis.set_ylabel(", ".join(names[:-1]))
-    axis.set_title("peak of live memory and time; red does not fit", fontsize=10, loc="left")
+    axis.set_title("peak of requested memory and time; red does not fit", fontsize=10, loc="left")

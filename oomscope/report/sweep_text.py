@@ -47,18 +47,18 @@ def tally_text(sweep: Sweep) -> str:
 
 def grid_table(sweep: Sweep) -> Table:
     """Return all combinations in their order."""
-    rows = table(*short_names(sweep), "Outcome", ">Live", ">Reserved", ">Margin", ">Host", ">Time", "Best", "?")
-    most = max((row.variant.live_bytes or 0 for row in sweep.rows), default=0)
+    rows = table(*short_names(sweep), "Outcome", ">Requested", ">Reserved", ">Margin", ">Host", ">Time", "Best", "?")
+    most = max((row.variant.requested_bytes or 0 for row in sweep.rows), default=0)
     for row in sweep.rows:
         variant = row.variant
-        sizes = (variant.live_bytes, variant.reserved_bytes, variant.margin_bytes, variant.host_bytes or None)
+        sizes = (variant.requested_bytes, variant.reserved_bytes, variant.margin_bytes, variant.host_bytes or None)
         rows.add_row(
             *row.values,
             Text(outcome_text(variant), style=_STYLES[variant.outcome]),
             *(words.known_size(size) for size in sizes),
             words.slowdown_text(row.slowdown),
             "●" if row.is_on_front else "",
-            bar(variant.live_bytes or 0, most),
+            bar(variant.requested_bytes or 0, most),
         )
     return rows
 

@@ -1,4 +1,4 @@
-"""The steps of a search as a waterfall: each row leads from where the last one ended, live bytes beside overhead.
+"""The steps of a search as a waterfall: each row leads from where the last one ended, requested bytes beside overhead.
 
 The axes begin at the lowest level and end at the highest: a step of 100 MiB would not be seen on one that begins at
 zero and ends at a card's 80 GiB. Both ends of an axis are named. Where reserved bytes are not known there is one axis.
@@ -57,7 +57,7 @@ def waterfall_chart(steps: Sequence[StepRow], start: Bytes, *, culprit: str | No
         heaviest: hash of the commit that weighs most.
     """
     reached = [start, *levels(start, (step.delta for step in steps))]
-    axes = [Axis("Live", [each.live_bytes for each in reached])]
+    axes = [Axis("Requested", [each.requested_bytes for each in reached])]
     overheads = [each.overhead_bytes for each in reached if each.overhead_bytes is not None]
     if len(overheads) == len(reached):
         axes.append(Axis("Overhead", overheads))

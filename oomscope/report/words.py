@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from oomscope.probe.job import Progress
 from oomscope.probe.result import Peak, ProbeResult, Site
 from oomscope.snapshot.reading.rank_files import Unread
-from oomscope.snapshot.verdict_types import FixTried, Verdict
+from oomscope.snapshot.verdict_types import FixTried, How, Verdict
 from oomscope.units import format_size
 
 
@@ -48,7 +50,8 @@ def unread_text(unread: Unread) -> str:
 
 def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
     """Return ``backward of iteration 1, microbatch 3``, leaving out what is unknown."""
-    text = phase or ("an unknown phase" if iteration < 0 else "")
+    named = "another part" if phase == "other" else phase
+    text = named or ("an unknown phase" if iteration < 0 else "")
     if iteration >= 0:
         text += f"{' of ' if text else ''}iteration {iteration}"
     return f"{text}, microbatch {microbatch}" if microbatch >= 0 else text
@@ -103,7 +106,7 @@ def _without_card(result: ProbeResult) -> str:
         return "FITS: it allocated nothing on the device"
     if result.peak is None:
         return "RAN THROUGH: the command ended with status 0"
-    return f"MEASURED: {format_size(result.peak.requested_bytes)} live at most; the card is not known"
+    return f"MEASURED: {format_size(result.peak.requested_bytes)} requested at most; the card is not known"
 
 
 def date_text(date: str) -> str:
@@ -116,7 +119,7 @@ def date_text(date: str) -> str:
 
 
 def peak_place(peak: Peak) -> str:
-    """Return when and where the peak of live memory stood, with the module where known."""
+    """Return when and where the peak of requested memory stood, with the module where known."""
     text = moment_text(peak.iteration, peak.phase, peak.microbatch)
     if peak.site is None:
         return text
@@ -129,7 +132,7 @@ def demand_text(result: ProbeResult) -> str | None:
     if not result.demand_bytes:
         return None
     place = f" in {peak_place(result.demand_peak)}" if result.demand_peak else ""
-    return f"{format_size(result.demand_bytes)} live{place}, in the same run without a limit"
+    return f"{format_size(result.demand_bytes)} requested{place}, in the same run without a limit"
 
 
 def reserved_text(result: ProbeResult) -> str | None:
@@ -137,10 +140,10 @@ def reserved_text(result: ProbeResult) -> str | None:
     held, peak = result.reserved_peak, result.peak
     if held is None or peak is None:
         return None
-    when = "at the peak of live bytes"
+    when = "at the peak of requested bytes"
     if held.event != peak.event:
         moment = moment_text(held.iteration, held.phase, held.microbatch)
-        when = f"in {moment}, with {format_size(held.requested_bytes)} live"
+        when = f"in {moment}, with {format_size(held.requested_bytes)} requested"
     overhead = held.reserved_bytes - held.requested_bytes
     share = percent(overhead, held.reserved_bytes)
     return f"{format_size(held.reserved_bytes)} at most, {when}: {format_size(overhead)} ({share}) of it is overhead"
@@ -222,11 +225,33 @@ def kind_text(verdict: Verdict) -> str:
     return f"{text} ({'; '.join(verdict.tags)})" if verdict.tags else text
 
 
+HOW_TEXTS: Final[dict[How, str]] = {"replayed": "replay", "run": "run"}
+
+
 def fix_outcome(fix: FixTried) -> str:
-    """Return whether the replay under one setting passed."""
+    """Return how the replay or the run under one setting came out."""
+    if fix.how == "run":
+        return _run_outcome(fix)
+    return "passes" if fix.survives else failed_when(fix.failed_event)
+
+
+def _run_outcome(fix: FixTried) -> str:
     if fix.survives:
-        return "passes"
-    return failed_when(fix.failed_event)
+        return "ran to the end, tight" if fix.is_tight else "ran to the end"
+    return f"failed in {fix.failed_in}" if fix.failed_in else "failed"
+
+
+def untried_text(verdict: Verdict) -> str | None:
+    """Return which settings were not run although they were candidates; None where all were."""
+    listed = ", ".join(verdict.untried)
+    return f"not run, beyond the limits of number and time: {listed}" if listed else None
+
+
+def tried_title(verdict: Verdict) -> str:
+    """Return what stands over the table of settings."""
+    if verdict.confirmed:
+        return "Allocator settings tried, by running the whole program again or by replaying its allocations"
+    return "Allocator settings tried on the same allocations"
 
 
 def failed_when(event: int | None) -> str:
@@ -264,13 +289,14 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
 
 
 def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
-    if verdict.cured_by and "later: capacity" in verdict.tags:
-        return f"{verdict.cured_by[0]} gets past this failure, but the run needs more than there is: make less live"
     if verdict.cured_by:
-        return f"set {variable}={verdict.cured_by[0]}: the same allocations pass under it"
+        return f"set {variable}={_cure_advice(verdict)}"
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
         return f"{remedy or 'less memory must be live'}: {verdict.put_off_by.name} only puts the failure off"
+    if "later: capacity" in verdict.tags and verdict.gets_past:
+        past = f"{verdict.gets_past.name} gets past this failure"
+        return f"{past}, but the run goes on to need more than the card has: less memory must be live"
     if verdict.uncured:
         less = remedy or "less memory must be live"
         return f"none of the allocator settings tried serves these allocations: {less}"
@@ -279,6 +305,17 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
     return (
         f"the replay does not repeat this failure, so no setting is shown to help: {remedy or 'have less memory live'}"
     )
+
+
+def _cure_advice(verdict: Verdict) -> str:
+    """Return the preferred setting, how far it is known to serve, and what to do where it leaves little."""
+    cure, row = verdict.cured_by[0], verdict.preferred
+    if not verdict.confirmed or row is None:
+        return f"{cure}: the same allocations pass under it, to the end of the recording"
+    room = f"{cure}: the whole program ran under it, with {format_size(row.margin_bytes)} to spare"
+    if not row.is_tight:
+        return room
+    return f"{room}, which is tight: less memory must be live for a run that can be relied on"
 
 
 def _private_pools_advice(verdict: Verdict) -> str | None:

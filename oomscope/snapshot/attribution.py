@@ -1,4 +1,4 @@
-"""Say what live bytes belong to: category, code line, module. Every table sums exactly to what it explains.
+"""Say what requested bytes belong to: category, code line, module. Every table sums exactly to what it explains.
 
 What cannot be attributed (no stack, alive before the recording began) is a row of its own, never spread over others.
 """
@@ -23,21 +23,32 @@ NO_STACK: Final = Site(file="", line=0, function="(no stack recorded)")
 OLDER: Final = Site(file="", line=0, function="(alive before the recording began)")
 
 
-def by_category(timeline: Timeline, event: int) -> dict[str, int]:
-    """Return live requested bytes by category right after ``event``, largest first; ``unknown`` is a row too."""
-    totals = _totals(timeline, event, timeline.trace.category)
+def by_category(timeline: Timeline, event: int, rows: Indices | None = None) -> dict[str, int]:
+    """Return requested bytes by category right after ``event``, largest first; ``unknown`` is a row too.
+
+    Args:
+        timeline: the trace.
+        event: the event; -1 for what was there before the first.
+        rows: the blocks that count, as rows of the lifetimes; None for :meth:`Timeline.requested_at`.
+    """
+    totals = _totals(timeline, event, rows, timeline.trace.category)
     return {Category(category).label: size for category, size in totals}
 
 
-def by_module(timeline: Timeline, event: int) -> dict[str, int]:
-    """Return live requested bytes by dotted module path, largest first; ``""`` holds what no module is known of."""
-    return {timeline.trace.modules[index]: size for index, size in _totals(timeline, event, timeline.trace.module_id)}
+def by_module(timeline: Timeline, event: int, rows: Indices | None = None) -> dict[str, int]:
+    """Return requested bytes by dotted module path, largest first; ``""`` holds what no module is known of."""
+    totals = _totals(timeline, event, rows, timeline.trace.module_id)
+    return {timeline.trace.modules[index]: size for index, size in totals}
 
 
 def by_site(
-    timeline: Timeline, event: int, choose: SiteOf = site_of, categories: NDArray[np.int8] | None = None
+    timeline: Timeline,
+    event: int,
+    choose: SiteOf = site_of,
+    categories: NDArray[np.int8] | None = None,
+    rows: Indices | None = None,
 ) -> tuple[SiteBytes, ...]:
-    """Return live requested bytes by line, module and category right after ``event``, largest first.
+    """Return requested bytes by line, module and category right after ``event``, largest first.
 
     What was allocated in backward counts for the forward line that caused it, where that is known; what was alive
     before the recording for the stack that the final segments keep.
@@ -48,9 +59,10 @@ def by_site(
         choose: which line stands for a stack.
         categories: what each row of the lifetimes is for
             (:attr:`~oomscope.snapshot.inferring.evidence.Evidence.category`); None for what the recording itself says.
+        rows: as in :func:`by_category`.
     """
     table, trace = timeline.lifetimes, timeline.trace
-    rows = timeline.live_at(event)
+    rows = timeline.requested_at(event) if rows is None else rows
     stacks = _stacks(timeline, rows)
     modules = _column(timeline, rows, trace.module_id)
     kinds = _column(timeline, rows, trace.category) if categories is None else categories[rows]
@@ -79,9 +91,9 @@ def _column(timeline: Timeline, rows: Indices, column: NDArray[np.integer]) -> I
     return values
 
 
-def _totals(timeline: Timeline, event: int, column: NDArray[np.integer]) -> list[tuple[int, int]]:
-    """Return the distinct values of a column among the live blocks, each with its bytes, largest first."""
-    rows = timeline.live_at(event)
+def _totals(timeline: Timeline, event: int, rows: Indices | None, column: NDArray[np.integer]) -> list[tuple[int, int]]:
+    """Return the distinct values of a column among the blocks that count, each with its bytes, largest first."""
+    rows = timeline.requested_at(event) if rows is None else rows
     values, place = np.unique(_column(timeline, rows, column), return_inverse=True)
     totals = bytes_by(place, timeline.lifetimes.size[rows], len(values))
     return sorted(zip(values.tolist(), totals.tolist(), strict=True), key=lambda item: (-item[1], item[0]))

@@ -48,7 +48,11 @@ class Lifetimes:
     def __len__(self) -> int:
         return len(self.born)
 
-    def live_at(self, event: int) -> Indices:
+    def requested_at(self, event: int) -> Indices:
+        """Return the rows of blocks that the program holds, or a stream still uses, right after ``event``."""
+        return np.flatnonzero((self.born <= event) & (self.completed > event))
+
+    def held_at(self, event: int) -> Indices:
         """Return the rows of blocks that the program holds right after ``event``."""
         return np.flatnonzero((self.born <= event) & (self.freed > event))
 

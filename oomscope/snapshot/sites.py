@@ -44,7 +44,7 @@ def short_path(path: str, parts: int = 3) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteBytes:
-    """Live requested bytes of one site, by category."""
+    """Requested bytes of one site, by category."""
 
     site: Site
     bytes: int

@@ -1,4 +1,4 @@
-"""Live bytes by the size of the request, in the classes that the allocator itself distinguishes.
+"""Requested bytes by the size of the request, in the classes that the allocator itself distinguishes.
 
 Up to 1 MiB comes from the small pool's 2 MiB segments, up to 10 MiB from 20 MiB ones, larger requests from segments of
 their own (PyTorch, c10/cuda/CUDACachingAllocator.h: ``kSmallSize``, ``kMinLargeAlloc``, ``kLargeBuffer``).
@@ -11,14 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from oomscope.snapshot.lifetimes import bytes_by
+from oomscope.snapshot.lifetimes import Indices, bytes_by
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizeClass:
-    """Live blocks of one class of sizes."""
+    """Blocks of one class of sizes."""
 
     label: str
     bytes: int
@@ -36,11 +36,11 @@ CLASSES: Final = (
 """Labels and largest requests."""
 
 
-def by_size(timeline: Timeline, event: int) -> tuple[SizeClass, ...]:
-    """Return live requested bytes by size class right after ``event``, smallest sizes first; empty classes left out."""
-    size = timeline.lifetimes.size[timeline.live_at(event)]
+def by_size(timeline: Timeline, rows: Indices) -> tuple[SizeClass, ...]:
+    """Return the requested bytes of the blocks ``rows`` by size class, smallest sizes first, without empty classes."""
+    size = timeline.lifetimes.size[rows]
     number = np.searchsorted([largest for _, largest in CLASSES], size)
     total = bytes_by(number, size, len(CLASSES))
     count = np.bincount(number, minlength=len(CLASSES))
-    rows = zip(CLASSES, total.tolist(), count.tolist(), strict=True)
-    return tuple(SizeClass(label=label, bytes=size, count=blocks) for (label, _), size, blocks in rows if blocks)
+    found = zip(CLASSES, total.tolist(), count.tolist(), strict=True)
+    return tuple(SizeClass(label=label, bytes=size, count=blocks) for (label, _), size, blocks in found if blocks)

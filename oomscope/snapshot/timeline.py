@@ -1,7 +1,8 @@
-"""Curves over a trace: live, active and reserved bytes after every event, their peaks, and what was live when.
+"""Curves over a trace: requested and reserved bytes after every event, their peaks, and what was requested when.
 
-Live bytes are the requested bytes of blocks that the program holds; active bytes add those freed but still pending on
-a stream; reserved bytes are the segments'. A recording that began in the middle is lifted by what was there before.
+Requested bytes are those of torch's statistic of that name: what the program asked for and holds, and what it gave up
+but a stream still uses. Held bytes leave the latter out. Reserved bytes are the segments'. A recording that began in
+the middle is lifted by what was there before.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ class PhasePeak(NamedTuple):
 
     phase: str
     iteration: int
-    live_bytes: int
+    requested_bytes: int
     reserved_bytes: int
     event: int
-    """Where live bytes peak."""
+    """Where requested bytes peak."""
 
 
 class ReservedPeak(NamedTuple):
-    """Where the allocator held most; among several events the one with most live bytes: both are of one moment."""
+    """Where the allocator held most; among several events the one with most requested bytes: both are of one moment."""
 
     event: int
     reserved_bytes: int
-    live_bytes: int
+    requested_bytes: int
 
     @property
     def overhead_bytes(self) -> int:
-        """What was reserved then and not live."""
-        return self.reserved_bytes - self.live_bytes
+        """What was reserved then and not requested."""
+        return self.reserved_bytes - self.requested_bytes
 
 
 class Reconciliation(NamedTuple):
@@ -88,14 +89,14 @@ class Timeline:
         return pair(self.trace, self.segments or ())
 
     @cached_property
-    def live(self) -> Curve:
-        """Requested bytes that the program holds."""
-        return self._curve(self.lifetimes.freed)
-
-    @cached_property
-    def active(self) -> Curve:
+    def requested(self) -> Curve:
         """Requested bytes held or pending on a stream: torch's ``requested_bytes.all``."""
         return self._curve(self.lifetimes.completed)
+
+    @cached_property
+    def held(self) -> Curve:
+        """Requested bytes that the program holds."""
+        return self._curve(self.lifetimes.freed)
 
     @cached_property
     def reserved(self) -> Curve:
@@ -121,50 +122,68 @@ class Timeline:
         return change
 
     @property
-    def initial_live_bytes(self) -> int:
-        """Requested bytes that the program held before the first event."""
-        return int(self.lifetimes.size[self.lifetimes.live_at(-1)].sum())
+    def initial_requested_bytes(self) -> int:
+        """Requested bytes before the first event."""
+        return int(self.lifetimes.size[self.lifetimes.requested_at(-1)].sum())
 
     @property
-    def end_live_bytes(self) -> int:
-        """Requested bytes that the program holds at the end."""
-        return int(self.live[-1]) if len(self.trace) else self.initial_live_bytes
+    def end_requested_bytes(self) -> int:
+        """Requested bytes at the end."""
+        return int(self.requested[-1]) if len(self.trace) else self.initial_requested_bytes
 
     def peak_event(self, until: int | None = None) -> int:
-        """Return the first event at which live bytes are largest, among those before ``until``.
+        """Return the first event at which requested bytes are largest, among those before ``until``.
 
-        -1 where there is no event; what is live then is what was there before the trace.
+        -1 where as much was requested before the first event and no allocation made it so again, or there is no event.
         """
-        window = self.live[:until]
-        return int(window.argmax()) if len(window) else -1
+        window, before = self.requested[:until], self.initial_requested_bytes
+        if window.max(initial=-1) < before or not len(window):
+            return -1
+        event = int(window.argmax())
+        is_of_event = window[event] > before or not before or self.trace.action[event] == Action.ALLOC
+        return event if is_of_event else -1
 
     def reserved_peak(self) -> ReservedPeak:
         """Return where reserved bytes are largest; event -1 where that is before the first event."""
-        before = self.initial_reserved_bytes
-        if before > self.reserved.max(initial=-1):
-            return ReservedPeak(-1, before, self.initial_live_bytes)
+        before = ReservedPeak(-1, self.initial_reserved_bytes, self.initial_requested_bytes)
+        if not len(self.trace):
+            return before
         highest = np.flatnonzero(self.reserved == self.reserved.max())
-        event = int(highest[self.live[highest].argmax()])
-        return ReservedPeak(event, int(self.reserved[event]), int(self.live[event]))
+        event = int(highest[self.requested[highest].argmax()])
+        after = ReservedPeak(event, int(self.reserved[event]), int(self.requested[event]))
+        return max(before, after, key=lambda peak: (peak.reserved_bytes, peak.requested_bytes))
 
-    def live_bytes_at(self, event: int) -> int:
-        """Return the live requested bytes right after ``event`` (-1: before the first)."""
-        return int(self.live[event]) if event >= 0 else self.initial_live_bytes
+    def requested_bytes_at(self, event: int) -> int:
+        """Return the requested bytes right after ``event`` (-1: before the first)."""
+        return int(self.requested[event]) if event >= 0 else self.initial_requested_bytes
 
-    def live_at(self, event: int) -> Indices:
-        """Return the rows of :attr:`lifetimes` that are live right after ``event``."""
-        return self.lifetimes.live_at(event)
+    def reserved_bytes_at(self, event: int) -> int:
+        """Return the bytes of segments right after ``event`` (-1: before the first)."""
+        return int(self.reserved[event]) if event >= 0 else self.initial_reserved_bytes
+
+    def held_bytes_at(self, event: int) -> int:
+        """Return the bytes that the program holds right after ``event`` (-1: before the first)."""
+        return int(self.lifetimes.size[self.lifetimes.held_at(event)].sum())
+
+    @property
+    def most_held_bytes(self) -> int:
+        """The most bytes that the program holds at any time."""
+        return int(self.held.max(initial=self.held_bytes_at(-1)))
+
+    def requested_at(self, event: int) -> Indices:
+        """Return the rows of :attr:`lifetimes` that :meth:`requested_bytes_at` counts."""
+        return self.lifetimes.requested_at(event)
 
     def phase_peaks(self, until: int | None = None) -> tuple[PhasePeak, ...]:
         """Return the peak of each phase of each iteration, in the order in which they first appear."""
         spans = _phase_ids(self.trace)[:until]
         rows = []
         for inside in _events_by_span(spans):
-            event = int(inside[self.live[inside].argmax()])
+            event = int(inside[self.requested[inside].argmax()])
             moment = self.trace.moments[self.trace.moment_id[event]]
             rows.append(
                 PhasePeak(
-                    moment.phase, moment.iteration, int(self.live[event]), int(self.reserved[inside].max()), event
+                    moment.phase, moment.iteration, int(self.requested[event]), int(self.reserved[inside].max()), event
                 )
             )
         return tuple(rows)
@@ -175,7 +194,7 @@ class Timeline:
 
     @cached_property
     def _reconciliation(self) -> Reconciliation:
-        walked = int(self.active[-1]) if len(self.trace) else int(self.lifetimes.size.sum())
+        walked = int(self.requested[-1]) if len(self.trace) else int(self.lifetimes.size.sum())
         return Reconciliation(
             walked_bytes=walked,
             segment_bytes=sum(segment.requested_size for segment in self.segments or ()),

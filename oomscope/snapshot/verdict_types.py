@@ -13,30 +13,38 @@ VerdictKind = Literal["capacity", "fragmentation", "outside", "host", "headroom"
 FailedIn = Literal["outside", "host", "program"]
 """Who refused where it was not the caching allocator: a library that allocates device memory by itself, the host, or
 the program, which raised ``torch.OutOfMemoryError`` of its own accord."""
+How = Literal["replayed", "run"]
+"""``replayed``: the recorded allocations were put to the emulated allocator. ``run``: the whole program ran again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixTried:
-    """One allocator setting, tried by replaying the very same allocations."""
+    """One allocator setting that was tried, and what came of it."""
 
     name: str
     """The setting that was added, such as ``expandable_segments:True``; ``as recorded`` for the baseline row."""
     conf: str
-    """The whole PYTORCH_ALLOC_CONF replayed."""
+    """The whole PYTORCH_ALLOC_CONF."""
+    how: How = "replayed"
     survives: bool
-    """No allocation failed to the end of the recording."""
+    """No allocation failed: to the end of the recording where it was replayed, to the end of the program where it was
+    run."""
     peak_reserved_bytes: int
     margin_bytes: int
     """Device bytes left at the peak of reserved memory; negative when an allocation failed."""
+    is_tight: bool = False
+    """It was run and survives with less than ``oomscope.snapshot.judging.confirmed.TIGHT_SHARE`` of the card left."""
     retries: int = 0
     failed_event: int | None = None
-    """Index of the first event that failed."""
+    """Index of the first event that failed in the replay."""
+    failed_in: str = ""
+    """Where the run failed: ``backward of iteration 1``."""
     saved_bytes: int = 0
     """By how much less than under the recorded settings is reserved at most, both begun the same way: with what was
     held when the recording began, or with the blocks of then packed afresh."""
     overhead_bytes: int | None = None
-    """Reserved less live bytes when live bytes are at their peak; None where a request failed, and where that was not
-    asked."""
+    """Reserved less requested bytes when requested bytes are at their peak; None where a request failed, and where
+    that was not asked."""
     begun_afresh: bool = False
     """The blocks from before the recording were packed afresh, and what was cached then is left out."""
     note: str = ""
@@ -57,7 +65,7 @@ class Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakSuspect:
-    """Live memory that grows from iteration to iteration, and the line that most of what stays alive came from."""
+    """Requested memory that grows from iteration to iteration, and the line that most of what stays alive came from."""
 
     bytes_per_iteration: int
     """Mean over the whole iterations after the first."""
@@ -85,7 +93,10 @@ class Verdict:
     event: int | None = None
     """The failure, or the peak for headroom; None where it is no event of the trace."""
     cured_by: tuple[str, ...] = ()
-    """Settings under which the same allocations pass, to the end of the recording; expandable_segments first."""
+    """Settings that cure it, the preferred one first. Where ``confirmed``: the program ran to its end under them. Else
+    the same allocations pass in a replay, to the end of the recording."""
+    confirmed: bool = False
+    """The program was run again under the settings; what only a replay says is not in ``cured_by``."""
     uncured: bool = False
     """Fragmentation that none of the settings tried cures."""
     tags: tuple[str, ...] = ()
@@ -97,11 +108,14 @@ class Verdict:
     live_requested_bytes``; without the free bytes under the tag
     ``free unknown``; empty where the segments at the failure are unknown, and where the caching allocator did
     not fail."""
-    fixes: tuple[FixTried, ...] = ()
+    tried: tuple[FixTried, ...] = ()
+    """The recorded settings first, then one row a setting."""
+    untried: tuple[str, ...] = ()
+    """Settings that were to be run, had the limits of number and time left room."""
     packing_lower_bound_bytes: int = 0
-    """Peak of live requested bytes: no packing can reserve less."""
+    """Peak of requested bytes: no packing can reserve less."""
     categories: dict[str, int] = field(default_factory=dict)
-    """Live requested bytes by category at that event; sums to ``live_requested_bytes``."""
+    """Requested bytes by category at that event; sums to ``live_requested_bytes``."""
 
     @property
     def wanted_bytes(self) -> int:
@@ -109,11 +123,24 @@ class Verdict:
         return self.live_requested_bytes + (self.requested_bytes or 0)
 
     @property
+    def preferred(self) -> FixTried | None:
+        """The row of the first of ``cured_by``."""
+        return next((row for row in self.tried if self.cured_by and row.name == self.cured_by[0]), None)
+
+    @property
+    def gets_past(self) -> FixTried | None:
+        """The first setting whose replay serves the request that failed."""
+        return next((row for row in self.tried[1:] if row.how == "replayed" and self._serves(row)), None)
+
+    def _serves(self, row: FixTried) -> bool:
+        return row.survives or (row.failed_event or 0) > (self.event or 0)
+
+    @property
     def put_off_by(self) -> FixTried | None:
         """The setting that serves the failed request but not a later one; of several the one that gets farthest."""
         if self.event is None:
             return None
-        later = [fix for fix in self.fixes[1:] if fix.failed_event is not None and fix.failed_event > self.event]
+        later = [fix for fix in self.tried[1:] if fix.failed_event is not None and fix.failed_event > self.event]
         return max(later, key=lambda fix: fix.failed_event or 0, default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,10 +152,10 @@ class Verdict:
         """Read back what :meth:`to_json` wrote."""
         fields = dict(document)
         fields["gaps"] = tuple(Gap(**row) for row in fields.get("gaps", ()))
-        fields["fixes"] = tuple(FixTried(**row) for row in fields.get("fixes", ()))
+        fields["tried"] = tuple(FixTried(**row) for row in fields.get("tried", ()))
         if fields.get("leak"):
             site = fields["leak"]["site"]
             fields["leak"] = LeakSuspect(**{**fields["leak"], "site": Site(**site) if site else None})
-        for name in ("cured_by", "tags"):
+        for name in ("cured_by", "tags", "untried"):
             fields[name] = tuple(fields.get(name, ()))
         return cls(**fields)

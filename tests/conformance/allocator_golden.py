@@ -130,7 +130,7 @@ def play(record: Record, torch_version: str) -> dict[str, Any]:
         else:
             _control(allocator, transcript, op, kind, operands)
         for event in allocator.drain_events():
-            transcript.add_event(op, event, allocator.limit_bytes or allocator.device_total)
+            transcript.add_event(op, event, _allowed(allocator))
         if kind == "m":
             transcript.add_placement(*placement)
     return transcript.close(allocator)
@@ -170,7 +170,7 @@ def _play_batch(allocator: Replay, transcript: Transcript, ops: list[list[Any]],
     event = next(events)
     for index, kind in enumerate(kinds):
         while event is not None and event.op == index:
-            transcript.add_event(start + index, event, allocator.limit_bytes or allocator.device_total)
+            transcript.add_event(start + index, event, _allowed(allocator))
             event = next(events)
         if kind == ReplayOp.MALLOC:
             transcript.add_placement(int(outcome.addresses[index]), int(outcome.sizes[index]))
@@ -187,6 +187,11 @@ def _control(allocator: Allocator, transcript: Transcript, op: int, kind: str, o
         allocator.set_settings(operands[0])
     else:
         transcript.fields["markers"].append({"op": op, "stats": allocator.stats()})
+
+
+def _allowed(allocator: Allocator) -> int:
+    """Return what the out-of-memory observer is told of the device: the limit, where a fraction sets one, even of 0."""
+    return allocator.device_total if allocator.limit_bytes is None else allocator.limit_bytes
 
 
 def _settings(record: Record, torch_version: str) -> AllocatorSettings:

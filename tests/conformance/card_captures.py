@@ -222,7 +222,7 @@ def simulation_problems(item: Item, captured: Snapshot, machine: Item) -> list[s
     stats, mine = item["stats"], measured.stats
     problems = _off("the reserved peak", stats["reserved_bytes.all.peak"], mine.reserved_bytes_peak, RESERVED)
     problems += _off("the allocated peak", stats["allocated_bytes.all.peak"], mine.allocated_bytes_peak, ALLOCATED)
-    problems += _off("the live peak", *(each.live_bytes_at(each.peak_event()) for each in (card, sim)), ALLOCATED)
+    problems += _off("the live peak", *(each.requested_bytes_at(each.peak_event()) for each in (card, sim)), ALLOCATED)
     if (places := [_place(each) for each in (card, sim)]) and places[0] != places[1]:
         problems.append(f"the peak is at {places[1]}, not at {places[0]}")
     found = align_events(sim, card)

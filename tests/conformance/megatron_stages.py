@@ -11,9 +11,9 @@ from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState
 from oomscope.model.trainer import Trainer
 from oomscope.model.transformer import GPTStage
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim.session import SimSession
+from oomscope.virtual.cards import find_card
 
 CPU = torch.device("cpu")
 FULL = {"recompute_granularity": "full"}
@@ -40,7 +40,7 @@ def stage_of(config: Config, device: torch.device = CPU, state: ParallelState | 
 
 
 def sim_session() -> SimSession:
-    return SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), op_temporaries=False))
+    return SimSession(SessionSettings(gpu=find_card("h100-80gb"), op_temporaries=False))
 
 
 def live(session: SimSession) -> int:

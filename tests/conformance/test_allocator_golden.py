@@ -60,11 +60,20 @@ def test_versions_of_which_the_engine_is_told_different_things_are_played_apart(
     record = {"total_bytes": 2**30, "other_bytes": 0, "addr_policy": "bump", "fraction": None, "conf": "", "ops": []}
     versions = ["2.6.0", "2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.15.0"]
     assert list(golden.differences_by_version(record, versions)) == versions
-    assert played == ["2.6.0", "2.12.0", "2.13.0"]
+    assert played == ["2.6.0", "2.12.0", "2.13.0", "2.15.0"]
     played.clear()
     set_later = record | {"conf": "max_non_split_rounding_mb:40", "ops": [["m", 1, 512], ["c", ""]]}
     golden.differences_by_version(set_later, ["2.10.0", "2.11.0"])
     assert played == ["2.10.0", "2.11.0"], "what is reset when settings change differs"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_under_a_fraction_of_nothing_the_observer_is_told_of_no_byte(golden, batched):
+    """As the compiled allocators of torch 2.11 and 2.15 tell it."""
+    record = {"total_bytes": 2**28, "other_bytes": 0, "addr_policy": "bump", "fraction": 0.0, "conf": ""}
+    record["ops"] = [["m", 1, 1000], ["x", 1.0], ["m", 2, 2**29]]
+    played = golden.play_batched(record, "2.15.0", compiled=False) if batched else golden.play(record, "2.15.0")
+    assert [(oom["alloc_size"], oom["device_total"]) for oom in played["ooms"]] == [(2**21, 0), (2**29, 2**28)]
 
 
 def test_a_difference_is_found(golden, tmp_path, capsys):

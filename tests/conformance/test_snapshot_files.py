@@ -49,6 +49,7 @@ MADE = {
     "torch-2.3-spans.pickle": Expected((69,), 4, {"external_annotations"}),
     "torch-2.6-wrapped.pickle.gz": Expected((60,), 4, {"start"}),
     "torch-2.6-wrapped.json": Expected((60,), 4, {"start"}),
+    "torch-2.6-wrapped-gradients.pickle": Expected((48,), 5, {"start"}),
     "torch-2.6-no-trace.pickle": Expected((0,), 4, {"trace"}),
     "torch-2.13-oom.pickle.zst": Expected((98,), 3, set()),
 }

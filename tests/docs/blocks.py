@@ -24,6 +24,7 @@ REASONS = frozenset(
     {
         "needs a GPU",
         "needs a cluster",
+        "needs a program",
         "needs the network",
         "takes minutes",
         "installs packages",

@@ -22,15 +22,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from oomscope.allocator import Driver  # noqa: E402
-from oomscope.probe.gpus import find_gpu  # noqa: E402
 from oomscope.probe.measurement import AllocatorStats  # noqa: E402
 from oomscope.snapshot.write import to_document  # noqa: E402
+from oomscope.virtual.cards import find_card  # noqa: E402
 from tests.gpu import capture, simulated  # noqa: E402
 from tests.gpu.captures import failures, golden, history, training  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
 from tests.gpu.emulated import emulated_torch, on_card  # noqa: E402
 
-CARD = find_gpu("h200")
+CARD = find_card("h200")
 TORCH = "2.11.0"
 SMALL = {"num_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "num_query_groups": 4, "ffn_hidden_size": 256}
 FAMILY, SCALE = "norms", 1 / 64

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from oomscope.probe.gpus import Gpu
 from oomscope.probe.sessions import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.virtual.cards import Card
 from tests.gpu.captures.decoder import Shape, Way, named
 from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.operations import FAMILIES, Call, Place
@@ -18,23 +18,27 @@ _SIGN = {Action.ALLOC: 1, Action.FREE_REQUESTED: -1}
 _NAMES = {Action.ALLOC: "alloc", Action.FREE_REQUESTED: "free_requested"}
 
 
-def card_of(machine: dict[str, Any]) -> Gpu:
+def card_of(machine: dict[str, Any]) -> Card:
     """Return the card that a captured machine describes; its speed is not asked for."""
     major, minor = map(int, machine["compute_capability"].split("."))
-    return Gpu(
+    return Card(
         name=machine["gpu"],
+        device_name=machine["gpu"],
         total_bytes=machine["total_memory"],
         capability=(major, minor),
         multiprocessors=machine["multiprocessors"],
+        l2_bytes=0,
+        bus_bits=0,
         bf16_tflops=None,
         memory_gbps=1.0,
         nvlink_gbps=None,
         pcie_gbps=1.0,
         source="captured",
+        cache_source="captured",
     )
 
 
-def trained(item: dict[str, Any], gpu: Gpu, *, conf: str, torch_version: str) -> SimSession:
+def trained(item: dict[str, Any], gpu: Card, *, conf: str, torch_version: str) -> SimSession:
     """Return the session in which a decoder was trained as ``item`` says."""
     session = SimSession(SessionSettings(gpu=gpu, allocator_conf=conf, torch_version=torch_version))
     with session:
@@ -44,7 +48,7 @@ def trained(item: dict[str, Any], gpu: Gpu, *, conf: str, torch_version: str) ->
     return session
 
 
-def operations(family: str, gpu: Gpu, *, torch_version: str, scale: float = 1.0) -> list[dict[str, Any]]:
+def operations(family: str, gpu: Card, *, torch_version: str, scale: float = 1.0) -> list[dict[str, Any]]:
     """Return rows like those of ``captures/temporaries.py``: what each operation takes when it is called again."""
     session = SimSession(SessionSettings(gpu=gpu, torch_version=torch_version))
     with session:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.launch import run
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB, MiB
+from oomscope.virtual.loading import has_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU: torch.cuda.is_available() is False"),
+    pytest.mark.skipif(not has_gpu(), reason="needs an NVIDIA GPU"),
 ]
 
 HARNESS = """

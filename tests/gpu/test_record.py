@@ -15,10 +15,11 @@ from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB
+from oomscope.virtual.loading import has_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU: torch.cuda.is_available() is False"),
+    pytest.mark.skipif(not has_gpu(), reason="needs an NVIDIA GPU"),
 ]
 
 PROGRAM = """

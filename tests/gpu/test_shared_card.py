@@ -21,10 +21,11 @@ from oomscope.probe.nvml import list_cards, read_card
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.units import GiB, MiB
+from oomscope.virtual.loading import has_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU: torch.cuda.is_available() is False"),
+    pytest.mark.skipif(not has_gpu(), reason="needs an NVIDIA GPU"),
 ]
 
 HELD = 4 * GiB

@@ -7,7 +7,7 @@
 # FOLDER: gpu-wheels unless given, which git ignores; versions: 3.11 3.12 3.13. There, in the repository's root:
 #
 #     python3 -m pip install -q --no-index --no-deps --find-links gpu-wheels --target /tmp/site \
-#         -c constraints.txt -r tests/gpu/wheels.txt && export PYTHONPATH=/tmp/site:$PWD
+#         -c requirements.lock -r tests/gpu/wheels.txt && export PYTHONPATH=/tmp/site:$PWD
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/gpu-wheels}
@@ -18,7 +18,7 @@ for version in "$@"; do
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$folder" \
         --implementation cp --python-version "$version" --platform manylinux_2_28_x86_64 \
         --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        --platform manylinux1_x86_64 -c "$root/constraints.txt" -r "$root/tests/gpu/wheels.txt"
+        --platform manylinux1_x86_64 -c "$root/requirements.lock" -r "$root/tests/gpu/wheels.txt"
 done
 size=$(du -sm "$folder" | cut -f1)
 echo "Wrote $folder: $(find "$folder" -name '*.whl' | wc -l) wheels, $size MiB"

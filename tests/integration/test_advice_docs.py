@@ -44,7 +44,7 @@ def said(report: str) -> list[str]:
     return sorted(re.sub(r"[─█]+", " ", SIZE.sub("SIZE", report)).split())
 
 
-def live_bytes(job: ProbeJob) -> int:
+def requested_bytes(job: ProbeJob) -> int:
     config = job.target.config
     recompute, optimizer = config["recompute"], config["optimizer"]
     live = {None: 33, "selective": 27, "full": 25}[recompute["recompute_granularity"]] * GiB
@@ -54,7 +54,7 @@ def live_bytes(job: ProbeJob) -> int:
 
 def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
     """Measure sizes like those of the pages, without a process; fragments are in the way of fine-grained offloading."""
-    live, available = live_bytes(job), (job.limit_bytes or 80 * GiB) - GiB
+    live, available = requested_bytes(job), (job.limit_bytes or 80 * GiB) - GiB
     fine = job.target.config["offload"]["fine_grained_activation_offloading"]
     fits = live <= available and not (fine and "expandable_segments:True" not in job.allocator_conf)
     peak = Peak(

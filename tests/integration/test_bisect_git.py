@@ -178,6 +178,7 @@ def test_an_interrupt_leaves_nothing_behind(
     before = fingerprint(lived_in.path)
     driver = f"sh '{file}'" if target == "--command" else file
     words = ["bisect", "main~11..main", "--repo", lived_in.path, target, driver, "--state", state]
+    words += ["--exit-status"] if target == "--command" else []
     program = subprocess.Popen(
         [OOMSCOPE, *words, "--backend", "sim"],
         stdout=subprocess.DEVNULL,

@@ -104,15 +104,15 @@ def test_the_commit_that_changed_the_code_is_found(answer) -> None:
 def test_the_lines_that_grew_sum_to_the_growth_and_name_the_code(answer) -> None:
     _, document = answer
     culprit = document["culprit"]
-    assert culprit["delta"]["live_bytes"] > 0
-    assert sum(row["delta_bytes"] for row in culprit["sites"]) == culprit["delta"]["live_bytes"]
+    assert culprit["delta"]["requested_bytes"] > 0
+    assert sum(row["delta_bytes"] for row in culprit["sites"]) == culprit["delta"]["requested_bytes"]
     assert any(row["site"] and row["site"]["file"].endswith("attention.py") for row in culprit["sites"])
 
 
 def test_the_steps_sum_to_the_difference_of_the_ends(answer) -> None:
     commits, document = answer
-    live = {probe["commit"]: probe["live_bytes"] for probe in document["probes"]}
-    total = sum(step["delta"]["live_bytes"] for step in document["steps"])
+    live = {probe["commit"]: probe["requested_bytes"] for probe in document["probes"]}
+    total = sum(step["delta"]["requested_bytes"] for step in document["steps"])
     assert total == live[commits["bad"]] - live[commits["good"]]
 
 

@@ -17,7 +17,17 @@ def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
     hashes = repo.import_line("train.yaml", [CONFIG.format(size) for size in (1, 2, 4)])
     before = fingerprint(repo.path)
-    words = [f"{hashes[0]}..main", "--repo", repo.path, "--config", "train.yaml", "--bad", "live>100MiB", "--jobs", "2"]
+    words = [
+        f"{hashes[0]}..main",
+        "--repo",
+        repo.path,
+        "--config",
+        "train.yaml",
+        "--bad",
+        "requested>100MiB",
+        "--jobs",
+        "2",
+    ]
     words += ["--backend", "sim", "--iterations", "1", "--state", tmp_path / "state", "--json", "--quiet"]
     process = subprocess.Popen(
         [str(OOMSCOPE), "bisect", *map(str, words)],
@@ -34,7 +44,7 @@ def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
     found = json.loads(out)
     assert found["culprit"]["commit"] == hashes[2]
     assert [probe["commit"] for probe in found["probes"]] == [hashes[0], hashes[2], hashes[1]]
-    assert len({probe["live_bytes"] for probe in found["probes"]}) == 3
+    assert len({probe["requested_bytes"] for probe in found["probes"]}) == 3
     assert len(seen) == 1, "one process is kept warm, for both"
     assert not warm_processes(process.pid)
     assert fingerprint(repo.path) == before

@@ -33,7 +33,7 @@ def setup(ctx):
     return oomscope.Target(step=lambda: time.sleep(600))
 """
 SAY_SIZE = f"{sys.executable} -S -c \"import time; time.sleep(0.1); print('size', open('size.txt').read())\""
-BY_COMMAND = ("--command", SAY_SIZE, "--metric-regex", r"size (\d+)", "--bad", "live>4000B", "--fresh", *QUIETLY)
+BY_COMMAND = ("--command", SAY_SIZE, "--metric-regex", r"size (\d+)", "--bad", "requested>4000B", "--fresh", *QUIETLY)
 
 
 def test_killed_at_random_moments_it_comes_to_the_same_answer(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_the_commit_is_found_although_every_fifth_probe_is_wrong(tmp_path: Path)
         for place in range(9)
     ]
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(script))}"
-    arguments = ["--repo", repo, "--command", command, "--metric-regex", r"peak (\d+ \w+)", "--bad", "live>64MiB"]
+    arguments = ["--repo", repo, "--command", command, "--metric-regex", r"peak (\d+ \w+)", "--bad", "requested>64MiB"]
     ends = f"{commits[0]}..{commits[-1]}"
 
     done = oomscope("bisect", ends, *arguments, "--confidence", "0.95", "--state", tmp_path / "state", "--json")

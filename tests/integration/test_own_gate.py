@@ -20,7 +20,7 @@ from tests.forked import probes
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
 SUITE, BASELINE = GITHUB / "memory-gate.yaml", GITHUB / "memory-gate.baseline.yaml"
-TORCH = re.search(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+TORCH = re.search(r"^torch==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)[1]
 
 
 def test_the_suite_covers_every_preset_and_every_case_was_accepted() -> None:

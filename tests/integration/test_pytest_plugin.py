@@ -11,7 +11,8 @@ import pytest
 
 pytest_plugins = ("pytester",)
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "pytest.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
 SHOWN = re.findall(r"^(?:limit_|peak).*", PAGE, re.MULTILINE)
 
@@ -20,6 +21,13 @@ INI = """
 addopts = --strict-markers --strict-config -p no:cacheprovider
 filterwarnings = error
 oomscope_backend = sim
+"""
+
+CARD = f"""
+import sys
+
+sys.path.append({str(ROOT)!r})
+import tests.card
 """
 
 NET = """
@@ -43,6 +51,22 @@ def train(device):
         model(torch.ones(1024, 1024, device=device)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+"""
+
+ON_CUDA = """
+import pytest
+import torch
+
+pytestmark = pytest.mark.limit_gpu_memory("300 MiB")
+
+
+@pytest.mark.parametrize("mebibytes", [100, 400])
+def test_of_the_fixture(gpu_device, mebibytes):
+    torch.empty(mebibytes * 2**20, dtype=torch.uint8, device=gpu_device)
+
+
+def test_of_its_own_device():
+    torch.empty(400 * 2**20, dtype=torch.uint8, device="cuda")
 """
 
 TESTS = """
@@ -72,7 +96,7 @@ def model(gpu_device):
 class TestOfAClass:
     pytestmark = [pytest.mark.limit_gpu_memory("1 KiB"), pytest.mark.limit_overhead("100 MiB")]
 
-    @pytest.mark.limit_gpu_memory("32 MiB", of="live")
+    @pytest.mark.limit_gpu_memory("32 MiB", of="requested")
     def test_fixtures_count(self, model):
         model(torch.ones(1, 1024, device=model.wide.weight.device))
 
@@ -106,18 +130,18 @@ PROBES = """
 import pytest
 
 
-@pytest.mark.limit_gpu_memory("1 GiB", of="live")
+@pytest.mark.limit_gpu_memory("1 GiB", of="requested")
 def test_number(probe):
     assert probe(command="echo bytes 123", metric_regex="bytes ([0-9]+)").peak.requested_bytes == 123
 
 
-@pytest.mark.limit_gpu_memory("100 B", of="live")
+@pytest.mark.limit_gpu_memory("100 B", of="requested")
 def test_too_large(probe):
     probe(command="echo bytes 123", metric_regex="bytes ([0-9]+)")
 
 
 def test_fails(probe):
-    probe(command="false")
+    probe(command="false", metric_regex="(.*)")
 
 
 def test_wrong(probe):
@@ -147,6 +171,7 @@ def test_second():
 def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
     pytester.makeini(INI)
     pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG, test_memory=EXAMPLE)
+    pytester.makeconftest(CARD)
     run = pytester.runpytest_subprocess("-rA", "-n", "1")
     run.assert_outcomes(passed=3, failed=7, skipped=1)
     assert len(SHOWN) == 2
@@ -157,9 +182,9 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
     run.stdout.fnmatch_lines_random(
         [
             "limit_gpu_memory: 246.00 MiB held by the allocator on sim h100-80gb, 182.00 MiB over * of 64.00 MiB",
-            "peak: 228.06 MiB alive in backward, at net.py:*forward*",
+            "peak: 228.06 MiB requested in backward, at net.py:*forward*",
             "limit_overhead: 17.94 MiB held by the allocator beyond what is alive on sim h100-80gb, * of 1.00 KiB",
-            "limit_gpu_memory: 64.05 MiB alive at once on sim h100-80gb, * over the limit of 32.00 MiB",
+            "limit_gpu_memory: 64.05 MiB requested at once on sim h100-80gb, * over the limit of 32.00 MiB",
             "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",
             "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
             "E*AssertionError: its own reason",
@@ -179,7 +204,7 @@ def test_probes_are_measured(pytester: pytest.Pytester) -> None:
     run.assert_outcomes(passed=1, failed=4)
     run.stdout.fnmatch_lines_random(
         [
-            "limit_gpu_memory: 123 B alive at once (command), 23 B over the limit of 100 B",
+            "limit_gpu_memory: 123 B requested at once (command), 23 B over the limit of 100 B",
             "probe: * through false was not measured (exit)",
             "probe: nothing was measured",
             "*gpt-tinyy*did you mean gpt-tiny?",
@@ -199,11 +224,33 @@ def test_a_wrong_marker_is_one_usage_error(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("-k", "second").assert_outcomes(passed=1, deselected=1)
 
 
+def test_the_virtual_card_measures_what_says_cuda(pytester: pytest.Pytester) -> None:
+    pytester.makeini(INI.replace("= sim", "= virtual"))
+    pytester.makepyfile(ON_CUDA)
+    run = pytester.runpytest_subprocess("-rA")
+    run.assert_outcomes(passed=1, failed=2)
+    over = "limit_gpu_memory: 400.00 MiB held by the allocator on virtual h100-80gb, 100.00 MiB over the limit of"
+    lines = run.stdout.str().splitlines()  # pytest repeats a message in its summary where CI is set
+    assert lines.count(f"{over} 300.00 MiB") == 2
+
+
+def test_a_virtual_card_that_cannot_be_loaded_is_a_usage_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini(INI.replace("= sim", "= virtual"))
+    torch = pytester.mkpydir("torch")
+    (torch / "version.py").write_text("__version__ = '2.15.0'\n")
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    run = pytester.runpytest_subprocess()
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines(["ERROR: oomscope_backend = virtual: *torch 2.15.0 is built without CUDA; install *"])
+
+
 def test_an_unknown_backend_is_a_usage_error(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\noomscope_backend = gpu\n")
     run = pytester.runpytest_inprocess()
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "oomscope_backend = gpu: no such backend; give one of auto, sim, cuda" in run.stderr.str()
+    assert "oomscope_backend = gpu: no such backend; give one of auto, sim, virtual, cuda" in run.stderr.str()
 
 
 def test_a_run_without_markers_imports_nothing_heavy() -> None:

@@ -68,7 +68,7 @@ def repeated(document: dict[str, Any], which: str, tmp_path: Path) -> dict[str, 
     return json.loads(done.stdout)
 
 
-COMMAND = ("--command", "python measure.py", "--metric-regex", r"peak (\d+ \w+)", "--bad", "live>20MiB")
+COMMAND = ("--command", "python measure.py", "--metric-regex", r"peak (\d+ \w+)", "--bad", "requested>20MiB")
 
 
 def test_the_commit_after_which_a_command_prints_more(repo: Path, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_commit_after_which_a_command_prints_more(repo: Path, tmp_path: Path
     document = bisect(repo, tmp_path, f"{good}..", *COMMAND)
 
     assert culprit(document) == guilty
-    assert document["culprit"]["delta"]["live_bytes"] == 63 * 2**20
+    assert document["culprit"]["delta"]["requested_bytes"] == 63 * 2**20
     assert repeated(document, "first_bad", tmp_path)["peak"]["requested_bytes"] == 70 * 2**20
 
 
@@ -131,7 +131,7 @@ def test_the_commit_after_which_an_entry_of_its_own_needs_more(repo: Path, tmp_p
     commit(repo, "speaks to an older oomscope", {"src/tiny/train.py": "from oomscope import Harness"})
     commit(repo, "well", entry(6))
     guilty = commit(repo, "guilty", entry(60))
-    words = ("--entry", "tiny.train:build", "--backend", "sim", "--bad", "live>20MiB", "--steps")
+    words = ("--entry", "tiny.train:build", "--backend", "sim", "--bad", "requested>20MiB", "--steps")
     document = bisect(repo, tmp_path, f"{good}..", *words, PYTHONPATH=".")
     assert culprit(document) == guilty
     reasons = {row["subject"]: row["reason"] for row in document["probes"]}
@@ -161,9 +161,9 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--command", "true", "--bad", "fragmentation"], "--bad fragmentation needs a snapshot to be told"),
-        (["--command", "true", "--bad", "live>1GiB"], "--bad live>1GiB needs bytes"),
-        (["--command", "true", "--steps"], "--steps needs bytes"),
+        (["--command", "true", "--exit-status", "--bad", "fragmentation"], "--bad fragmentation needs a snapshot"),
+        (["--command", "true", "--exit-status", "--bad", "requested>1GiB"], "--bad requested>1GiB needs bytes"),
+        (["--command", "true", "--exit-status", "--steps"], "--steps needs bytes"),
         (["--command", "echo", "--metric-regex", "(x)", "--bad", "reserved>1GiB"], "needs a snapshot to be told"),
         (["--entry", "a:b", "--bad", "exit"], "--bad exit without --command"),
         (["--entry", "a:b", "--command", "true"], "both --entry and --command"),
@@ -171,6 +171,7 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
         (["--entry", "a b"], "is no entry"),
         (["--command", "no-such-program-anywhere"], "on your PATH"),
         (["--snapshot-glob", "*", "--harness", "h.py"], "--snapshot-glob without --command"),
+        (["--exit-status"], "--exit-status without --command"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_runs(

@@ -2,8 +2,8 @@
 
 Exact where the ranks divide the rows of every parameter; FSDP2 rounds each up to whole rows otherwise. Read off the
 order in which torch works (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), which tests hold on a recording:
-the buffer of an all-gather lives until the next one has been copied out of, the input of a reduce-scatter until the
-next one is filled, and a backward gathers the next unit before its own.
+the buffer of an all-gather lives until it has been copied out of (in torch 2.13 until the next one has), the input of
+a reduce-scatter until the next one is filled, and a backward gathers the next unit before its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def gathered_in_forward(config: Config, layer: int = 1) -> Ledger:
     With ``torch_fsdp2_reshard_after_forward`` off, all layers before it are still gathered besides.
     """
     unit = element_size(config) * layer_parameters(config, layer)
-    return {"model": gathered_for_the_model(config), "gathered_parameters": unit, "gathering": 2 * unit}
+    return {"model": gathered_for_the_model(config), "gathered_parameters": unit, "gathering": unit}
 
 
 def gathered_in_backward(config: Config, layer: int = 1) -> Ledger:

@@ -32,7 +32,7 @@ class World:
 
     def words(self, *more: str) -> list[str]:
         ends = [f"{self.hashes[0]}..main", "--repo", str(self.repo.path), "--state", str(self.state)]
-        probe = ["--command", "sh probe.sh", "--metric-regex", r"peak (\d+)", "--bad", "live>1000"]
+        probe = ["--command", "sh probe.sh", "--metric-regex", r"peak (\d+)", "--bad", "requested>1000"]
         return [str(OOMSCOPE), "bisect", *ends, *probe, "--executor", "slurm", *more]
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -87,13 +87,24 @@ def test_the_bundled_transformer_on_a_node(tmp_path: Path) -> None:
     for name, size in (("good", 1), ("bad", 4)):
         (tmp_path / f"{name}.yaml").write_text(f"preset: gpt-tiny\ndata: {{micro_batch_size: {size}}}\n")
     ends = f"{tmp_path}/good.yaml..{tmp_path}/bad.yaml"
-    words = [str(OOMSCOPE), "bisect", ends, "--backend", "sim", "--bad", "live>100MiB", "--json", "--executor", "slurm"]
+    words = [
+        str(OOMSCOPE),
+        "bisect",
+        ends,
+        "--backend",
+        "sim",
+        "--bad",
+        "requested>100MiB",
+        "--json",
+        "--executor",
+        "slurm",
+    ]
     here = subprocess.run([*words[:-2], "--state", f"{tmp_path}/here"], capture_output=True, text=True, check=False)
     jobs = subprocess.run([*words, "--state", f"{tmp_path}/jobs"], capture_output=True, text=True, check=False)
     assert here.returncode == jobs.returncode, jobs.stderr
     ours, theirs = json.loads(here.stdout), json.loads(jobs.stdout)
     assert theirs["outcome"] == ours["outcome"]
-    for measured in ("answer", "live_bytes", "reserved_bytes"):
+    for measured in ("answer", "requested_bytes", "reserved_bytes"):
         assert [probe[measured] for probe in theirs["probes"]] == [probe[measured] for probe in ours["probes"]]
 
 

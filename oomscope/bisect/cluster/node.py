@@ -82,7 +82,7 @@ def _needed(job: ProbeJob) -> tuple[str, ...]:
 
 def _unfit(job: ProbeJob, message: str) -> ProbeResult:
     failure = Failure(kind="unfit", message=message)
-    return ProbeResult(backend="cuda" if job.backend == "cuda" else "sim", outcome="error", failure=failure)
+    return ProbeResult(backend="virtual" if job.backend == "auto" else job.backend, outcome="error", failure=failure)
 
 
 @contextmanager

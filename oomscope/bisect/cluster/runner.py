@@ -29,7 +29,7 @@ from oomscope.errors import MachineUnfitError
 from oomscope.probe.card import check_environment
 from oomscope.probe.environment import environment_of, own_environment
 from oomscope.probe.fingerprint import fingerprint
-from oomscope.probe.job import ProbeJob, Progress
+from oomscope.probe.job import WITHOUT_GPU, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.rooms import room
@@ -144,7 +144,7 @@ class ClusterRunner:
             answer = self._answered(job, minutes, progress, stop)
         except LostJobError as lost:
             return ProbeResult(
-                backend="cuda" if job.backend == "cuda" else "sim",
+                backend="virtual" if job.backend == "auto" else job.backend,
                 outcome="error",
                 rank=job.rank,
                 world_size=job.world_size,
@@ -170,7 +170,7 @@ class ClusterRunner:
         if self._machine is None:
             self._machine = there
         known = self._machine
-        if job.backend == "sim":
+        if job.backend in WITHOUT_GPU:
             there, known = replace(there, gpus=()), replace(known, gpus=())
         if there != known:
             raise MachineUnfitError(

@@ -18,9 +18,9 @@ from oomscope.probe.command.written import Stamp, written_since
 from oomscope.probe.failures import Refusal
 from oomscope.probe.fingerprint import versions
 from oomscope.probe.git_bisect import UNTESTABLE
-from oomscope.probe.gpus import card_bytes
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import ErrorKind, Failure, Oom, Outcome, Peak, ProbeResult, Site, SiteBytes
+from oomscope.virtual.cards import card_bytes
 
 _WRITES: Final = "see that it dumps one below the checkout, or mend --snapshot-glob"
 _CANNOT_RUN: Final = (126, 127)

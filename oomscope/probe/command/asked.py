@@ -10,14 +10,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from oomscope.probe.harness import HarnessError
-from oomscope.probe.job import CommandTarget
+from oomscope.probe.job import CommandTarget, StartedTarget
 from oomscope.probe.own_program import COMMAND_LINE
 
 _OWN_NAME: Final = "oomscope"
-_SHELL: Final = "no shell reads it: for pipes and variables write --command \"sh -c '…'\""
+_SHELL: Final = "no shell reads the command: for pipes and variables write sh -c '…'"
 
 
-def check_command(target: CommandTarget) -> None:
+def check_command(target: StartedTarget) -> None:
     """Refuse a command that cannot be run in any checkout, or whose answer could not be read.
 
     A program that is named with a ``/`` may be the checkout's, and is not looked for.
@@ -27,7 +27,9 @@ def check_command(target: CommandTarget) -> None:
     """
     program = words_of(target.command)[0]
     if "/" not in program and program != _OWN_NAME and shutil.which(program) is None:
-        raise HarnessError(f"no program {program} on your PATH", where="--command", remedy=_SHELL)
+        raise HarnessError(f"no program {program} on your PATH", remedy=_SHELL)
+    if not isinstance(target, CommandTarget):
+        return
     if target.metric_regex is not None and target.snapshot_glob is not None:
         raise HarnessError(
             "both --metric-regex and --snapshot-glob", remedy="name one: a snapshot tells the bytes by itself"

@@ -53,7 +53,7 @@ def judged(job: ProbeJob, found: Found, *, card: Card | None, has_failed: bool) 
         available_bytes=budget.available_bytes,
         peak=peak,
         reserved_peak=_reserved_peak_of(analysis),
-        end_requested_bytes=timeline.live_bytes_at(len(timeline.trace) - 1),
+        end_requested_bytes=timeline.requested_bytes_at(len(timeline.trace) - 1),
         phases=phases_of(timeline),
         oom=_oom_of(analysis, choose) if is_oom else None,
         verdict=None if survived else verdict,
@@ -61,7 +61,7 @@ def judged(job: ProbeJob, found: Found, *, card: Card | None, has_failed: bool) 
         demand_peak=peak if predicted else None,
         events=len(timeline.trace),
         truncated="start" in timeline.trace.missing,
-        timeline=decimate(timeline.live),
+        timeline=decimate(timeline.requested),
         curves=RunCurves.of(timeline),
         segments=len(analysis.snapshot.segments),
         allocator_conf=recording.rules.conf,
@@ -71,9 +71,9 @@ def judged(job: ProbeJob, found: Found, *, card: Card | None, has_failed: bool) 
 
 
 def peak_of(analysis: Analysis, choose: ChooseSite) -> Peak | None:
-    """Return the largest amount of live bytes and what was live then; None where the recording shows nothing."""
+    """Return the largest amount of requested bytes and what was live then; None where the recording shows nothing."""
     timeline, event = analysis.timeline, analysis.timeline.peak_event()
-    live, here = timeline.live_bytes_at(event), analysis.at_peak
+    live, here = timeline.requested_bytes_at(event), analysis.at_peak
     if not live and event < 0:
         return None
     sites = by_site(timeline, event, choose, categories=analysis.evidence.category)
@@ -101,7 +101,7 @@ def _reserved_peak_of(analysis: Analysis) -> ReservedPeak:
     iteration, phase, microbatch, _ = _moment_at(analysis, highest.event, site_of)
     return ReservedPeak(
         reserved_bytes=highest.reserved_bytes,
-        requested_bytes=highest.live_bytes,
+        requested_bytes=highest.requested_bytes,
         iteration=iteration,
         phase=phase,
         microbatch=microbatch,

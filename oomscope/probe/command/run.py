@@ -16,11 +16,11 @@ from oomscope.probe.command.answer import answer, without_measurement
 from oomscope.probe.command.asked import argv_of, metric_of
 from oomscope.probe.command.output import read_output, tail_of
 from oomscope.probe.command.written import stamps_of
-from oomscope.probe.gpus import card_bytes
 from oomscope.probe.harness import HarnessError, place_of
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.processes import COMMAND_MARK, MARK
 from oomscope.probe.result import ProbeResult
+from oomscope.virtual.cards import card_bytes
 
 LIMIT_VARIABLE = "OOMSCOPE_LIMIT_BYTES"
 

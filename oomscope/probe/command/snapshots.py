@@ -1,7 +1,7 @@
 """Which of the memory snapshots that a command wrote speaks for the run.
 
 Of several (a rank each, say) it is the worst: one with a failed allocation before one without, then the one with most
-live bytes.
+requested bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def worst_of(files: Sequence[Path], repo: Path, *, card: Card | None, torch_vers
         name = str(path.relative_to(repo))
         snapshot = load_snapshot(path)
         for each in analyse(snapshot, file=name, limit=limit, non_torch=non_torch, torch_version=torch_version):
-            gravity = (failed(each), int(each.timeline.live.max(initial=0)))
+            gravity = (failed(each), each.timeline.requested_bytes_at(each.timeline.peak_event()))
             if worst is None or gravity > worst[0]:
                 worst = gravity, Found(analysis=each, file=name, files=len(files))
     return None if worst is None else worst[1]

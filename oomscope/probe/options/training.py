@@ -228,7 +228,7 @@ DATA = (
 ALLOCATOR = (
     Option(
         keys("allocator", "conf"),
-        "Live bytes stay, what is reserved beyond them changes: expandable_segments ends most fragmentation, "
+        "Requested bytes stay, what is reserved beyond them changes: expandable_segments ends most fragmentation, "
         "max_split_size_mb and roundup_power2_divisions move it.",
         "Mapping of pages while the first steps run.",
         LLAMA,

@@ -25,7 +25,7 @@ def told(origins: Origins) -> Iterator[None]:
 
     def apply(kind: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
         stream = module.current_stream().stream_id
-        outputs = before.__func__(kind, *args, **kwargs)
+        outputs = before.__get__(None, kind)(*args, **kwargs)
         for output in outputs if isinstance(outputs, tuple) else (outputs,):
             if isinstance(output, torch.Tensor) and output.grad_fn is not None:
                 origins.runs_on(output.grad_fn, stream)

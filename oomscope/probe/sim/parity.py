@@ -204,9 +204,7 @@ class FusedRMSNorm(torch.autograd.Function):
         eps: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run with autograd."""
-        outputs: tuple[torch.Tensor, torch.Tensor] = FusedRMSNorm.apply(  # type: ignore[no-untyped-call]
-            source, list(normalized_shape), weight, eps
-        )
+        outputs: tuple[torch.Tensor, torch.Tensor] = FusedRMSNorm.apply(source, list(normalized_shape), weight, eps)
         return outputs
 
     @staticmethod

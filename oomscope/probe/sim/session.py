@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -143,9 +144,14 @@ class SimSession:
             return ()
         place = user_frame(self.memory.builder.stack(next(iter(self._mode.reads))))
         times = sum(self._mode.reads.values())
-        line = f"{place.filename}:{place.line}" if place else "an unknown line"
+        line = f"{self._name_of(place.filename)}:{place.line}" if place else "an unknown line"
         said = f"the program read data from the device {times} times, first at {line}; it was given stand-in values"
         return (said,)
+
+    def _name_of(self, file: str) -> str:
+        """Return the path of ``file`` from the checkout under test; elsewhere as it is."""
+        root = self._settings.source_root
+        return str(Path(file).relative_to(root)) if root and Path(file).is_relative_to(root) else file
 
     def _state(self) -> Measurement:
         allocator = self.memory.allocator

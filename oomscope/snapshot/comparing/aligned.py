@@ -1,8 +1,8 @@
 """Two recordings of one program, allocation by allocation: what only one side has, and what that makes of the peak.
 
 The moment of comparison is B's peak and the same place in A's program. What is alive there is told apart by pairs, so
-the rows sum exactly to the difference of live bytes: blocks of one side alone, blocks of another size, and blocks that
-one side has freed by then and the other has not.
+the rows sum exactly to the difference of requested bytes: blocks of one side alone, blocks of another size, and blocks
+that one side has freed by then and the other has not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
 from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 Kind = Literal["only_before", "only_after", "resized", "freed_earlier", "freed_later", "older"]
 """``resized``: the same allocation asks for another size. ``freed_earlier``: B has freed by then what A holds yet.
 ``older``: blocks of which the recordings do not have the allocation."""
@@ -51,7 +51,7 @@ class Row:
     at_peak: int
     """Of them alive at the moment of comparison on either side."""
     delta_bytes: int
-    """What they add to B's live bytes at that moment."""
+    """What they add to B's requested bytes at that moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class AlignedMoment:
     before_event: int
     after_event: int
     before_bytes: int
-    """Live requested bytes."""
+    """Requested bytes."""
     after_bytes: int
 
 
@@ -160,7 +160,7 @@ def align_events(before: Timeline, after: Timeline) -> Alignment:
         only_before_bytes=int(old.size[pairs.only_before].sum()),
         only_after_bytes=int(new.size[pairs.only_after].sum()),
         peak=moment,
-        before_peak_bytes=before.live_bytes_at(before.peak_event()),
+        before_peak_bytes=before.requested_bytes_at(before.peak_event()),
         first=_first(before, after, pairs),
         rows=tuple(rows),
     )
@@ -175,8 +175,8 @@ def _moment(before: Timeline, after: Timeline, pairs: Pairs) -> AlignedMoment:
     return AlignedMoment(
         before_event=old,
         after_event=event,
-        before_bytes=before.live_bytes_at(old),
-        after_bytes=after.live_bytes_at(event),
+        before_bytes=before.requested_bytes_at(old),
+        after_bytes=after.requested_bytes_at(event),
     )
 
 
@@ -222,7 +222,7 @@ class _Live(NamedTuple):
 
 def _live(timeline: Timeline, event: int) -> _Live:
     lifetimes: Lifetimes = timeline.lifetimes
-    rows: Indices = lifetimes.live_at(event)
+    rows: Indices = lifetimes.requested_at(event)
     born, size = lifetimes.born[rows], lifetimes.size[rows]
     inside = born != BEFORE
     blocks = dict(zip(born[inside].tolist(), size[inside].tolist(), strict=True))

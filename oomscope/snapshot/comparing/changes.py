@@ -1,4 +1,4 @@
-"""What changed between two tables of live bytes: rows that sum to the difference of the totals, whatever it is.
+"""What changed between two tables of requested bytes: rows that sum to the difference of the totals, whatever it is.
 
 Every row of both tables is in the answer, also where nothing changed, so that either side sums to its own total. A
 line that only moved is one row (:mod:`oomscope.snapshot.comparing.matching`).
@@ -22,7 +22,7 @@ Presence: TypeAlias = Literal["both", "new", "gone"]
 
 
 class Held(NamedTuple):
-    """Live requested bytes of one side, and in how many blocks."""
+    """Requested bytes of one side, and in how many blocks."""
 
     bytes: int = 0
     blocks: int = 0
@@ -106,7 +106,7 @@ def line_changes(
     """Return a row for each line and category of either side, the largest change first.
 
     Args:
-        before: live bytes by line, module and category.
+        before: requested bytes by line, module and category.
         after: those of the other side.
         before_text: the first side's source, where it is at hand.
         after_text: the second side's.

@@ -20,12 +20,12 @@ from oomscope.snapshot.reading.rank_files import Unread
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.trace import Snapshot
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePeaks:
-    """The peak of live bytes in one phase on either side; None on a side that has no such phase."""
+    """The peak of requested bytes in one phase on either side; None on a side that has no such phase."""
 
     name: str
     before_bytes: int | None
@@ -52,8 +52,8 @@ class DeviceDifference:
 
     @property
     def delta_bytes(self) -> int:
-        """What the peak of live bytes grew by."""
-        return self.after.live_bytes - self.before.live_bytes
+        """What the peak of requested bytes grew by."""
+        return self.after.requested_bytes - self.before.requested_bytes
 
     @property
     def is_empty(self) -> bool:
@@ -172,7 +172,7 @@ def _pairs(old: Mapping[int, Side], new: Mapping[int, Side], before: str, after:
 
 def worst_first(devices: Iterable[DeviceDifference]) -> tuple[DeviceDifference, ...]:
     """Return ``devices``, the one whose peak grew most first; among equals the one with the largest peak."""
-    return tuple(sorted(devices, key=lambda row: (-row.delta_bytes, -row.after.live_bytes, row.after.device)))
+    return tuple(sorted(devices, key=lambda row: (-row.delta_bytes, -row.after.requested_bytes, row.after.device)))
 
 
 def _sides(named: Named, device: int | None, phase: str) -> dict[int, Side]:

@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Overlay:
-    """Both curves of live requested bytes, equally long."""
+    """Both curves of requested bytes, equally long."""
 
     aligned_by: Literal["iteration", "event"]
     before: tuple[int, ...]
@@ -48,14 +48,14 @@ class Overlay:
 
 
 def overlay(before: Timeline, after: Timeline, points: int = POINTS) -> Overlay:
-    """Return the live bytes of both sides over one axis; a side without events is empty."""
+    """Return the requested bytes of both sides over one axis; a side without events is empty."""
     names = _common_iterations(before.trace, after.trace)
     if names is None:
         whole = [np.zeros(len(side.trace), dtype=np.int64) for side in (before, after)]
-        old, new = (sampled(side.live, part, 1, points) for side, part in zip((before, after), whole, strict=True))
+        old, new = (sampled(side.requested, part, 1, points) for side, part in zip((before, after), whole, strict=True))
         return Overlay(aligned_by="event", before=old, after=new)
     each = max(1, points // len(names))
-    old, new = (sampled(side.live, _parts(side.trace, names), len(names), each) for side in (before, after))
+    old, new = (sampled(side.requested, _parts(side.trace, names), len(names), each) for side in (before, after))
     stretches = [
         Stretch("before the first iteration" if name < 0 else f"iteration {name}", index / len(names))
         for index, name in enumerate(names)

@@ -1,4 +1,4 @@
-"""One side of a comparison: a device of a snapshot at its peak of live bytes, as facts and as tables.
+"""One side of a comparison: a device of a snapshot at its peak of requested bytes, as facts and as tables.
 
 Phase and categories are those of the recording; a recording that has none is read by its stacks and lifetimes
 (:mod:`oomscope.snapshot.inferring.inferred`), and the facts say so.
@@ -23,13 +23,13 @@ from oomscope.snapshot.trace import Action, Stack
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The peak of live requested bytes of one device, and what stood beside it."""
+    """The peak of requested bytes of one device, and what stood beside it."""
 
     device: int
     events: int
     event: int
     """Where the peak stands; -1: before the first event, or there is none."""
-    live_bytes: int
+    requested_bytes: int
     blocks: int
     reserved_bytes: int
     """Bytes of segments at that event."""
@@ -43,7 +43,7 @@ class Facts:
     site: Site | None
     """The line whose allocation made the peak."""
     older_bytes: int
-    """Live bytes that were there before the recording and keep no stack."""
+    """Requested bytes that were there before the recording and keep no stack."""
     failed_bytes: int | None
     """The last request that failed; null where none did."""
     inferred: bool
@@ -52,7 +52,7 @@ class Facts:
     @property
     def overhead_bytes(self) -> int:
         """Reserved bytes at the peak that no live request explains."""
-        return self.reserved_bytes - self.live_bytes
+        return self.reserved_bytes - self.requested_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -73,36 +73,36 @@ class Side(Inferred):
 
     @cached_property
     def event(self) -> int:
-        """Where live bytes peak."""
+        """Where requested bytes peak."""
         if not self.phase:
             return self.timeline.peak_event()
         trace = self.timeline.trace
         wanted = [index for index, moment in enumerate(trace.moments) if moment.phase == self.phase]
         inside = np.flatnonzero(np.isin(trace.moment_id, wanted))
-        return int(inside[self.timeline.live[inside].argmax()])
+        return int(inside[self.timeline.requested[inside].argmax()])
 
     @cached_property
     def sites(self) -> tuple[SiteBytes, ...]:
-        """Live bytes at the peak by line, module and category; the equal modules of a list are one."""
+        """Requested bytes at the peak by line, module and category; the equal modules of a list are one."""
         return by_site(self.bare, self.event, _over_layers, self.evidence.category)
 
     def by(self, name: Callable[[SiteBytes], str]) -> dict[str, Held]:
-        """Return live bytes at the peak by some name of their lines."""
+        """Return requested bytes at the peak by some name of their lines."""
         held: dict[str, Held] = {}
         for row in self.sites:
             held[name(row)] = held.get(name(row), Held()).plus(Held(row.bytes, row.count))
         return held
 
     def by_size(self) -> dict[str, Held]:
-        """Return live bytes at the peak by the allocator's classes of sizes."""
-        return {row.label: Held(row.bytes, row.count) for row in by_size(self.bare, self.event)}
+        """Return requested bytes at the peak by the allocator's classes of sizes."""
+        return {row.label: Held(row.bytes, row.count) for row in by_size(self.bare, self.bare.requested_at(self.event))}
 
     def phase_peaks(self) -> dict[str, int]:
-        """Return the peak of live bytes in each phase that is known, in the order of their first events."""
+        """Return the peak of requested bytes in each phase that is known, in the order of their first events."""
         peaks: dict[str, int] = {}
         for row in self.timeline.phase_peaks():
             if row.phase:
-                peaks[row.phase] = max(peaks.get(row.phase, 0), row.live_bytes)
+                peaks[row.phase] = max(peaks.get(row.phase, 0), row.requested_bytes)
         return peaks
 
     def facts(self) -> Facts:
@@ -111,15 +111,14 @@ class Side(Inferred):
         inside = event >= 0
         moment = trace.moments[trace.moment_id[event] if inside else 0]
         stack = trace.stacks[(trace.forward_stack_id[event] or trace.stack_id[event]) if inside else 0]
-        held = sum(segment.total_size for segment in timeline.segments or ())
         failed = np.flatnonzero(trace.action == Action.OOM)
         return Facts(
             device=trace.device,
             events=len(trace),
             event=event,
-            live_bytes=timeline.live_bytes_at(event),
+            requested_bytes=timeline.requested_bytes_at(event),
             blocks=sum(row.count for row in self.sites),
-            reserved_bytes=int(timeline.reserved[event]) if inside else held,
+            reserved_bytes=timeline.reserved_bytes_at(event),
             peak_reserved_bytes=timeline.reserved_peak().reserved_bytes,
             phase=moment.phase,
             iteration=moment.iteration,

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.explaining.curves import live_of
+from oomscope.snapshot.explaining.curves import requested_of
 from oomscope.snapshot.inferring.evidence import Evidence
 from oomscope.snapshot.lifetimes import Indices
 from oomscope.snapshot.sites import Site, site_of
@@ -46,8 +46,8 @@ class Bins:
     """The event that stands for the bin."""
     time_us: NDArray[np.int64]
     """Of that event since the first one; -1 where the file has no times."""
-    live: dict[str, NDArray[np.int64]]
-    """Live requested bytes right after that event, by category, in the order of the stack; together what was live."""
+    requested: dict[str, NDArray[np.int64]]
+    """Requested bytes right after that event, by category, in the order of the stack; together what was live."""
     reserved: NDArray[np.int64]
     """Most that was reserved in the bin."""
     site: Indices
@@ -62,25 +62,29 @@ class Bins:
         return len(self.event)
 
     @property
-    def all_live(self) -> NDArray[np.int64]:
-        """Live bytes over all categories."""
-        return np.sum(list(self.live.values()), axis=0, dtype=np.int64) if self.live else np.zeros_like(self.event)
+    def all_requested(self) -> NDArray[np.int64]:
+        """Requested bytes over all categories."""
+        return (
+            np.sum(list(self.requested.values()), axis=0, dtype=np.int64)
+            if self.requested
+            else np.zeros_like(self.event)
+        )
 
     @property
     def peak(self) -> int:
         """The first bin in which most is live."""
-        return int(self.all_live.argmax())
+        return int(self.all_requested.argmax())
 
     def coarser(self, factor: int) -> Bins:
         """Return the same in bins of ``factor`` times as many events."""
-        chosen = _highest(self.all_live, factor)
+        chosen = _highest(self.all_requested, factor)
         sites, site = np.unique(self.site[chosen], return_inverse=True)
         return replace(
             self,
             per_bin=self.per_bin * factor,
             event=self.event[chosen],
             time_us=self.time_us[chosen],
-            live={name: curve[chosen] for name, curve in self.live.items()},
+            requested={name: curve[chosen] for name, curve in self.requested.items()},
             reserved=_largest(self.reserved, factor),
             site=site,
             sites=tuple(self.sites[number] for number in sites.tolist()),
@@ -91,9 +95,11 @@ class Bins:
 def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
     """Return the timeline in bins of ``per_bin`` events each."""
     trace = timeline.trace
-    event = _highest(timeline.live, per_bin)
+    event = _highest(timeline.requested, per_bin)
     present = set(np.unique(evidence.category).tolist())
-    live = {each.label: live_of(timeline, evidence.category == each)[event] for each in ORDER if each in present}
+    requested = {
+        each.label: requested_of(timeline, evidence.category == each)[event] for each in ORDER if each in present
+    }
     time = trace.time_us[event]
     first = int(trace.time_us[0]) if len(trace) else 0
     sites, site = _sites(timeline, event)
@@ -103,7 +109,7 @@ def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
         total=len(trace),
         event=event,
         time_us=np.where(time >= 0, time - first, -1),
-        live={name: curve for name, curve in live.items() if curve.any()},
+        requested={name: curve for name, curve in requested.items() if curve.any()},
         reserved=_largest(timeline.reserved, per_bin),
         site=site,
         moment=moment.reshape(-1),

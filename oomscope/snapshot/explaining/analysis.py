@@ -89,12 +89,13 @@ class Analysis(Inferred):
             rules=self.recording.rules,
             segments=short.segments if short else timeline.segments,
             failure=short.failure if short else self._recorded_failure() if self.limit is None else None,
-            demand_after=int(timeline.live.max(initial=0)) if short else None,
+            demand_after=timeline.most_held_bytes if short else None,
             whole=self.recording.requests if short else None,
             baseline=self.recording.baseline if self.limit is None else None,
             is_repeated=self._is_repeated,
         )
-        categories = composition_at(timeline, self.last_event(verdict), self.evidence).categories
+        failed = verdict.kind != "headroom"
+        categories = composition_at(timeline, self.last_event(verdict), self.evidence, held=failed).categories
         verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
         return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
 
@@ -108,7 +109,7 @@ class Analysis(Inferred):
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
         highest = self.timeline.reserved_peak()
         if not self.records_allocations or not self._is_repeated:
-            verdict = replace(verdict, fixes=())
+            verdict = replace(verdict, tried=())
             verdict = replace(verdict, headline=headroom_headline(verdict, highest))
         if self.budget.available_bytes is None:
             when = "at the peak" if self.records_allocations else "at the end"
@@ -120,7 +121,7 @@ class Analysis(Inferred):
         failure = failure_of(self.recorded)
         if failure is None or failure.event is None:
             return None
-        return Refused(failure.requested_bytes, self.timeline.live_bytes_at(failure.event))
+        return Refused(failure.requested_bytes, self.timeline.held_bytes_at(failure.event))
 
     @property
     def _is_repeated(self) -> bool:
@@ -155,7 +156,7 @@ class Analysis(Inferred):
 
     @cached_property
     def at_peak(self) -> SegmentMap:
-        """Segments and blocks at the peak of live bytes."""
+        """Segments and blocks at the peak of requested bytes."""
         return self.segments_after(self.timeline.peak_event())
 
     @cached_property

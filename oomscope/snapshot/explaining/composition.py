@@ -1,6 +1,6 @@
-"""What the live bytes at one event are: by category with how sure it is, by line, by module, by size.
+"""What the requested bytes at one event are: by category with how sure it is, by line, by module, by size.
 
-Every table sums exactly to the live requested bytes; what cannot be told is a row of its own.
+Every table sums exactly to the requested bytes; what cannot be told is a row of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNTOLD: Final = "unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryBytes:
-    """Live bytes of one category."""
+    """Requested bytes of one category."""
 
     category: str
     bytes: int
@@ -39,7 +39,7 @@ class CategoryBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleBytes:
-    """Live bytes of one module, or of one source file where the recording knows no modules."""
+    """Requested bytes of one module, or of one source file where the recording knows no modules."""
 
     module: str
     bytes: int
@@ -47,7 +47,7 @@ class ModuleBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """The live bytes at one event; each table sums to ``bytes``."""
+    """The requested bytes at one event; each table sums to ``bytes``."""
 
     event: int
     """-1: before the first event, or there is none."""
@@ -59,19 +59,26 @@ class Composition:
     sizes: tuple[SizeClass, ...]
 
 
-def composition_at(timeline: Timeline, event: int, evidence: Evidence) -> Composition:
-    """Return what is live right after ``event``, largest rows first."""
-    rows = timeline.live_at(event)
-    sites = by_site(timeline, event, categories=evidence.category)
+def composition_at(timeline: Timeline, event: int, evidence: Evidence, *, held: bool = False) -> Composition:
+    """Return what is requested right after ``event``, largest rows first.
+
+    Args:
+        timeline: the trace.
+        event: the event; -1 for what was there before the first.
+        evidence: what each block is for.
+        held: leave out what the program gave up and a stream still uses.
+    """
+    rows = timeline.lifetimes.held_at(event) if held else timeline.requested_at(event)
+    sites = by_site(timeline, event, categories=evidence.category, rows=rows)
     knows_modules = len(timeline.trace.modules) > 1
     return Composition(
         event=event,
         bytes=int(timeline.lifetimes.size[rows].sum()),
         categories=_categories(timeline, rows, evidence),
         sites=sites,
-        modules=_modules(timeline, event) if knows_modules else _files(sites),
+        modules=_modules(timeline, event, rows) if knows_modules else _files(sites),
         modules_are_files=not knows_modules,
-        sizes=by_size(timeline, event),
+        sizes=by_size(timeline, rows),
     )
 
 
@@ -98,8 +105,8 @@ def _rules(evidence: Evidence, rows: Indices, size: Indices) -> dict[str, int]:
     return {evidence.rules[rule]: int(totals[rule]) for rule in np.argsort(-totals).tolist() if totals[rule]}
 
 
-def _modules(timeline: Timeline, event: int) -> tuple[ModuleBytes, ...]:
-    found = by_module(timeline, event)
+def _modules(timeline: Timeline, event: int, rows: Indices) -> tuple[ModuleBytes, ...]:
+    found = by_module(timeline, event, rows)
     return tuple(ModuleBytes(module=module or UNTOLD, bytes=size) for module, size in found.items())
 
 

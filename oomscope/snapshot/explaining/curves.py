@@ -14,18 +14,18 @@ POINTS = 200
 
 
 def curves_of(timeline: Timeline, evidence: Evidence, points: int = POINTS) -> Curves:
-    """Return live bytes, in all and by category, and reserved bytes at up to ``points`` events.
+    """Return requested bytes, in all and by category, and reserved bytes at up to ``points`` events.
 
-    The event of a slice is the one with most live bytes; a slice's own largest reserved bytes may stand at another.
+    The event of a slice is the one with most requested bytes; a slice's own largest reserved bytes may be of another.
     """
-    events = _highest(timeline.live, points)
+    events = _highest(timeline.requested, points)
     categories = {
-        Category(number).label: tuple(live_of(timeline, evidence.category == number)[events].tolist())
+        Category(number).label: tuple(requested_of(timeline, evidence.category == number)[events].tolist())
         for number in np.unique(evidence.category).tolist()
     }
     return Curves(
         events=tuple(events.tolist()),
-        live=tuple(timeline.live[events].tolist()),
+        requested=tuple(timeline.requested[events].tolist()),
         reserved=tuple(timeline.reserved[events].tolist()),
         categories={name: curve for name, curve in categories.items() if any(curve)},
     )
@@ -38,12 +38,12 @@ def _highest(curve: Indices, points: int) -> Indices:
     return np.array([low + int(curve[low:high].argmax()) for low, high in slices], dtype=np.int64)
 
 
-def live_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Indices:
-    """Return the live bytes of some blocks after each event."""
+def requested_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Indices:
+    """Return the requested bytes of some blocks after each event."""
     table = timeline.lifetimes
     size, end = table.size[chosen], table.end + 1
     born = np.minimum(table.born[chosen] + 1, end)
-    gone = np.clip(table.freed[chosen] + 1, 0, end)
+    gone = np.clip(table.completed[chosen] + 1, 0, end)
     change = np.zeros(end + 1, dtype=np.int64)
     np.add.at(change, born, size)
     np.subtract.at(change, gone, size)

@@ -87,7 +87,9 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         verdict=verdict,
         composition=composition_at(timeline, event, analysis.evidence),
         pins=_pins(analysis),
-        failure=composition_at(timeline, analysis.last_event(verdict), analysis.evidence) if failed else None,
+        failure=composition_at(timeline, analysis.last_event(verdict), analysis.evidence, held=True)
+        if failed
+        else None,
         is_predicted=analysis.cut_short is not None,
         failed_at=None if failure_event is None else _place_of_failure(timeline, failure_event, describe),
         pending=tuple(_pending(timeline, event, describe)),
@@ -112,13 +114,12 @@ def _pins(analysis: Analysis) -> Pins | None:
 
 
 def _instant(timeline: Timeline, here: SegmentMap) -> Instant:
-    reserved = int(timeline.reserved[here.event]) if here.event >= 0 else here.reserved_bytes
     return Instant(
         event=here.event,
-        requested_bytes=timeline.live_bytes_at(here.event),
+        requested_bytes=timeline.requested_bytes_at(here.event),
         allocated_bytes=here.allocated_bytes if here.is_known else None,
         active_bytes=here.active_bytes if here.is_known else None,
-        reserved_bytes=reserved,
+        reserved_bytes=timeline.reserved_bytes_at(here.event),
         is_exact=here.is_exact,
     )
 

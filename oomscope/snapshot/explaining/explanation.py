@@ -16,7 +16,7 @@ from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Reconciliation
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 MOST_SEGMENTS: Final = 20
 """Pinned segments in a JSON document; their number is always given."""
 
@@ -86,10 +86,10 @@ class Curves:
     """Bytes at chosen events: in each slice of the recording, where most was live; no peak is lost."""
 
     events: tuple[int, ...]
-    live: tuple[int, ...]
+    requested: tuple[int, ...]
     reserved: tuple[int, ...]
     categories: dict[str, tuple[int, ...]]
-    """Live bytes by category; at each event they sum to ``live``."""
+    """Requested bytes by category; at each event they sum to ``live``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class DeviceExplanation:
             "end": asdict(self.end),
             "overhead_at_peak_bytes": self.overhead_at_peak_bytes,
             "verdict": self._verdict_json(),
-            "fixes": [self._fix_json(fix) for fix in self.verdict.fixes],
+            "tried": [self._fix_json(fix) for fix in self.verdict.tried],
             "categories": [asdict(row) for row in parts.categories],
             "sites": _sites_json(parts),
             "modules": [asdict(row) for row in parts.modules],
@@ -186,9 +186,9 @@ class DeviceExplanation:
         }
 
     def _verdict_json(self) -> dict[str, Any]:
-        """Return the verdict; its fixes stand beside it."""
+        """Return the verdict; the settings tried stand beside it."""
         document = self.verdict.to_json() | {"available_bytes": self.available_bytes}
-        del document["fixes"]
+        del document["tried"]
         return document
 
     def _failure_json(self) -> dict[str, Any] | None:

@@ -150,9 +150,8 @@ def _fullest(snapshot: Snapshot, file: str, card: _Card) -> Analysis | None:
 def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
     timeline, trace = analysis.bare, analysis.recorded
     event, failure = timeline.peak_event(), failure_of(trace)
-    live = timeline.live_bytes_at(event)
+    live = timeline.requested_bytes_at(event)
     highest = timeline.reserved_peak()
-    held = int(timeline.reserved[event]) if event >= 0 else highest.reserved_bytes
     last = int(trace.time_us.max(initial=-1))
     found = composition_at(timeline, event, analysis.evidence)
     return RankRow(
@@ -161,10 +160,10 @@ def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
         device=trace.device,
         events=len(trace),
         failed_bytes=failure.requested_bytes if failure else None,
-        live_bytes=live,
+        requested_bytes=live,
         reserved_bytes=highest.reserved_bytes,
-        overhead_bytes=held - live,
-        end_live_bytes=timeline.end_live_bytes,
+        overhead_bytes=timeline.reserved_bytes_at(event) - live,
+        end_requested_bytes=timeline.end_requested_bytes,
         iterations=len(analysis.iterations),
         last_time_us=last if last >= 0 else None,
         categories={row.category: row.bytes for row in found.categories},

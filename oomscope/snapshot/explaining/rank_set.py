@@ -14,7 +14,7 @@ from typing import Any, Final
 from oomscope.snapshot.explaining.explanation import Explanation
 from oomscope.snapshot.reading.rank_files import Unread
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APART: Final = 0.05
 """Share by which a rank's peak must differ from the middle one's to be named."""
 LATE_US: Final = 1_000_000
@@ -31,18 +31,18 @@ class RankRow:
     events: int
     failed_bytes: int | None
     """The last request that failed; None where none did."""
-    live_bytes: int
+    requested_bytes: int
     """Requested bytes at their peak."""
     reserved_bytes: int
     """Most that was reserved."""
     overhead_bytes: int
-    """Reserved less live bytes, at the peak of live bytes."""
-    end_live_bytes: int
+    """Reserved less requested bytes, at the peak of requested bytes."""
+    end_requested_bytes: int
     iterations: int
     """Of which the end is known."""
     last_time_us: int | None
     categories: dict[str, int]
-    """Live requested bytes at the peak."""
+    """Requested bytes at the peak."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +84,11 @@ def stragglers_of(rows: Sequence[RankRow]) -> Iterator[Straggler]:
     if len(rows) < 3:
         return
     ordered = sorted(rows, key=lambda row: row.rank)
-    live = median(row.live_bytes for row in rows)
-    apart = [row for row in ordered if abs(row.live_bytes - live) > APART * live]
+    live = median(row.requested_bytes for row in rows)
+    apart = [row for row in ordered if abs(row.requested_bytes - live) > APART * live]
     for row in apart if 2 * len(apart) < len(rows) else ():
-        more = "more" if row.live_bytes > live else "less"
-        share = abs(row.live_bytes - live) / live
+        more = "more" if row.requested_bytes > live else "less"
+        share = abs(row.requested_bytes - live) / live
         yield Straggler(rank=row.rank, text=f"needs {share:.0%} {more} at its peak than the middle rank")
     iterations = median(row.iterations for row in rows)
     for row in ordered:

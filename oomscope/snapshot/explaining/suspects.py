@@ -26,7 +26,7 @@ MIN_BYTES: Final = 64 * KiB
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A line whose live bytes grow from iteration to iteration."""
+    """A line whose requested bytes grow from iteration to iteration."""
 
     site: Site | None
     bytes: int
@@ -45,7 +45,7 @@ def suspects_of(timeline: Timeline, iterations: Iterations) -> tuple[Suspect, ..
     if len(ends) < 3:
         return ()
     table, trace = timeline.lifetimes, timeline.trace
-    rows = table.live_at(int(ends[-1]))
+    rows = table.held_at(int(ends[-1]))
     rows = rows[(table.born[rows] != BEFORE) & (table.born[rows] <= ends[-1])]
     stacks = stacks_of(timeline, rows)
     iteration = np.searchsorted(ends, table.born[rows])

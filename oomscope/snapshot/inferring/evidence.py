@@ -108,8 +108,9 @@ def _count_sizes(evidence: Evidence, life: Life, table: Lifetimes) -> None:
 
 
 def _at_once(rows: Mask, table: Lifetimes) -> Mask:
-    """Return those of ``rows`` that are alive when most of them are."""
-    change = np.bincount(table.born[rows], minlength=table.end + 1)
-    change -= np.bincount(np.minimum(table.freed[rows], table.end), minlength=table.end + 1)
-    fullest = int(np.cumsum(change).argmax())
+    """Return those of ``rows`` that are alive when most of them are; that may be before the first event."""
+    before = -BEFORE
+    change = np.bincount(table.born[rows] + before, minlength=table.end + before + 1)
+    change -= np.bincount(np.minimum(table.freed[rows], table.end) + before, minlength=table.end + before + 1)
+    fullest = int(np.cumsum(change).argmax()) - before
     return rows & (table.born <= fullest) & (table.freed > fullest)

@@ -109,7 +109,7 @@ def _rhythm(timeline: Timeline) -> Indices:
         return NO_ENDS
     before = events - 1
     whole = before[period : len(before) // period * period].reshape(-1, period)
-    least = int(timeline.live[whole].mean(axis=0).argmin())
+    least = int(timeline.held[whole].mean(axis=0).argmin())
     ends = before[least::period]
     return np.asarray(ends[ends >= events[0]])
 

@@ -23,7 +23,7 @@ def headline_of(verdict: Verdict, *, requested_bytes: int, demand_after: int | N
     Args:
         verdict: the verdict, all but its headline.
         requested_bytes: R, the request that failed.
-        demand_after: largest live bytes of the run without a limit, where known.
+        demand_after: largest held bytes of the run without a limit, where known.
     """
     if "free unknown" in verdict.tags:
         return _without_free_bytes(verdict, requested_bytes)
@@ -46,7 +46,7 @@ def _without_free_bytes(verdict: Verdict, requested_bytes: int) -> str:
     return _joined(
         f"{format_size(requested_bytes)} asked for with {live} live in {reserved} reserved",
         f"how much of the device was free is not recorded, {why}",
-        f"the same allocations pass under {verdict.cured_by[0]}" if verdict.cured_by else "",
+        _cure(verdict) if verdict.cured_by else "",
         _leak_clause(verdict.leak),
     )
 
@@ -64,19 +64,19 @@ def headroom_headline(verdict: Verdict, highest: ReservedPeak) -> str:
     """Return the sentence on a run in which nothing failed.
 
     Args:
-        verdict: the verdict, all but its headline; its numbers are those at the peak of live bytes.
+        verdict: the verdict, all but its headline; its numbers are those at the peak of requested bytes.
         highest: where the allocator held most, which decides what is left and may be another moment.
     """
     live, reserved = format_size(verdict.live_requested_bytes), format_size(highest.reserved_bytes)
-    peak = f"Peak {live} live, {reserved} reserved"
+    peak = f"Peak {live} requested, {reserved} reserved"
     if highest.reserved_bytes > verdict.reserved_bytes:
-        then, live_then = format_size(verdict.reserved_bytes), format_size(highest.live_bytes)
-        peak = f"Peak {live} live, {then} reserved then; at most {reserved} reserved, with {live_then} live"
+        then, live_then = format_size(verdict.reserved_bytes), format_size(highest.requested_bytes)
+        peak = f"Peak {live} requested, {then} reserved then; at most {reserved} reserved, with {live_then} requested"
     room = f"{format_size(verdict.available_bytes - highest.reserved_bytes)} to spare"
     waste = f"{format_size(highest.overhead_bytes)} of those {reserved} is overhead"
     others = [
         f"under {fix.name} at most {format_size(fix.peak_reserved_bytes)} would be reserved"
-        for fix in verdict.fixes[1:]
+        for fix in verdict.tried[1:]
         if fix.survives
     ]
     return _joined(
@@ -88,7 +88,7 @@ def _leak_clause(leak: LeakSuspect | None) -> str:
     if leak is None:
         return ""
     where = f", most of it from {leak.site.brief}" if leak.site else ""
-    return f"live memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
+    return f"requested memory grows {format_size(leak.bytes_per_iteration)} an iteration{where}"
 
 
 def _joined(*clauses: str) -> str:
@@ -101,19 +101,36 @@ def _why(verdict: Verdict, requested_bytes: int) -> list[str]:
     if verdict.kind == "capacity":
         needed = verdict.live_requested_bytes + requested_bytes - verdict.available_bytes
         return [f"no packing could serve it: {format_size(needed)} too much"]
-    clauses = [_where_the_rest_is(verdict)] if verdict.gaps else []
-    if verdict.cured_by:
-        return [*clauses, f"the same allocations pass under {verdict.cured_by[0]}"]
+    where = [_where_the_rest_is(verdict)] if verdict.gaps else []
+    return [*where, _cure(verdict) if verdict.cured_by else _no_cure(verdict)]
+
+
+def _no_cure(verdict: Verdict) -> str:
+    """Return the clause on how far the settings that were tried go, and why that is no cure."""
+    if verdict.confirmed:
+        runs = sum(row.how == "run" for row in verdict.tried)
+        return f"run again, it failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
     if verdict.uncured and verdict.put_off_by:
         later = verdict.put_off_by
         put_off = f"{later.name} gets past this failure, but fails at event {later.failed_event:,}"
-        return [*clauses, f"{put_off}; no setting tried serves the whole recording"]
+        return f"{put_off}; no setting tried serves the whole recording"
+    if "later: capacity" in verdict.tags and verdict.gets_past:
+        return f"{verdict.gets_past.name} gets past this failure"
     if verdict.uncured:
-        return [*clauses, "they fail under every setting tried"]
+        return "they fail under every setting tried"
     if "undecided" in verdict.tags:
-        return [*clauses, "it passes once the blocks from before the recording lie otherwise, whatever the setting"]
-    unlike = "does not reproduce the failure" if verdict.fixes else "does not repeat the recording"
-    return [*clauses, f"the replay {unlike}, so no cure can be shown"]
+        return "it passes once the blocks from before the recording lie otherwise, whatever the setting"
+    unlike = "does not reproduce the failure" if verdict.tried else "does not repeat the recording"
+    return f"the replay {unlike}, so no cure can be shown"
+
+
+def _cure(verdict: Verdict) -> str:
+    """Return the clause on the preferred cure: of a run with what it left, of a replay with how far it went."""
+    name, row = verdict.cured_by[0], verdict.preferred
+    if not verdict.confirmed or row is None:
+        return f"the same allocations pass to the end of the recording under {name}"
+    room = f"{format_size(row.margin_bytes)} to spare"
+    return f"it ran to the end under {name} with {'only ' if row.is_tight else ''}{room}"
 
 
 def _where_the_rest_is(verdict: Verdict) -> str:

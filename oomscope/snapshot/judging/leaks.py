@@ -24,7 +24,7 @@ MIN_GROWTH: Final = MiB
 
 @dataclass(frozen=True, kw_only=True)
 class Leak:
-    """Growth of live bytes from iteration to iteration."""
+    """Growth of requested bytes from iteration to iteration."""
 
     bytes_per_iteration: int
     """Mean over the whole iterations after the first."""
@@ -39,13 +39,13 @@ def find_leak(timeline: Timeline, until: int | None = None) -> Leak | None:
     """Return the leak that shows before event ``until`` (None: the end), if there is one.
 
     An iteration counts as whole once events of the next one follow; the last whole iteration must have ended with
-    more live bytes than the one before it, and so on back to the first. Most of what they ended with more must still
-    be alive right before ``until``: what is given up before the failure is no reason for it.
+    more held bytes than the one before it, and so on back to the first. Most of what they ended with more must
+    still be alive right before ``until``: what is given up before the failure is no reason for it.
     """
     ends = _iteration_ends(timeline, until)
     if len(ends) < MIN_ITERATIONS:
         return None
-    floors = timeline.live[ends]
+    floors = timeline.held[ends]
     growth = np.diff(floors)
     mean = int(growth.sum()) // len(growth)
     if (growth <= 0).any() or mean < MIN_GROWTH:

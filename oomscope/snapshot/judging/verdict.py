@@ -83,7 +83,7 @@ def judge(
         segments: the device's segments when the trace ended; they tell what was there before it began.
         failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
             that the caching allocator refused is called capacity or fragmentation.
-        demand_after: largest live requested bytes of the same run without a limit, where that is known.
+        demand_after: largest requested bytes of the same run without a limit, where that is known.
         leak_after: what grows in that run, which a failure may have ended too early to show.
         whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
             serves to the end.
@@ -133,7 +133,7 @@ class _Case:
     def headroom(self, baseline: Replay | None) -> Verdict:
         """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
         event = self.timeline.peak_event()
-        live = self.timeline.live_bytes_at(event)
+        live = self.timeline.requested_bytes_at(event)
         leak = leak_in(self.timeline, self.choose)
         highest = self.timeline.reserved_peak()
         tried = try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
@@ -143,11 +143,11 @@ class _Case:
             requested_bytes=None,
             live_requested_bytes=live,
             available_bytes=self.device.available_bytes,
-            reserved_bytes=self._reserved_after(event),
+            reserved_bytes=self.timeline.reserved_bytes_at(event),
             event=event if event >= 0 else None,
             tags=("leak",) if leak else (),
             leak=leak,
-            fixes=tuple(
+            tried=tuple(
                 replace(row, overhead_bytes=outcome.overhead_at(event, live))
                 for row, outcome in zip(tried.rows, tried.outcomes, strict=True)
             ),
@@ -159,7 +159,7 @@ class _Case:
     def elsewhere(self, failure: FailedElsewhere) -> Verdict:
         """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
         last = len(self.timeline.trace) - 1
-        live = self.timeline.live_bytes_at(last)
+        live = self.timeline.held_bytes_at(last)
         leak = leak_in(self.timeline, self.choose)
         kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
         verdict = Verdict(
@@ -168,11 +168,11 @@ class _Case:
             requested_bytes=failure.requested_bytes,
             live_requested_bytes=live,
             available_bytes=self.device.available_bytes,
-            reserved_bytes=self._reserved_after(last),
+            reserved_bytes=self.timeline.reserved_bytes_at(last),
             tags=("leak",) if leak else (),
             leak=leak,
             packing_lower_bound_bytes=self._peak_before(last + 1),
-            categories=by_category(self.timeline, last),
+            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
         )
         headline = elsewhere_headline(verdict, failed_in=failure.failed_in, message=failure.message)
         return replace(verdict, headline=headline)
@@ -199,24 +199,25 @@ class _Case:
         surely_had = self._most_reserved(event)
         is_surely_fragmented = certain or verdict.wanted_bytes <= surely_had
         passing = {row.name for row in tried.rows if certain or row.peak_reserved_bytes <= surely_had}
-        cured_by = tuple(name for name in tried.cures if name in passing) if lacking <= 0 and reproduced else ()
+        gets_past = tuple(name for name in tried.cures if name in passing) if lacking <= 0 and reproduced else ()
+        needs_more_later = lacking <= 0 and (demand_after or 0) > self.device.available_bytes
         tags = {
             "foreign": self._fits_alone(requests),
             "fraction": failure.by_fraction and certain,
             "free unknown": failure.free_unknown,
             "leak": leak is not None,
             "spurious": reproduced and tried.baseline.repeated,
-            "undecided": lacking <= 0 and reproduced and tried.is_undecided and not cured_by,
-            "later: capacity": lacking <= 0 and (demand_after or 0) > self.device.available_bytes,
+            "undecided": lacking <= 0 and reproduced and tried.is_undecided and not gets_past,
+            "later: capacity": needs_more_later,
         }
         verdict = replace(
             verdict,
             kind="capacity" if lacking > 0 else "fragmentation" if is_surely_fragmented else "unknown",
-            cured_by=cured_by,
-            uncured=lacking <= 0 and certain and reproduced and not cured_by and not tried.is_undecided,
+            cured_by=() if needs_more_later else gets_past,
+            uncured=lacking <= 0 and certain and reproduced and not gets_past and not tried.is_undecided,
             tags=tuple(tag for tag, holds in tags.items() if holds),
             leak=leak,
-            fixes=tried.rows if self.is_repeated else (),
+            tried=tried.rows if self.is_repeated else (),
         )
         headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
         return replace(verdict, headline=headline)
@@ -244,8 +245,8 @@ class _Case:
         """Return what is counted at the failure, before any judgement."""
         event = self._event(failure)
         last = min(event, len(self.timeline.trace) - 1)
-        live = self.timeline.live_bytes_at(last)
-        reserved = sum(segment.total_size for segment in segments) or self._reserved_after(last)
+        live = self.timeline.held_bytes_at(last)
+        reserved = sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last)
         return Verdict(
             kind="capacity",
             headline="",
@@ -256,7 +257,7 @@ class _Case:
             event=event,
             gaps=self._gaps(failure, segments, live),
             packing_lower_bound_bytes=max(self._peak_before(event), live + failure.requested_bytes),
-            categories=by_category(self.timeline, last),
+            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
         )
 
     def _gaps(self, failure: FailedRequest, segments: tuple[Segment, ...], live: int) -> tuple[Gap, ...]:
@@ -309,14 +310,8 @@ class _Case:
         return trace.pools[trace.pool_id[failure.event]]
 
     def _peak_before(self, event: int) -> int:
-        return int(self.timeline.live[:event].max(initial=self.timeline.initial_live_bytes))
+        return int(self.timeline.held[:event].max(initial=self.timeline.held_bytes_at(-1)))
 
     def _most_reserved(self, event: int) -> int:
         """Return the most that was reserved up to ``event``: so much the process could hold."""
         return int(self.timeline.reserved[: event + 1].max(initial=self.timeline.initial_reserved_bytes))
-
-    def _reserved_after(self, event: int) -> int:
-        return int(self.timeline.reserved[event]) if event >= 0 else self._reserved_at_end()
-
-    def _reserved_at_end(self) -> int:
-        return sum(segment.total_size for segment in self.timeline.segments or ())

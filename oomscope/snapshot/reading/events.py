@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.reading.forward import ForwardFrames
 from oomscope.snapshot.reading.reader import Reader
 from oomscope.snapshot.reading.tables import EVENTS, Column
 
@@ -30,11 +31,14 @@ ABSENT: Final[dict[str, Any]] = {
     "frames": None,
     "pool_id": None,
     "user_metadata": "",
+    "forward_frames": None,
 }
 """Keys of an event that are read, and what stands for one that an event lacks."""
 
 
-def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[str, Column], list[tuple[int, int]]]:
+def event_columns(
+    reader: Reader, events: list[Any], place: str, forward: ForwardFrames
+) -> tuple[dict[str, Column], list[tuple[int, int]]]:
     """Return the columns of :data:`~oomscope.snapshot.reading.tables.EVENTS`, and the pools that ``pool`` numbers.
 
     No pools where the events name none; then ``pool`` is 0 throughout. The first event tells it, or any private pool.
@@ -45,6 +49,7 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
             address (:data:`~oomscope.snapshot.device_free.FREE_UNKNOWN` stands for one that lacks it),
             those before 2024 no ``time_us``, those before 2026 no ``pool_id``.
         place: where the events stand in the file, for messages.
+        forward: reads what the events say of the forward pass.
 
     Raises:
         SnapshotError: an event lacks its action or has a value of the wrong type.
@@ -53,7 +58,7 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
     pools = {DEFAULT_POOL: 0}
     for start in range(0, len(events), BATCH):
         batch = events[start : start + BATCH]
-        for name, column in _batch(reader, batch, pools, f"{place}[%d]", start).items():
+        for name, column in _batch(reader, batch, pools, f"{place}[%d]", start, forward).items():
             columns[name].extend(column)
     if sum(columns["size"]) > MAX_TOTAL:
         raise reader.error(place, "trace: its sizes add up to more than 8 EiB")
@@ -61,8 +66,8 @@ def event_columns(reader: Reader, events: list[Any], place: str) -> tuple[dict[s
     return columns, list(pools) if are_named else []
 
 
-def _batch(
-    reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, start: int
+def _batch(  # noqa: PLR0917 - one call, beside which it stands
+    reader: Reader, batch: list[Any], pools: dict[tuple[int, int], int], place: str, start: int, forward: ForwardFrames
 ) -> dict[str, Column]:
     def where(index: int) -> str:
         return place % (start + index)
@@ -71,6 +76,7 @@ def _batch(
     said = values["user_metadata"]
     if set(map(type, said)) != {str}:  # somebody else's; ours is text
         said = [text if type(text) is str else "" for text in said]
+    forward_stack, forward_module = forward.columns(values["forward_frames"])
     return {
         "action": reader.text_numbers(values["action"], where, "action"),
         "address": reader.integers(values["addr"], "Q", where, lambda index: _address_key(batch[index]) or "addr"),
@@ -80,6 +86,8 @@ def _batch(
         "stack": reader.stack_numbers(values["frames"], where),
         "pool": _pool_numbers(reader, values["pool_id"], pools, place, start),
         "user_metadata": reader.text_numbers(said, where, "user_metadata"),
+        "forward_stack": forward_stack,
+        "forward_module": forward_module,
     }
 
 
@@ -120,7 +128,10 @@ def _pool_numbers(
     if values.count(None) == len(values):
         return array("i", bytes(4 * len(values)))
     numbers = array("i")
+    previous, number = None, pools[DEFAULT_POOL]  # of one pool come most events in a row
     for index, value in enumerate(values):
-        pool = DEFAULT_POOL if value is None else reader.pool(value, f"{place % (start + index)}.pool_id")
-        numbers.append(pools.setdefault(pool, len(pools)))
+        if value is not previous and (value != previous or type(value) is not type(previous)):
+            pool = DEFAULT_POOL if value is None else reader.pool(value, f"{place % (start + index)}.pool_id")
+            previous, number = value, pools.setdefault(pool, len(pools))
+        numbers.append(number)
     return numbers

@@ -10,8 +10,10 @@ from array import array
 from typing import Any, Final
 
 from oomscope.errors import SnapshotError
+from oomscope.snapshot.forward_frames import PLACES_KEY
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.reading.events import MAX_TOTAL, event_columns
+from oomscope.snapshot.reading.forward import ForwardFrames
 from oomscope.snapshot.reading.reader import REMEDY, Place, Reader
 from oomscope.snapshot.reading.tables import ANNOTATIONS, BLOCKS, SEGMENTS, Column, Tables
 
@@ -51,9 +53,10 @@ def flatten(document: object, *, where: str, depth: int = DEFAULT_DEPTH) -> Tabl
     columns: dict[str, Column] = {}
     for prefix in ("", "host_"):
         _segments(reader, root, f"{prefix}segments", columns)
+    forward = ForwardFrames(reader, root.get(PLACES_KEY))
     values: dict[str, Any] = {
-        "device_traces": _traces(reader, root, "device_traces", columns),
-        "host_traces": _traces(reader, root, "host_traces", columns),
+        "device_traces": _traces(reader, root, "device_traces", columns, forward),
+        "host_traces": _traces(reader, root, "host_traces", columns, forward),
         "allocator_settings": _FreeForm(reader, depth).plain(settings, "allocator_settings"),
         KEY: _own(reader, root.get(KEY), depth),
         "missing": [name for name in TOP_LEVEL if name not in root],
@@ -95,14 +98,16 @@ def _list(reader: Reader, root: dict[str, Any], key: str) -> list[Any]:
     return reader.sequence(root.get(key, []), key)
 
 
-def _traces(reader: Reader, root: dict[str, Any], key: str, columns: dict[str, Column]) -> list[dict[str, Any]]:
+def _traces(
+    reader: Reader, root: dict[str, Any], key: str, columns: dict[str, Column], forward: ForwardFrames
+) -> list[dict[str, Any]]:
     """Add the columns of each non-empty trace under ``key`` and return what they are about."""
     traces = []
     for index, value in enumerate(_list(reader, root, key)):
         place = f"{key}[{index}]"
         events = reader.sequence(value, place)
         if events:
-            found, pools = event_columns(reader, events, place)
+            found, pools = event_columns(reader, events, place, forward)
             columns.update((f"{place}.{name}", column) for name, column in found.items())
             traces.append({"device": index, "pools": pools})
     return traces

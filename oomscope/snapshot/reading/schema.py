@@ -59,7 +59,7 @@ def snapshot_from(tables: Tables) -> Snapshot:
 
 
 class _Said(NamedTuple):
-    """The columns that come from ``user_metadata``, and what they index."""
+    """The columns that come from ``user_metadata`` and ``forward_frames``, and what they index."""
 
     moment_id: Ids
     category: NDArray[np.int8]
@@ -149,7 +149,12 @@ class _File:
         stacks: Interned[Stack] = Interned(())
         used_stacks, stack_id = _used(column("stack", np.int32))
         stack_ids = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)
-        said = self._said(column("user_metadata", np.int32), stacks)
+        said = self._said(
+            column("user_metadata", np.int32),
+            column("forward_stack", np.int32),
+            column("forward_module", np.int32),
+            stacks,
+        )
         columns: dict[str, Any] = {
             "device": device,
             "action": codes[text_id],
@@ -167,8 +172,11 @@ class _File:
         }
         return Trace(**columns, missing=_missing(Trace(**columns), segments))
 
-    def _said(self, text_numbers: Ids, stacks: Interned[Stack]) -> _Said:
-        """Return what the events' ``user_metadata`` says; each distinct text is parsed once."""
+    def _said(self, text_numbers: Ids, forward_stacks: Ids, forward_modules: Ids, stacks: Interned[Stack]) -> _Said:
+        """Return what the events' ``user_metadata`` and ``forward_frames`` say; each distinct text is parsed once.
+
+        The module of the forward operation counts where an event of backward names none itself.
+        """
         used, text_id = _used(text_numbers)
         moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
         modules: Interned[str] = Interned("")
@@ -177,11 +185,17 @@ class _File:
         def column(value: Callable[[Any], int], dtype: type[np.generic]) -> NDArray[Any]:
             return np.array([value(each) for each in parsed], dtype=dtype)[text_id]
 
+        used_stacks, stack_id = _used(forward_stacks)
+        behind = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)[stack_id]
+        used_modules, module_id = _used(forward_modules)
+        above = np.array([modules.id_of(self._texts[number]) for number in used_modules], dtype=np.int32)[module_id]
+        told_module = column(lambda each: modules.id_of(each.module), np.int32)
+        told_stack = column(lambda each: stacks.id_of(each.forward_stack), np.int32)
         return _Said(
             moment_id=column(lambda each: moments.id_of(each.moment), np.int32),
             category=column(lambda each: each.category, np.int8),
-            module_id=column(lambda each: modules.id_of(each.module), np.int32),
-            forward_stack_id=column(lambda each: stacks.id_of(each.forward_stack), np.int32),
+            module_id=np.where(told_module > 0, told_module, above),
+            forward_stack_id=np.where(told_stack > 0, told_stack, behind),
             moments=moments.items(),
             modules=modules.items(),
         )

@@ -44,8 +44,11 @@ EVENTS: Final = {
     "stack": "i",
     "pool": "i",
     "user_metadata": "i",
+    "forward_stack": "i",
+    "forward_module": "i",
 }
-"""Columns of a trace; ``action`` and ``user_metadata`` are numbers of texts, ``pool`` of the trace's own pools."""
+"""Columns of a trace; ``action``, ``user_metadata`` and ``forward_module`` are numbers of texts, ``pool`` of the
+trace's own pools. The last two are of the forward operation behind an event of backward."""
 ANNOTATIONS: Final = {"name": "i", "stage": "i", "device": "q", "time_us": "q"}
 """Columns of external annotations."""
 

@@ -49,9 +49,9 @@ class Request:
 
 
 def gaps_of(segments: Sequence[Segment], request: Request, available_bytes: int | None) -> tuple[Gap, ...]:
-    """Return the gaps at a failure, largest first; they sum to ``available_bytes`` less live requested bytes.
+    """Return the gaps at a failure, largest first; they sum to ``available_bytes`` less requested bytes.
 
-    Where ``available_bytes`` is unknown they sum to reserved less live requested bytes.
+    Where ``available_bytes`` is unknown they sum to reserved less requested bytes.
 
     Args:
         segments: the device's segments at the failure.

@@ -61,7 +61,7 @@ def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:
         settings: the recorded ones; they round sizes.
     """
     if timeline.segments is None:
-        begins_empty = timeline.initial_live_bytes == 0
+        begins_empty = timeline.initial_requested_bytes == 0
         return InitialState(held=None) if begins_empty else _unknown("the segments at the end are unknown")
     pools = pools_of(timeline)
     memory = InitialMemory(timeline, pools)

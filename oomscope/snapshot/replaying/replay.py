@@ -82,11 +82,11 @@ class Replay:
         """Whether every request was served."""
         return self.failed_event is None
 
-    def overhead_at(self, event: int, live_bytes: int) -> int | None:
-        """Return what is reserved beyond ``live_bytes`` right after ``event``; None where a request failed."""
+    def overhead_at(self, event: int, requested_bytes: int) -> int | None:
+        """Return what is reserved beyond ``requested_bytes`` right after ``event``; None where a request failed."""
         if not self.survives or not 0 <= event < len(self.reserved):
             return None
-        return int(self.reserved[event]) - live_bytes
+        return int(self.reserved[event]) - requested_bytes
 
 
 def replay(

@@ -26,7 +26,7 @@ from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot, Trace
 from oomscope.units import format_size
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 AFRESH: Final = "begun afresh"
 """Name of the row that settings begun afresh compare with."""
 
@@ -54,9 +54,9 @@ class SettingReplayed:
     """The event whose request failed."""
     peak_reserved_bytes: int
     overhead_bytes: int | None
-    """Reserved less live bytes when live bytes are at their peak; None where a request failed before."""
+    """Reserved less requested bytes when requested bytes are at their peak; None where a request failed before."""
     largest_overhead_bytes: int
-    """The most that reserved bytes exceed live bytes by, at whatever event."""
+    """The most that reserved bytes exceed requested bytes by, at whatever event."""
     margin_bytes: int | None
     """Bytes left of the device at the peak of reserved bytes; negative after a failure, None without a limit."""
     retries: int
@@ -86,9 +86,9 @@ class ReplayTable:
     fidelity: Fidelity
     rows: tuple[SettingReplayed, ...]
     """The recorded settings first; then, where a setting begins afresh, the recorded ones begun so; then the others."""
-    live_peak_bytes: int
+    requested_peak_bytes: int
     """The packing lower bound: no allocator can reserve less."""
-    live_peak_event: int
+    requested_peak_event: int
     devices: tuple[int, ...]
     """All devices of the file with a trace."""
     planned_bytes: int | None
@@ -159,8 +159,8 @@ def replay_file(
         available_source=budget.source,
         fidelity=recording.fidelity,
         rows=tuple(_rows(tried, rules, timeline, budget)),
-        live_peak_bytes=timeline.live_bytes_at(peak),
-        live_peak_event=peak,
+        requested_peak_bytes=timeline.requested_bytes_at(peak),
+        requested_peak_event=peak,
         devices=tuple(trace.device for trace in snapshot.traces if len(trace)),
         planned_bytes=planned_bytes(timeline.lifetimes) if with_plan else None,
         caveats=tuple(_caveats(recording, budget, tried)),
@@ -202,7 +202,7 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
     if tried.control is not None:
         entries.insert(1, (AFRESH, rules.conf, tried.control, True))
     for name, conf, outcome, afresh in entries:
-        overhead = outcome.reserved - timeline.live[: len(outcome.reserved)]
+        overhead = outcome.reserved - timeline.requested[: len(outcome.reserved)]
         yield SettingReplayed(
             name=name,
             conf=conf,
@@ -210,7 +210,7 @@ def _rows(tried: Tried, rules: Rules, timeline: Timeline, budget: Budget) -> Ite
             survives=outcome.survives,
             failed_event=outcome.failed_event,
             peak_reserved_bytes=outcome.peak_reserved_bytes,
-            overhead_bytes=outcome.overhead_at(peak, timeline.live_bytes_at(peak)),
+            overhead_bytes=outcome.overhead_at(peak, timeline.requested_bytes_at(peak)),
             largest_overhead_bytes=int(overhead.max(initial=0)),
             margin_bytes=outcome.margin_bytes if budget.source else None,
             retries=outcome.retries,

@@ -23,7 +23,7 @@ Held = list[Any]
 
 
 def capacity() -> tuple[Held, Request]:
-    """More live bytes than the limit: no packing could serve it."""
+    """More requested bytes than the limit: no packing could serve it."""
     held = [block(256) for _ in range(14)]
     return held, lambda: block(1024)
 

@@ -137,6 +137,26 @@ def test_the_fraction_limits_what_is_asked_of_the_driver():
     assert device.malloc(26 * MiB).size == 26 * MiB
 
 
+@pytest.mark.parametrize(("version", "limit"), [("2.6", 200 * MiB), ("2.9", 200 * MiB), ("2.10", None), ("2.15", None)])
+def test_up_to_2_9_a_fraction_of_one_is_a_limit_all_the_same(version, limit):
+    """The device is as large, but garbage is collected from there on."""
+
+    def freed(device: CachingAllocator) -> int:
+        device.free(device.malloc(60 * MiB).address)
+        for size in (64 * MiB, 65 * MiB):
+            device.malloc(size)
+        return device.stats()["segment"]["all"]["freed"]
+
+    conf = "garbage_collection_threshold:0.5"
+    at_start = allocator(conf, 200 * MiB, version, fraction=1.0)
+    later = allocator(conf, 200 * MiB, version, fraction=0.5)
+    later.set_fraction(1.0)
+    never = allocator(conf, 200 * MiB, version)
+    assert (at_start.limit_bytes, later.limit_bytes, never.limit_bytes) == (limit, limit, None)
+    collected = 0 if limit is None else 1
+    assert (freed(at_start), freed(later), freed(never)) == (collected, collected, 0)
+
+
 def test_the_fraction_of_the_settings_counts_only_at_the_start():
     device = allocator("per_process_memory_fraction:0.5", total=100 * MiB)
     assert device.limit_bytes == 50 * MiB
@@ -275,6 +295,25 @@ def test_garbage_is_collected_only_under_a_limit():
 
     assert freed(None) == 0
     assert freed(0.9) == 1
+
+
+@pytest.mark.parametrize(("version", "mapped", "next_range"), [("2.14", 240 * MiB, 0), ("2.15", 0, 2)])
+def test_a_reservation_shorter_than_the_request_is_kept_up_to_2_14(version, mapped, next_range):
+    """Seen with the compiled allocators of 2.11 and 2.15: twelve pages of 20 MiB are mapped and given back, or none.
+
+    Each of both attempts makes a reservation of 300 MiB, 9/8 of the card in whole pages.
+    """
+    device = allocator("expandable_segments:True", 256 * MiB, version)
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(301 * MiB)
+    assert (device.device_peak, device.reserved_bytes, device.num_alloc_retries) == (mapped, 0, 1)
+    assert actions(device) == [("oom", 301 * MiB)]
+    device.malloc(30 * MiB)
+    [event] = device.drain_events()
+    assert (event.action, event.range, event.size) == ("segment_map", next_range, 40 * MiB)
+    with pytest.raises(DeviceOutOfMemory):
+        device.malloc(300 * MiB)
+    assert device.device_peak == 240 * MiB, "what a reservation holds is mapped until memory runs out"
 
 
 def test_oversize_blocks_are_not_split_and_are_released_first():

@@ -68,6 +68,7 @@ def test_the_limit_is_truncated_before_2_13_and_rounded_since():
     assert new.limit_bytes(0.3, total) == round(0.3 * total)
     assert old.limit_bytes(0.3, total) != new.limit_bytes(0.3, total)
     assert new.limit_bytes(1.0, total) is None
+    assert AllocatorSettings.parse("", torch_version="2.9").limit_bytes(1.0, total) == total
     assert new.limit_bytes(None, total) is None
 
 

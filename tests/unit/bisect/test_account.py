@@ -58,7 +58,7 @@ def answered(number: int, name: str | None = "", **fields: Any) -> Answered:
             "commit": f"{number:040x}",
             "answer": Answer.GOOD,
             "reason": "fits",
-            "bytes": Bytes(live_bytes=number, reserved_bytes=number),
+            "bytes": Bytes(requested_bytes=number, reserved_bytes=number),
             "keys": None,
             **fields,
         }

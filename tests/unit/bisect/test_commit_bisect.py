@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import re
 import shlex
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.measured import Bytes
+from oomscope.bisect.measured import Bytes, requested_bytes
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.search import Answer
@@ -23,6 +25,9 @@ from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, U
 from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.report.bisect_html import bisect_page
+from oomscope.report.bisect_text import bisect_report
+from oomscope.report.console import result_console, show
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, with_clock
@@ -38,11 +43,11 @@ def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
     result = world.bisect(hashes[0])
     found = culprit(result)
     assert (found.commit, found.subject, found.author) == (hashes[5], "commit 5", "Ada Løvelace")
-    assert found.delta.live_bytes == 500
+    assert found.delta.requested_bytes == 500
     assert sum(row.delta_bytes for row in found.sites) == 500
     assert result.change == found.delta
     total = sum((step.delta for step in result.steps), start=Bytes())
-    assert total.live_bytes == 1250 - 500
+    assert total.requested_bytes == 1250 - 500
     assert result.steps[0].since == hashes[0]
     assert result.steps[-1].commit == hashes[7]
     assert next(step for step in result.steps if step.commit == hashes[5]).commits == 1
@@ -52,6 +57,30 @@ def test_names_the_commit_with_its_bytes_lines_and_steps(world: World) -> None:
     assert result.verdict.kind == "capacity"
     assert result.last_good is not None
     assert result.last_good.name == hashes[4], "the culprit's parent, which measures the same as the commit probed"
+
+
+def test_what_probes_remark_on_reaches_every_report_once(world: World) -> None:
+    """Notes that differ in numbers alone are one; what a single probe says is said of that one."""
+    hashes = world.sizes([500, 510, 520, 700, 1200])
+
+    def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
+        found = world.probe(job, progress)
+        size = requested_bytes(found)
+        own = ("the kernel was <slow>",) if size == 1200 else ()
+        return replace(found, notes=(f"the program read data {size} times, first at train.py:{size}", *own))
+
+    result = bisect_commits(world.request(hashes[0]), probe=probe, environment={})
+    assert [record.bytes.requested_bytes for record in result.probes[:2]] == [500, 1200]
+    first = [
+        "the program read data 500 times, first at train.py:500 (first in probe 1)",
+        "the kernel was <slow> (first in probe 2)",
+    ]
+    assert result.to_json()["notes"] == first
+    printed = io.StringIO()
+    show(result_console(printed), bisect_report(result))
+    text, page = " ".join(printed.getvalue().split()), html.unescape(bisect_page(result, title="t"))
+    for note in first:
+        assert (text.count(note), page.count(note)) == (1, 1)
 
 
 def test_equal_trees_are_probed_once(world: World) -> None:
@@ -152,7 +181,7 @@ def test_a_culprit_hidden_among_untestable_commits_is_a_set(world: World) -> Non
     assert [suspect.commit for suspect in result.suspects] == hashes[2:5]
     assert "import" in result.suspects[0].reason
     assert result.exit_code is ExitCode.INCONCLUSIVE
-    assert result.change == Bytes(live_bytes=1104 - 501, reserved_bytes=900 - 501)
+    assert result.change == Bytes(requested_bytes=1104 - 501, reserved_bytes=900 - 501)
     assert sum(row.delta_bytes for row in result.sites) == 1104 - 501
 
 
@@ -280,7 +309,7 @@ def test_what_the_deadline_cut_off_is_measured_whole_the_next_time(world: World)
     assert (cut.outcome, cut.change) == ("inconclusive", None)
     whole = world.bisect(hashes[0])
     assert [record.cached for record in whole.probes] == [True, False]
-    assert culprit(whole).delta.live_bytes == 4500
+    assert culprit(whole).delta.requested_bytes == 4500
 
 
 def history(world: World, *changes: str | int) -> tuple[str, list[str]]:
@@ -352,7 +381,7 @@ def test_paths_that_nothing_touches_are_refused_before_any_probe(world: World) -
 
 def test_the_chosen_class_decides(world: World) -> None:
     hashes = world.sizes([500, 700, 1200, 1300])
-    assert culprit(world.bisect(hashes[0], bad=Bad.parse("live>600"))).commit == hashes[1]
+    assert culprit(world.bisect(hashes[0], bad=Bad.parse("requested>600"))).commit == hashes[1]
     world.listener = Listener()
     result = world.bisect(hashes[0], bad=Bad.parse("fragmentation"))
     assert result.outcome == "ends_invalid"
@@ -378,9 +407,9 @@ def test_the_document_is_json_and_has_what_was_promised(world: World) -> None:
     document = json.loads(json.dumps(world.bisect(hashes[0]).to_json()))
     assert document["outcome"] == "culprit"
     assert document["culprit"]["commit"] == hashes[3]
-    assert set(document["culprit"]["delta"]) == {"live_bytes", "reserved_bytes"}
+    assert set(document["culprit"]["delta"]) == {"requested_bytes", "reserved_bytes"}
     assert sum(row["delta_bytes"] for row in document["culprit"]["sites"]) == 1200 - 502
-    assert all(set(step["delta"]) == {"live_bytes", "reserved_bytes"} for step in document["steps"])
+    assert all(set(step["delta"]) == {"requested_bytes", "reserved_bytes"} for step in document["steps"])
     assert document["untestable"] == [
         {"commit": hashes[1], "keys": None, "reason": "import: train.py:1 import", "log": None}
     ]

@@ -83,7 +83,7 @@ def culprit(result: BisectResult) -> KeysCulprit:
 
 
 def live(delta: Bytes | None) -> int | None:
-    return None if delta is None else delta.live_bytes
+    return None if delta is None else delta.requested_bytes
 
 
 def test_one_key_at_fault_among_others(world: World) -> None:
@@ -220,9 +220,9 @@ def test_overrides_apply_to_both_files(world: World) -> None:
 
 def test_the_chosen_class_decides(world: World) -> None:
     bad = GOOD.replace("seq_length: 100", "seq_length: 200").replace("lr: 0.001", "lr: 0.1")
-    result = world.bisect(bad, bad=Bad.parse("live>450"))
+    result = world.bisect(bad, bad=Bad.parse("requested>450"))
     assert [key.key for key in culprit(result).keys] == ["data.seq_length"]
-    assert result.bad_class == "live>450"
+    assert result.bad_class == "requested>450"
 
 
 def test_asking_again_probes_nothing(world: World) -> None:

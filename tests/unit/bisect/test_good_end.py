@@ -51,7 +51,7 @@ def test_the_search_goes_back_until_a_commit_is_good(world: World) -> None:
     assert result.good == hashes[-1 - 14]
     assert culprit(result).commit == hashes[20]
     assert len(result.probes) == 1 + 4 + 3, "between the good and the nearest bad one"
-    assert [step.commit for step in result.steps if step.delta.live_bytes] == [hashes[20]]
+    assert [step.commit for step in result.steps if step.delta.requested_bytes] == [hashes[20]]
 
 
 def test_untestable_commits_are_passed_by(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_deadline_before_a_good_end_gives_no_answer(world: World) -> None:
 def test_the_steps_begin_at_the_good_end_that_was_found(world: World) -> None:
     hashes = daily(world, [500] * 3 + [600] + [1200] * 4)
     result = search(world, steps=StepsWanted())
-    assert [(step.commit, step.delta.live_bytes) for step in result.steps] == [(hashes[3], 100), (hashes[4], 600)]
+    assert [(step.commit, step.delta.requested_bytes) for step in result.steps] == [(hashes[3], 100), (hashes[4], 600)]
 
 
 def test_the_plan_names_the_days_and_then_the_range(world: World) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, dominant_growth, grew, grown_sites
-from oomscope.bisect.measured import live_bytes
+from oomscope.bisect.measured import requested_bytes
 from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.results import error, fits, oom, peak, row
 
@@ -126,7 +126,7 @@ results = st.one_of(
 @given(results, results)
 def test_growth_of_results_sums_to_that_of_their_live_bytes(before: ProbeResult, after: ProbeResult) -> None:
     rows = grown_sites(before, after)
-    assert sum(row.delta_bytes for row in rows) == live_bytes(after) - live_bytes(before)
+    assert sum(row.delta_bytes for row in rows) == requested_bytes(after) - requested_bytes(before)
 
 
 def test_the_failed_request_and_what_came_after_have_rows_of_their_own() -> None:
@@ -154,7 +154,7 @@ def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> Non
 
 @given(results, results)
 def test_the_line_that_changed_most_changed_as_all_live_bytes_did(before: ProbeResult, after: ProbeResult) -> None:
-    change = live_bytes(after) - live_bytes(before)
+    change = requested_bytes(after) - requested_bytes(before)
     dominant = dominant_growth(before, after)
     assert (dominant is None) == (change == 0)
     assert dominant is None or dominant.delta_bytes * change > 0

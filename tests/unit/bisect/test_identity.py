@@ -51,7 +51,9 @@ JOB_ROWS: dict[str, Any] = {
     "cublas_workspace_config": ":4096:8",
     "op_temporaries": False,
     "stream_lag": 1,
+    "address_policy": "descending",
     "measure_demand": False,
+    "confirm": True,
     "max_entries": 5,
     "max_frames": 5,
 }

@@ -33,7 +33,7 @@ def bundled() -> CommitRequest:
         repo=Path(),
         range=RevisionRange(good="a", bad="b"),
         subject=ConfigInRepo(path="a.yaml"),
-        bad=Bad.parse("live>1GiB"),
+        bad=Bad.parse("requested>1GiB"),
     )
 
 
@@ -70,7 +70,7 @@ def test_two_files_are_inputs(tmp_path: Path) -> None:
 def test_a_request_is_written_so_that_people_can_read_it() -> None:
     document = json.loads(json.dumps(plain(bundled())))
     assert document["range"] == {"good": "a", "bad": "b"}
-    assert document["bad"] == {"name": "live", "threshold": 1 << 30, "written": "1GiB"}
+    assert document["bad"] == {"name": "requested", "threshold": 1 << 30, "written": "1GiB"}
     assert document["subject"]["path"] == "a.yaml"
 
 

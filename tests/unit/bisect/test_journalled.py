@@ -249,7 +249,7 @@ def test_evidence_alone_answers(world: World) -> None:
     ran, content = len(world.probe.ran), store(world).path(1).read_bytes()
     only = replace(world.request(hashes[0]), use_cache=False, journal=JournalUse(search=1, only_recorded=True))
     assert answer(again(world, only, environment={"ANOTHER": "machine"})) == answer(first)
-    judged = again(world, replace(only, bad=Bad.parse("live>2003")))
+    judged = again(world, replace(only, bad=Bad.parse("requested>2003")))
     assert judged.outcome == "suspects"
     assert "would have to be probed next" in judged.notes[-1]
     assert len(world.probe.ran) == ran

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, live_bytes, reserved_bytes
+from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.search import Answer
 from oomscope.bisect.steps import steps_between
@@ -15,14 +15,14 @@ from tests.unit.bisect.results import error, fits, oom, peak
 
 
 def test_a_run_that_fits_stands_for_its_peak() -> None:
-    assert bytes_of(fits(700, reserved=800)) == Bytes(live_bytes=700, reserved_bytes=800)
+    assert bytes_of(fits(700, reserved=800)) == Bytes(requested_bytes=700, reserved_bytes=800)
     assert not is_lower_bound(fits(700))
 
 
 def test_a_run_that_failed_stands_for_what_it_asked_or_for_its_demand() -> None:
-    assert live_bytes(oom(live=900, requested=200)) == 1100
+    assert requested_bytes(oom(live=900, requested=200)) == 1100
     assert is_lower_bound(oom(live=900, requested=200))
-    assert live_bytes(oom(live=900, requested=200, demand=1500)) == 1500
+    assert requested_bytes(oom(live=900, requested=200, demand=1500)) == 1500
     assert not is_lower_bound(oom(live=900, requested=200, demand=1500))
 
 
@@ -36,7 +36,7 @@ def test_reserved_is_what_the_allocator_would_hold_without_a_limit() -> None:
 
 
 def test_a_request_of_somebody_else_does_not_count_as_live() -> None:
-    assert live_bytes(oom("host", live=900, requested=10**9)) == 900
+    assert requested_bytes(oom("host", live=900, requested=10**9)) == 900
 
 
 def test_an_error_stands_for_nothing() -> None:
@@ -44,8 +44,8 @@ def test_an_error_stands_for_nothing() -> None:
 
 
 def test_what_is_not_known_is_not_known_of_any_sum() -> None:
-    known, printed = Bytes(live_bytes=700, reserved_bytes=800), Bytes(live_bytes=500, reserved_bytes=None)
-    assert known - printed == Bytes(live_bytes=200, reserved_bytes=None)
+    known, printed = Bytes(requested_bytes=700, reserved_bytes=800), Bytes(requested_bytes=500, reserved_bytes=None)
+    assert known - printed == Bytes(requested_bytes=200, reserved_bytes=None)
     assert sum((printed - known, known), start=Bytes()) == printed
     assert printed.overhead_bytes is None
     assert (printed - printed).is_nothing
@@ -57,13 +57,15 @@ def test_a_number_that_was_printed_stands_for_live_bytes_alone() -> None:
     result = fits(700)
     assert result.peak is not None
     printed = replace(result, backend="command", peak=replace(result.peak, reserved_bytes=None))
-    assert bytes_of(printed) == Bytes(live_bytes=700, reserved_bytes=None)
+    assert bytes_of(printed) == Bytes(requested_bytes=700, reserved_bytes=None)
     assert printed.margin_bytes is None
     assert Bad(name="reserved", threshold=1).judge(printed).answer is Answer.UNTESTABLE
-    assert Bad(name="live", threshold=1).judge(printed).answer is Answer.BAD
+    assert Bad(name="requested", threshold=1).judge(printed).answer is Answer.BAD
 
 
-sizes = st.builds(lambda live, reserved: Bytes(live_bytes=live, reserved_bytes=reserved), st.integers(), st.integers())
+sizes = st.builds(
+    lambda live, reserved: Bytes(requested_bytes=live, reserved_bytes=reserved), st.integers(), st.integers()
+)
 
 
 @given(st.dictionaries(st.integers(0, 99), sizes, min_size=1))

@@ -35,8 +35,8 @@ def merged(world: World) -> dict[str, str]:
 def test_a_merge_at_fault_is_opened(world: World, merged: dict[str, str]) -> None:
     result = world.bisect(merged["good"])
     assert culprit(result).commit == merged["side 2"]
-    assert culprit(result).delta.live_bytes == 1200 - 506
-    rows = [(row.label, row.merge, row.delta.live_bytes) for row in result.steps]
+    assert culprit(result).delta.requested_bytes == 1200 - 506
+    rows = [(row.label, row.merge, row.delta.requested_bytes) for row in result.steps]
     assert rows == [
         ("main 1", None, 0),
         ("side 1", merged["merge"], 6),
@@ -78,7 +78,7 @@ def test_a_merge_of_two_good_sides_is_itself_at_fault(world: World) -> None:
     result = world.bisect(good)
     assert culprit(result).commit == guilty
     assert any("not at fault by itself" in note for note in result.notes)
-    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps] == [
+    assert [(row.label, row.merge, row.delta.requested_bytes) for row in result.steps] == [
         ("main 1", None, 0),
         ("side 0", guilty, 100),
         ("merge with a change", None, 600),
@@ -96,19 +96,19 @@ def test_an_octopus_is_opened_branch_by_branch(world: World) -> None:
     world.repo.git("merge", "--quiet", "--no-gpg-sign", "-m", "all three", "one", "two", "three")
     result = world.bisect(good)
     assert culprit(result).commit == world.repo.git("rev-parse", "two")
-    assert sum(row.delta.live_bytes for row in result.steps) == 700
-    assert [row.label for row in result.steps if row.delta.live_bytes] == ["two 1"]
+    assert sum(row.delta.requested_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.requested_bytes] == ["two 1"]
 
 
 def step(commit: str, live: int, merge: str | None = None) -> StepRow:
-    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(live_bytes=live))
+    return StepRow(commit=commit, label=commit, merge=merge, delta=Bytes(requested_bytes=live))
 
 
 def test_a_commit_that_two_lines_share_is_one_step() -> None:
     steps = (step("a", 5), step("merge", 20), step("b", 1))
     brought = [step("a", 5), step("x", 7), step("y", 8, merge="inner"), step("x", 7)]
     rows = opened(steps, "merge", brought)
-    assert [(row.commit, row.merge, row.delta.live_bytes) for row in rows] == [
+    assert [(row.commit, row.merge, row.delta.requested_bytes) for row in rows] == [
         ("a", None, 5),
         ("x", "merge", 7),
         ("y", "inner", 8),
@@ -132,8 +132,8 @@ def test_a_merge_inside_a_merge(world: World) -> None:
     world.repo.merge("outer", "merge outer")
     result = world.bisect(good)
     assert culprit(result).commit == guilty
-    assert sum(row.delta.live_bytes for row in result.steps) == 700
-    assert [row.label for row in result.steps if row.delta.live_bytes] == ["inner 0"]
+    assert sum(row.delta.requested_bytes for row in result.steps) == 700
+    assert [row.label for row in result.steps if row.delta.requested_bytes] == ["inner 0"]
 
 
 def diverge(world: World, main: str, *side: dict[str, str]) -> tuple[str, list[str]]:
@@ -160,7 +160,7 @@ def assert_only_suspects(result: BisectResult, *subjects: str) -> None:
     assert (result.outcome, result.culprit, result.exit_code) == ("suspects", None, ExitCode.INCONCLUSIVE)
     assert named(result) == list(subjects)
     assert result.change is not None
-    assert sum(step.delta.live_bytes for step in result.steps) == 700
+    assert sum(step.delta.requested_bytes for step in result.steps) == 700
 
 
 def test_a_branch_that_forked_at_an_untestable_commit_is_searched(world: World) -> None:
@@ -168,7 +168,7 @@ def test_a_branch_that_forked_at_an_untestable_commit_is_searched(world: World) 
     merge_with(world, "1200")
     result = world.bisect(good)
     assert culprit(result).commit == hashes[2]
-    assert culprit(result).delta.live_bytes == 690
+    assert culprit(result).delta.requested_bytes == 690
 
 
 def test_a_branch_that_was_never_seen_to_be_good_leaves_suspects(world: World) -> None:
@@ -189,7 +189,7 @@ def test_a_branch_with_an_untestable_tip_is_searched(world: World) -> None:
     merge = merge_with(world, "1200")
     result = world.bisect(good)
     assert culprit(result).commit == hashes[1]
-    assert sum(step.delta.live_bytes for step in result.steps) == 700
+    assert sum(step.delta.requested_bytes for step in result.steps) == 700
     assert merge not in [step.commit for step in result.steps], "it adds nothing of its own"
 
 
@@ -199,7 +199,7 @@ def test_an_untestable_tip_and_its_merge_cannot_be_told_apart(world: World) -> N
     result = world.bisect(good)
     assert_only_suspects(result, "side 2", "merge side")
     (row,) = (step for step in result.steps if step.commit == merge)
-    assert (row.commits, row.delta.live_bytes) == (2, 690), "a row of one commit would be exact"
+    assert (row.commits, row.delta.requested_bytes) == (2, 690), "a row of one commit would be exact"
     assert not [note for note in result.notes if "stands for all" in note], "it was opened"
 
 
@@ -323,6 +323,6 @@ def test_the_merge_that_brought_the_good_end_in_is_opened_on_both_sides(world: W
     merge = world.repo.merge("side", "merge side")
     result = world.bisect(good)
     assert culprit(result).commit == guilty
-    assert [(row.label, row.merge, row.delta.live_bytes) for row in result.steps if row.delta.live_bytes] == [
+    assert [(row.label, row.merge, row.delta.requested_bytes) for row in result.steps if row.delta.requested_bytes] == [
         ("main 1", merge, 710)
     ]

@@ -101,7 +101,7 @@ def found(result: BisectResult) -> Narrowed:
 
 
 def live(hunk: HunkChange) -> int | None:
-    return None if hunk.delta is None else hunk.delta.live_bytes
+    return None if hunk.delta is None else hunk.delta.requested_bytes
 
 
 def test_one_hunk_of_four_is_at_fault(world: World) -> None:
@@ -110,8 +110,8 @@ def test_one_hunk_of_four_is_at_fault(world: World) -> None:
     (guilty,) = narrowed.guilty
     assert (guilty.path, live(guilty)) == ("train.py", 900)
     assert guilty.name.startswith("train.py @@ -7,7 ")
-    assert (narrowed.delta.live_bytes, narrowed.rest.live_bytes) == (900, -50)
-    assert narrowed.interaction.live_bytes == 0
+    assert (narrowed.delta.requested_bytes, narrowed.rest.requested_bytes) == (900, -50)
+    assert narrowed.interaction.requested_bytes == 0
 
 
 def test_hunks_are_matched_with_the_lines_that_they_wrote(world: World) -> None:
@@ -126,8 +126,8 @@ def test_hunks_that_only_interact(world: World) -> None:
     new = {"train.py": OLD["train.py"].replace("c = alloc(100)", "wide()").replace("b = alloc(100)", "b = alloc(450)")}
     narrowed = found(world.narrowed(OLD, {**new, "lr.py": "lr = 2\n"}))
     assert [live(hunk) for hunk in narrowed.guilty] == [350, 100]
-    assert narrowed.delta.live_bytes == 1100 - 300
-    assert narrowed.interaction.live_bytes == 800 - 350 - 100
+    assert narrowed.delta.requested_bytes == 1100 - 300
+    assert narrowed.interaction.requested_bytes == 800 - 350 - 100
 
 
 def test_a_hunk_and_the_new_file_that_it_needs(world: World) -> None:
@@ -144,7 +144,7 @@ def test_the_rows_sum_to_the_change_of_the_commit(world: World) -> None:
     narrowed = found(result)
     alone = sum(live(hunk) or 0 for hunk in narrowed.guilty)
     assert result.change is not None
-    assert alone + narrowed.interaction.live_bytes + narrowed.rest.live_bytes == result.change.live_bytes
+    assert alone + narrowed.interaction.requested_bytes + narrowed.rest.requested_bytes == result.change.requested_bytes
 
 
 def test_hunks_that_hand_an_argument_on_are_not_probed_apart(world: World) -> None:
@@ -203,7 +203,7 @@ def test_keys_of_a_commit_that_changed_a_configuration(world: World) -> None:
     narrowed = found(result)
     assert (narrowed.keys, narrowed.candidates) == (("data.seq_length",), 3)
     assert isinstance(result.culprit, CommitCulprit)
-    deltas = {row.key: row.delta.live_bytes if row.delta else None for row in result.culprit.keys}
+    deltas = {row.key: row.delta.requested_bytes if row.delta else None for row in result.culprit.keys}
     assert deltas == {"data.seq_length": 2 * 1900, "optimizer.lr": None, "optimizer.clip_grad": None}
 
 

@@ -66,7 +66,7 @@ def test_the_evidence_is_that_of_probes_which_agree_with_the_answer(world: World
     assert result.first_bad is not None
     assert (result.last_good.result.outcome, result.first_bad.result.outcome) == ("fits", "oom")
     assert result.change is not None
-    assert result.change.live_bytes == sum(row.delta_bytes for row in result.sites)
+    assert result.change.requested_bytes == sum(row.delta_bytes for row in result.sites)
 
 
 def test_repeats_are_probes_of_their_own_with_numbers(world: World) -> None:
@@ -218,10 +218,10 @@ def test_steps_stand_clear_of_the_spread(world: World) -> None:
     assert result.outcome == "no_culprit"
     assert result.waterfall is not None
     assert result.waterfall.spread is not None
-    assert 1 < result.waterfall.spread.live_bytes < 12
+    assert 1 < result.waterfall.spread.requested_bytes < 12
     assert [row.commit for row in result.steps if row.commit] == [hashes[5], hashes[14]]
-    assert sum(row.delta.live_bytes for row in result.steps) == (
-        result.waterfall.end.live_bytes - result.waterfall.start.live_bytes
+    assert sum(row.delta.requested_bytes for row in result.steps) == (
+        result.waterfall.end.requested_bytes - result.waterfall.start.requested_bytes
     )
     assert any("do not stand clear" in row.label for row in result.steps)
     assert len(probe.ran) < 60

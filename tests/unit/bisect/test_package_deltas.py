@@ -169,7 +169,7 @@ def test_the_package_at_fault_of_two_lock_files(tmp_path: Path, index: Path) -> 
     (key,) = result.culprit.keys
     assert (key.key, key.good, key.bad) == ("package:tinywide", "tinywide==1.0", "tinywide==2.0")
     assert key.delta is not None
-    assert key.delta.live_bytes == 1999
+    assert key.delta.requested_bytes == 1999
     kept = list((tmp_path / "state" / "packages").iterdir())
     assert len(kept) == len(result.probes), "one folder a mixture, and nothing else is left"
 

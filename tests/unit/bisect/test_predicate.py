@@ -23,8 +23,8 @@ GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
         (" Capacity ", Bad(name="capacity")),
         ("fragmentation", Bad(name="fragmentation")),
         ("exit", Bad(name="exit")),
-        ("live>70GiB", Bad(name="live", threshold=70 * GiB)),
-        ("LIVE>70GiB", Bad(name="live", threshold=70 * GiB)),
+        ("requested>70GiB", Bad(name="requested", threshold=70 * GiB)),
+        ("LIVE>70GiB", Bad(name="requested", threshold=70 * GiB)),
         ("reserved > 0.5 GiB", Bad(name="reserved", threshold=GiB // 2)),
     ],
 )
@@ -33,12 +33,16 @@ def test_what_can_be_asked_for(text: str, expected: Bad) -> None:
     assert Bad.parse(str(expected)) == expected
 
 
-@pytest.mark.parametrize(("text", "shown"), [("live>2GiB", "live>2GiB"), (" reserved > 0.5 GiB ", "reserved>0.5 GiB")])
+@pytest.mark.parametrize(
+    ("text", "shown"), [("requested>2GiB", "requested>2GiB"), (" reserved > 0.5 GiB ", "reserved>0.5 GiB")]
+)
 def test_a_size_is_shown_as_it_was_written(text: str, shown: str) -> None:
     assert str(Bad.parse(text)) == shown
 
 
-@pytest.mark.parametrize("text", ["", "oom", "live", "live<3GiB", "peak>3GiB", "live>=3GiB", "-h", "host"])
+@pytest.mark.parametrize(
+    "text", ["", "oom", "requested", "requested<3GiB", "peak>3GiB", "requested>=3GiB", "-h", "host"]
+)
 def test_what_cannot_is_refused_with_what_can(text: str) -> None:
     with pytest.raises((UsageError, InputError), match=r"any-oom|is no size"):
         Bad.parse(text)
@@ -62,11 +66,11 @@ CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("any-oom", RAN_THROUGH, GOOD),
     ("exit", RAN_THROUGH, GOOD),
     ("capacity", RAN_THROUGH, UNTESTABLE),
-    ("live>800", RAN_THROUGH, UNTESTABLE),
+    ("requested>800", RAN_THROUGH, UNTESTABLE),
     ("any-oom", OOM_BY_WORDS, BAD),
     ("capacity", OOM_BY_WORDS, UNTESTABLE),
     ("fragmentation", OOM_BY_WORDS, UNTESTABLE),
-    ("live>800", OOM_BY_WORDS, UNTESTABLE),
+    ("requested>800", OOM_BY_WORDS, UNTESTABLE),
     ("any-oom", replace(RAN_THROUGH, backend="sim"), UNTESTABLE),
     ("capacity", fits(900), GOOD),
     ("capacity", oom("capacity"), BAD),
@@ -80,18 +84,18 @@ CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("fragmentation", oom("fragmentation"), BAD),
     ("fragmentation", oom("capacity"), UNTESTABLE),
     ("fragmentation", oom("outside"), UNTESTABLE),
-    ("live>800", fits(800), GOOD),
-    ("live>800", fits(801), BAD),
-    ("live>800", oom(live=700, requested=200), BAD),
-    ("live>950", oom(live=700, requested=200), UNTESTABLE),
-    ("live>950", oom(live=700, requested=200, demand=950), GOOD),
-    ("live>950", oom(live=700, requested=200, demand=951), BAD),
-    ("live>950", oom("host", live=700, requested=10**6), UNTESTABLE),
+    ("requested>800", fits(800), GOOD),
+    ("requested>800", fits(801), BAD),
+    ("requested>800", oom(live=700, requested=200), BAD),
+    ("requested>950", oom(live=700, requested=200), UNTESTABLE),
+    ("requested>950", oom(live=700, requested=200, demand=950), GOOD),
+    ("requested>950", oom(live=700, requested=200, demand=951), BAD),
+    ("requested>950", oom("host", live=700, requested=10**6), UNTESTABLE),
     ("reserved>800", fits(10, reserved=800), GOOD),
     ("reserved>800", fits(10, reserved=801), BAD),
     ("reserved>800", fits(10, reserved=800, num_alloc_retries=1, demand_cut=True), UNTESTABLE),
     ("reserved>800", fits(10, reserved=801, num_alloc_retries=1, demand_cut=True), BAD),
-    ("live>800", fits(10, num_alloc_retries=1, demand_cut=True), GOOD),
+    ("requested>800", fits(10, num_alloc_retries=1, demand_cut=True), GOOD),
     ("reserved>800", oom(live=801), BAD),
     ("reserved>800", oom(live=700, demand=700), UNTESTABLE),
     ("reserved>800", oom(live=700, demand=700, demand_peak=peak(700, reserved=801)), BAD),
@@ -107,7 +111,7 @@ def test_the_table(text: str, result: ProbeResult, answer: Answer) -> None:
     assert "\n" not in judgement.reason
 
 
-@pytest.mark.parametrize("text", ["any-oom", "capacity", "fragmentation", "live>1", "reserved>1"])
+@pytest.mark.parametrize("text", ["any-oom", "capacity", "fragmentation", "requested>1", "reserved>1"])
 @pytest.mark.parametrize("kind", ["import", "setup", "step", "untestable", "crash", "timeout", "killed"])
 def test_a_failure_that_is_not_of_memory_is_untestable_under_every_class(text: str, kind: str) -> None:
     judgement = Bad.parse(text).judge(error(kind, "No module named 'attn'"))  # type: ignore[arg-type]

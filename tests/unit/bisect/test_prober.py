@@ -43,7 +43,7 @@ class Searches:
         for _ in range(2):
             record, _ = prober.ask(Question(role="search", name="a commit"), experiment)
             assert record.bytes is not None
-            assert record.bytes.live_bytes == int(os.environ["BATCH"])
+            assert record.bytes.requested_bytes == int(os.environ["BATCH"])
         return prober
 
 

@@ -39,7 +39,7 @@ def level(position: int, steps: Mapping[int, int]) -> int:
 
 
 def same(live: int) -> Bytes:
-    return Bytes(live_bytes=live, reserved_bytes=live)
+    return Bytes(requested_bytes=live, reserved_bytes=live)
 
 
 def gaussian(steps: Mapping[int, int], sigma: float, rng: random.Random) -> Measure:
@@ -55,7 +55,7 @@ def test_without_spread_the_steps_are_those_of_the_plain_search(data: st.DataObj
     plain = run_plain(StepSearch.over(last, same(live[0]), same(live[last]), NOTHING), lambda place: values[place])
     search, asked = run(over(last), lambda place: values[place])
     assert search.steps == plain.steps
-    assert sum((step.delta.live_bytes for step in search.steps), start=0) == live[last] - live[0]
+    assert sum((step.delta.requested_bytes for step in search.steps), start=0) == live[last] - live[0]
     assert asked[:ENDS_MEASURED] == [0] * ENDS_MEASURED
     assert max(asked.count(place) for place in asked) <= ENDS_MEASURED
 
@@ -75,10 +75,10 @@ def test_steps_of_several_deviations_are_found_and_nothing_else(size: int) -> No
 
 def test_steps_of_live_bytes_alone_claim_no_reserved_ones() -> None:
     def measure(position: int) -> Bytes:
-        return Bytes(live_bytes=level(position, {20: 500}), reserved_bytes=None)
+        return Bytes(requested_bytes=level(position, {20: 500}), reserved_bytes=None)
 
     search, _ = run(over(64), measure)
-    assert [(step.at, step.delta) for step in search.steps] == [(20, Bytes(live_bytes=500, reserved_bytes=None))]
+    assert [(step.at, step.delta) for step in search.steps] == [(20, Bytes(requested_bytes=500, reserved_bytes=None))]
 
 
 def test_noise_alone_makes_no_step_and_few_probes() -> None:
@@ -145,15 +145,15 @@ def test_what_is_folded_as_it_comes_is_what_all_measurements_say_together(
 ) -> None:
     samples, given_by_position = Samples.none(5), dict[int, list[Bytes]]()
     for position, live, overhead in measured:
-        value = Bytes(live_bytes=live, reserved_bytes=live + overhead)
+        value = Bytes(requested_bytes=live, reserved_bytes=live + overhead)
         samples = samples.with_one(position, value)
         given_by_position.setdefault(position, []).append(value)
     whole = Spread.of(given_by_position.values())
     assert samples.spread.freedom == whole.freedom
-    assert samples.spread.live_bytes == pytest.approx(whole.live_bytes, rel=1e-6, abs=1)
+    assert samples.spread.requested_bytes == pytest.approx(whole.requested_bytes, rel=1e-6, abs=1)
     assert samples.spread.overhead_bytes == pytest.approx(whole.overhead_bytes, rel=1e-6, abs=1)
     positions = np.array(sorted(given_by_position), dtype=np.int64)
     live_means, reserved_means = samples.means(positions)
     means = [mean(given_by_position[position]) for position in positions.tolist()]
-    assert live_means.tolist() == [each.live_bytes for each in means]
+    assert live_means.tolist() == [each.requested_bytes for each in means]
     assert reserved_means.tolist() == [each.reserved_bytes for each in means]

@@ -15,7 +15,7 @@ from oomscope.bisect.spread import Spread, mean, student
 
 
 def sample(*live: int) -> tuple[Bytes, ...]:
-    return tuple(Bytes(live_bytes=value, reserved_bytes=2 * value) for value in live)
+    return tuple(Bytes(requested_bytes=value, reserved_bytes=2 * value) for value in live)
 
 
 @pytest.mark.parametrize(
@@ -28,29 +28,29 @@ def test_students_quantiles_are_those_of_the_tables(confidence: float, freedom: 
 
 def test_one_position_has_its_standard_deviation() -> None:
     spread = Spread.of([sample(10, 14, 19), sample(1000)])
-    assert spread.live_bytes == pytest.approx(statistics.stdev([10, 14, 19]))
-    assert spread.overhead_bytes == pytest.approx(spread.live_bytes)
+    assert spread.requested_bytes == pytest.approx(statistics.stdev([10, 14, 19]))
+    assert spread.overhead_bytes == pytest.approx(spread.requested_bytes)
     assert spread.freedom == 2
 
 
 def test_positions_are_pooled_whatever_their_levels() -> None:
     spread = Spread.of([sample(10, 14), sample(1010, 1014), sample(7, 7, 7)])
-    assert spread.live_bytes == pytest.approx((16 / 4) ** 0.5)
+    assert spread.requested_bytes == pytest.approx((16 / 4) ** 0.5)
     assert spread.freedom == 4
 
 
 def test_without_a_repeat_nothing_stands_clear() -> None:
     limit = Spread.of([sample(1), sample(10**15)]).limit((1, 1), 0.95)
-    assert not limit.is_exceeded_by(Bytes(live_bytes=10**15))
+    assert not limit.is_exceeded_by(Bytes(requested_bytes=10**15))
 
 
 def test_no_spread_lets_every_byte_stand_clear() -> None:
-    assert Spread.of([sample(5, 5)]).limit((1, 1), 0.99).is_exceeded_by(Bytes(live_bytes=1, reserved_bytes=1))
+    assert Spread.of([sample(5, 5)]).limit((1, 1), 0.99).is_exceeded_by(Bytes(requested_bytes=1, reserved_bytes=1))
 
 
 @given(st.lists(st.integers(0, 2**50), min_size=1, max_size=9))
 def test_the_mean_lies_among_the_measurements(live: list[int]) -> None:
-    assert min(live) <= mean(sample(*live)).live_bytes <= max(live)
+    assert min(live) <= mean(sample(*live)).requested_bytes <= max(live)
 
 
 def test_equal_positions_exceed_the_limit_as_rarely_as_promised() -> None:
@@ -59,7 +59,7 @@ def test_equal_positions_exceed_the_limit_as_rarely_as_promised() -> None:
     for _ in range(2000):
         first, second = (sample(*(round(rng.gauss(10**6, 1000)) for _ in range(3))) for _ in range(2))
         limit = Spread.of([first, second]).limit((3, 3), 0.9)
-        exceeded += abs((mean(first) - mean(second)).live_bytes) > limit.live_bytes
+        exceeded += abs((mean(first) - mean(second)).requested_bytes) > limit.requested_bytes
     assert 0.08 < exceeded / 2000 < 0.12
 
 

@@ -106,10 +106,10 @@ def test_the_configuration_alone(world: World) -> None:
     assert guilty(result) == "config"
     assert keys(result.culprit) == ["model.width"]
     assert isinstance(result.culprit, KeysCulprit)
-    assert result.culprit.delta.live_bytes == 1010 - 100, "with the old code"
+    assert result.culprit.delta.requested_bytes == 1010 - 100, "with the old code"
     assert result.square is not None
     assert result.square.interaction is not None
-    assert result.square.interaction.live_bytes == 2 * 1111 - 200 - 1111 + 100
+    assert result.square.interaction.requested_bytes == 2 * 1111 - 200 - 1111 + 100
 
 
 def test_only_both_together(world: World) -> None:

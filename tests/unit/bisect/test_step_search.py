@@ -17,11 +17,11 @@ from oomscope.bisect.step_search import StepSearch, run
 from oomscope.bisect.steps import Step, Threshold
 from oomscope.units import MiB
 
-NOTHING = Threshold(live_bytes=0, overhead_bytes=0)
+NOTHING = Threshold(requested_bytes=0, overhead_bytes=0)
 
 
 def sizes(live: int, overhead: int = 0) -> Bytes:
-    return Bytes(live_bytes=live, reserved_bytes=live + overhead)
+    return Bytes(requested_bytes=live, reserved_bytes=live + overhead)
 
 
 class Line:
@@ -97,7 +97,7 @@ def test_all_looks_find_every_step(line: Line) -> None:
 
 @given(lines(), st.integers(0, 3), st.integers(0, 3))
 def test_rows_sum_to_the_difference_of_the_ends(line: Line, live: int, overhead: int) -> None:
-    threshold = Threshold(live_bytes=live, overhead_bytes=overhead)
+    threshold = Threshold(requested_bytes=live, overhead_bytes=overhead)
     found = run(line.search(threshold), line)
     rows = [range_.step for range_ in found.ranges]
     assert [row.after for row in rows] == [0, *(row.at for row in rows[:-1])]
@@ -170,7 +170,7 @@ def test_a_step_and_its_revert_are_seen_only_by_looking() -> None:
         assert len(few.asked) == looks
     many = Line(values)
     found = run(many.search().looking(15), many)
-    assert [(step.at, step.delta.live_bytes) for step in found.steps] == [(60, 30), (70, -30)]
+    assert [(step.at, step.delta.requested_bytes) for step in found.steps] == [(60, 30), (70, -30)]
     assert len(many.asked) <= 15 + 2 * 4, "a look that hits is followed by two bisections"
 
 

@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> World:
 
 
 def rows(result: BisectResult) -> list[tuple[str, int]]:
-    return [(row.label, row.delta.live_bytes) for row in result.steps]
+    return [(row.label, row.delta.requested_bytes) for row in result.steps]
 
 
 def assert_sums(result: BisectResult) -> None:
@@ -53,7 +53,7 @@ def test_every_step_is_found_beside_the_culprit(world: World) -> None:
     def probe(job: ProbeJob, progress: Callable[[Progress], None] | None = None, /) -> ProbeResult:
         return fits(sizes[int((Path(job.target.repo) / "size.txt").read_text().split()[1])])  # type: ignore[union-attr]
 
-    request = world.request(hashes[0], steps=STEPS, bad=Bad.parse("live>1015"))
+    request = world.request(hashes[0], steps=STEPS, bad=Bad.parse("requested>1015"))
     result = bisect_commits(request, probe=probe, reporter=world.listener, environment={})
     assert rows(result) == [("change 10", 200), ("change 20", -10), ("change 30", 320), ("change 40", 10)]
     assert {row.commits for row in result.steps} == {1}
@@ -131,7 +131,10 @@ def test_a_step_and_its_revert_are_named_as_not_looked_into(world: World) -> Non
 def test_what_lies_below_the_threshold_is_one_row(world: World) -> None:
     good, *_ = world.sizes([500, 501, 700, 702, 701])
     result = world.bisect(good, steps=StepsWanted(threshold=Threshold.of(5)))
-    assert rows(result) == [("commit 2", 199), ("smaller differences, of at most 5 B live and 5 B overhead each", 2)]
+    assert rows(result) == [
+        ("commit 2", 199),
+        ("smaller differences, of at most 5 B requested and 5 B overhead each", 2),
+    ]
     assert result.steps[-1].commit is None
     assert_sums(result)
 
@@ -171,7 +174,7 @@ def test_a_merge_that_came_with_a_step_is_opened(world: World, merged: dict[str,
 
 def test_a_culprit_inside_a_merge_and_the_steps_beside_it(world: World, merged: dict[str, str]) -> None:
     """What the search for the culprit has measured of the branch is not asked again."""
-    result = world.bisect(merged["good"], steps=STEPS, bad=Bad.parse("live>515"))
+    result = world.bisect(merged["good"], steps=STEPS, bad=Bad.parse("requested>515"))
     assert culprit(result).commit == merged["side 1"]
     assert rows(result) == [("main 1", 10), ("side 1", 20), ("side 2", 3), ("side 3", 7), ("merge side", 5)]
     asked = [record.commit for record in result.probes]
@@ -192,7 +195,7 @@ def test_a_merge_inside_a_merged_branch_is_opened_too(world: World) -> None:
     world.repo.commit("main", {"main": "1"})
     world.repo.merge("side", "merge side")
     result = world.bisect(good, steps=STEPS)
-    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [(inner, 40)]
+    assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [(inner, 40)]
     assert_sums(result)
 
 
@@ -206,7 +209,7 @@ def test_a_merged_branch_with_an_untestable_tip_is_opened_up_to_there(world: Wor
     world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "side")
     merge = world.repo.commit("merge", {"size.txt": "527"})
     result = world.bisect(good, steps=STEPS)
-    assert [(row.label, row.merge, row.commits, row.delta.live_bytes) for row in result.steps] == [
+    assert [(row.label, row.merge, row.commits, row.delta.requested_bytes) for row in result.steps] == [
         ("side 0", merge, 1, 20),
         ("merge", None, 2, 7),
     ], "the tip or the merge"
@@ -231,7 +234,7 @@ def test_first_parent_leaves_merges_closed(world: World, merged: dict[str, str])
 
 def test_what_is_left_of_a_merge_may_lie_below_the_threshold(world: World, merged: dict[str, str]) -> None:
     result = world.bisect(merged["good"], steps=StepsWanted(threshold=Threshold.of(6)))
-    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [
+    assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [
         (merged["main 1"], 10),
         (merged["side 1"], 20),
         (merged["side 3"], 7),
@@ -248,7 +251,7 @@ def test_a_merge_whose_branch_cannot_be_measured_where_it_begins_stays_closed(wo
     world.repo.git("merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", "side")
     merge = world.repo.commit("merge", {"size.txt": "700"})
     result = world.bisect(good, steps=STEPS)
-    assert [(row.commit, row.delta.live_bytes) for row in result.steps] == [(merge, 200)]
+    assert [(row.commit, row.delta.requested_bytes) for row in result.steps] == [(merge, 200)]
     assert f"what {merge[:10]} brought in was not looked into: it begins untestable" in "".join(result.notes)
 
 
@@ -313,7 +316,7 @@ def test_a_thousand_commits_with_merges(world: World, case: int) -> None:
     hashes = world.repo.import_graph([(graph.parents[place], graph.files(place)) for place in range(len(graph.own))])
     request = replace(world.request(hashes[0]), subject=ConfigInRepo(path="train.yaml"), steps=STEPS)
     request = replace(
-        request, range=replace(request.range, bad=hashes[-1]), bad=Bad.parse(f"live>{graph.live[-1] - 1}")
+        request, range=replace(request.range, bad=hashes[-1]), bad=Bad.parse(f"requested>{graph.live[-1] - 1}")
     )
     result = bisect_commits(request, probe=graph_probe, environment={})
     assert isinstance(result.culprit, CommitCulprit) or result.outcome == "suspects"
@@ -344,7 +347,7 @@ def assert_exact(graph: Graph, hashes: Sequence[str], result: BisectResult) -> N
         assert row.commit is not None
         assert row.since is not None
         if row.commits == 1:
-            assert row.delta.live_bytes == graph.own[number[row.commit]]
+            assert row.delta.requested_bytes == graph.own[number[row.commit]]
             accounted.add(number[row.commit])
         else:
             accounted |= set(graph.between(number[row.since], number[row.commit]))

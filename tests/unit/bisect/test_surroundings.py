@@ -51,7 +51,9 @@ def keys_of(result: BisectResult) -> dict[str, tuple[Any, Any, int | None]]:
     assert result.outcome == "culprit", result.message
     assert isinstance(result.culprit, KeysCulprit)
     json.dumps(result.to_json())
-    return {row.key: (row.good, row.bad, row.delta.live_bytes if row.delta else None) for row in result.culprit.keys}
+    return {
+        row.key: (row.good, row.bad, row.delta.requested_bytes if row.delta else None) for row in result.culprit.keys
+    }
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
     assert keys_of(result) == {"data.seq_length": (100, 300, 200), f"env:{name}": ("1", "4", 300)}
     assert isinstance(result.culprit, KeysCulprit)
     assert result.culprit.interaction is not None
-    assert result.culprit.interaction.live_bytes == 1100 - 200 - 300
+    assert result.culprit.interaction.requested_bytes == 1100 - 200 - 300
     assert len(probe.jobs) == 4, "what a bundled target cannot see is not probed anew"
 
 

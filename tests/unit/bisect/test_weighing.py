@@ -97,7 +97,7 @@ def test_keys_are_found_although_probes_are_wrong(tmp_path: Path) -> None:
         assert result.last_good is not None
         assert result.last_good.result.outcome == "fits"
         assert result.culprit is not None
-        assert sum(row.delta_bytes for row in result.sites) == result.culprit.delta.live_bytes
+        assert sum(row.delta_bytes for row in result.sites) == result.culprit.delta.requested_bytes
         ends = {each.role: each for each in result.probes}
         assert ends["good end"].keys == ()
         assert len({(each.keys, each.repeat) for each in result.probes}) == len(result.probes)
@@ -108,9 +108,9 @@ def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
     result = keys(tmp_path, Keys(spread=50), Noise())
     assert isinstance(result.culprit, KeysCulprit)
     assert result.change == result.culprit.delta
-    assert sum((row.delta for row in result.steps), start=Bytes()).live_bytes != 0
+    assert sum((row.delta for row in result.steps), start=Bytes()).requested_bytes != 0
     assert result.last_good is not None
-    seen = sorted(each.bytes.live_bytes for each in result.probes if each.keys == () and each.bytes is not None)
+    seen = sorted(each.bytes.requested_bytes for each in result.probes if each.keys == () and each.bytes is not None)
     assert result.last_good.result.peak is not None
     assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
 

@@ -121,14 +121,23 @@ def test_a_wrong_variable_is_a_line(python, tmp_path: Path) -> None:
     ]
 
 
-def test_a_python_without_oomscope_runs_the_program_all_the_same(python, tmp_path: Path) -> None:
+def test_another_oomscope_on_the_path_is_not_taken(python, tmp_path: Path) -> None:
     path = os.pathsep.join([STARTUP, str(PAPER)])
-    program = "import sys; sys.modules.pop('oomscope', None)\n"
     (tmp_path / "hide").mkdir()
-    (tmp_path / "hide" / "oomscope.py").write_text("raise ImportError('no oomscope here')")
-    done = python(program, record=False, PYTHONPATH=f"{tmp_path / 'hide'}:{path}", OOMSCOPE_RECORD="a.pickle")
-    assert done.returncode == 0
-    assert done.stderr == "oomscope: nothing is recorded: no oomscope here\n"
+    (tmp_path / "hide" / "oomscope.py").write_text("raise ImportError('this one is not meant')")
+    (tmp_path / "hide" / "conftest.py").write_text("raise ImportError('beside it')")
+    done = python(TRAIN, record=False, PYTHONPATH=f"{tmp_path / 'hide'}:{path}", OOMSCOPE_RECORD="a.pickle")
+    assert done.returncode == 0, done.stderr
+    assert snapshots(tmp_path) == ["a.pickle"]
+
+
+def test_a_startup_file_without_oomscope_runs_the_program_all_the_same(python, tmp_path: Path) -> None:
+    alone = tmp_path / "no" / "oomscope" / "here"
+    alone.mkdir(parents=True)
+    (alone / "sitecustomize.py").write_bytes(Path(STARTUP, "sitecustomize.py").read_bytes())
+    done = python("print('ran')", record=False, PYTHONPATH=str(alone), OOMSCOPE_STARTUP="oomscope.no_such_module")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr.startswith("oomscope: nothing is recorded: No module named 'oomscope.no_such_module'")
 
 
 def test_the_user_s_own_sitecustomize_runs_first(python, tmp_path: Path) -> None:

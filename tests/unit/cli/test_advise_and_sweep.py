@@ -32,7 +32,7 @@ def test_advice_begins_with_the_cheapest_change_and_can_be_pasted(capsys) -> Non
     assert err == ""
     lines = out.splitlines()
     assert lines[1].startswith("It fits with expandable segments and activations of 1 of 4 layers on the host (")
-    assert lines[2] == "As it is: out of memory (capacity), 1.25 GiB live, 80.00 MiB too much"
+    assert lines[2] == "As it is: out of memory (capacity), 1.25 GiB requested, 80.00 MiB too much"
     assert "  data.micro_batch_size=1 data.num_microbatches=4" in lines
     pasted = next(line for line in lines if line.startswith("  recompute.recompute_granularity=full")).split()
     assert run(["config", "check", "--preset", "gpt-tiny", *pasted]) == ExitCode.OK
@@ -44,7 +44,7 @@ def test_advice_as_a_document(capsys) -> None:
     )
     out, err = capsys.readouterr()
     document = json.loads(out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert [row["variant"]["outcome"] for row in document["fitting"]] == ["fits"] * len(document["fitting"])
     assert document["now"]["outcome"] == "oom"
     assert "expandable segments: out of memory" in err
@@ -92,7 +92,7 @@ def test_a_grid_is_printed_and_written(tmp_path: Path, capsys) -> None:
     assert "4 of 4: recompute=full, offload=layers:2: " in err
     rows = list(csv.DictReader((tmp_path / "out" / "combinations.csv").read_text().splitlines()))
     assert [row["outcome"] for row in rows] == ["oom", "fits", "fits", "refused"]
-    assert rows[1]["live_bytes"] == str((256 + 64 * 6 * 2) << 20)
+    assert rows[1]["requested_bytes"] == str((256 + 64 * 6 * 2) << 20)
 
 
 def test_a_page_and_a_picture_are_written(tmp_path: Path, capsys) -> None:

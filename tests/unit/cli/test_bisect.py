@@ -62,8 +62,8 @@ def test_json_is_one_document_and_the_answers_go_to_stderr(searched, harness, ca
     assert run(["bisect", "v1..v2", "--harness", harness, "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert (document["schema_version"], document["outcome"]) == (1, "culprit")
-    assert document["culprit"]["delta"] == {"live_bytes": 2 * GiB, "reserved_bytes": GiB}
+    assert (document["schema_version"], document["outcome"]) == (2, "culprit")
+    assert document["culprit"]["delta"] == {"requested_bytes": 2 * GiB, "reserved_bytes": GiB}
     assert "  1  good" in captured.err
 
 
@@ -75,9 +75,9 @@ def test_quiet_says_nothing_on_stderr(searched, harness, capsys) -> None:
 
 
 def test_the_class_is_echoed_as_it_was_written(searched, harness, capsys) -> None:
-    assert run(["bisect", "v1..v2", "--harness", harness, "--bad", "live>2GiB"]) == 0
+    assert run(["bisect", "v1..v2", "--harness", harness, "--bad", "requested>2GiB"]) == 0
     (request,) = searched.requests
-    assert str(request.bad) == "live>2GiB"
+    assert str(request.bad) == "requested>2GiB"
 
 
 def test_a_file_in_place_of_a_directory_is_one_line(harness, tmp_path: Path, capsys) -> None:
@@ -93,7 +93,17 @@ def test_a_file_in_place_of_a_directory_is_one_line(harness, tmp_path: Path, cap
 
 
 def test_a_harness_over_commits(searched, harness, tmp_path: Path) -> None:
-    options = ["--repo", str(tmp_path), "--limit", "7GiB", "--iterations", "4", "--bad", "live>1GiB", "--first-parent"]
+    options = [
+        "--repo",
+        str(tmp_path),
+        "--limit",
+        "7GiB",
+        "--iterations",
+        "4",
+        "--bad",
+        "requested>1GiB",
+        "--first-parent",
+    ]
     state = ["--deadline", "60", "--fresh", "--state", str(tmp_path / "state")]
     assert (
         run(["bisect", "v1..v2", "device.stream_lag=2", *options, *state, "--harness", harness, "--", "src", "-x"]) == 0
@@ -101,7 +111,7 @@ def test_a_harness_over_commits(searched, harness, tmp_path: Path) -> None:
     (request,) = searched.requests
     assert request.range == RevisionRange(good="v1", bad="v2")
     assert (request.repo, request.paths, request.first_parent) == (tmp_path, ("src", "-x"), True)
-    assert (request.bad, request.deadline_s, request.use_cache) == (Bad(name="live", threshold=GiB), 60.0, False)
+    assert (request.bad, request.deadline_s, request.use_cache) == (Bad(name="requested", threshold=GiB), 60.0, False)
     assert request.places.root == tmp_path / "state"
     assert isinstance(request.subject, HarnessFile)
     assert request.subject.settings.device.limit == 7 * GiB

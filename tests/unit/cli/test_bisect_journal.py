@@ -111,10 +111,10 @@ def test_status_knows_repositories(searches: Searches, tmp_path: Path, capsys, m
 
 def test_resume_takes_the_newest_and_asks_nothing_twice(searches: Searches, capsys) -> None:
     searches.interrupted(2, "--fresh")
-    searches.interrupted(len(searches.ran) + 3, "--fresh", "--bad", "live>1500B")
+    searches.interrupted(len(searches.ran) + 3, "--fresh", "--bad", "requested>1500B")
     searches.ran.clear()
     result = document(capsys, "resume", "--quiet", "--jobs", "2", "--deadline", "500")
-    assert (result["search"], result["bad_class"]) == (2, "live>1500B")
+    assert (result["search"], result["bad_class"]) == (2, "requested>1500B")
     assert result["culprit"]["commit"] == searches.hashes[8]
     cached = [probe["cached"] for probe in result["probes"]]
     assert cached[:3] == [True, True, True]
@@ -166,7 +166,7 @@ def test_replay_probes_nothing(searches: Searches, capsys, monkeypatch) -> None:
     count, content = len(searches.ran), store().path(1).read_bytes()
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "7")
     assert document(capsys, "replay")["culprit"] == first["culprit"]
-    other = document(capsys, "replay", "--bad", "live>2004B", code=7)
+    other = document(capsys, "replay", "--bad", "requested>2004B", code=7)
     assert "would have to be probed next" in other["notes"][-1]
     assert "deadline" not in json.dumps([other["message"], other["notes"]])
     assert len(searches.ran) == count

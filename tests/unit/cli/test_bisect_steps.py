@@ -20,7 +20,7 @@ from tests.unit.report import searches
     [
         ([], None),
         (["--steps"], StepsWanted()),
-        (["--min-step", "1MiB"], StepsWanted(threshold=Threshold(live_bytes=MiB, overhead_bytes=MiB))),
+        (["--min-step", "1MiB"], StepsWanted(threshold=Threshold(requested_bytes=MiB, overhead_bytes=MiB))),
         (["--steps", "--min-step", "0"], StepsWanted(threshold=Threshold.of(0))),
         (["--exhaustive"], StepsWanted(looks=EVERYWHERE)),
         (["--exhaustive=20", "--steps"], StepsWanted(looks=20)),
@@ -76,7 +76,7 @@ def test_an_open_range_says_how_it_is_looked_for(capsys: pytest.CaptureFixture[s
 def test_the_document_has_the_waterfall(requests: list[CommitRequest], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bisect", "v1..v2", "--config", "a.yaml", "--steps", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["waterfall"]["threshold"] == {"live_bytes": 0, "overhead_bytes": 20 * MiB}
+    assert document["waterfall"]["threshold"] == {"requested_bytes": 0, "overhead_bytes": 20 * MiB}
     assert document["waterfall"]["unseen"][0]["commits"] == 5
     assert document["heaviest"] == searches.MIDDLE
     assert document["steps"][0]["delta_overhead_bytes"] == -(1 << 30)

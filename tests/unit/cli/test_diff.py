@@ -33,7 +33,7 @@ def test_the_report_goes_to_standard_output(files: list[str], capsys) -> None:
 def test_the_document_sums(files: list[str], capsys) -> None:
     assert run(["diff", *files, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert (document["before_file"], document["after_file"]) == tuple(files)
     (device,) = document["devices"]
     for table in ("lines", "categories", "modules", "sizes"):
@@ -44,7 +44,7 @@ def test_the_document_sums(files: list[str], capsys) -> None:
 
 def test_a_file_does_not_differ_from_itself(files: list[str], capsys) -> None:
     assert run(["diff", files[0], files[0]]) == 0
-    assert "THE PEAK IS EQUAL: 770.00 MiB live, and of the same lines" in capsys.readouterr().out
+    assert "THE PEAK IS EQUAL: 770.00 MiB requested, and of the same lines" in capsys.readouterr().out
 
 
 def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(

@@ -26,7 +26,7 @@ def test_an_explained_oom_is_an_answer_and_no_failure(capsys):
 
 def test_json(capsys):
     found = document(capsys, OOM)
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == 2
     assert found["file"] == OOM
     [device] = found["devices"]
     assert device["verdict"]["kind"] == "fragmentation"
@@ -64,11 +64,11 @@ def test_tables_are_written_and_not_overwritten(capsys, tmp_path: Path):
     assert run(words) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "categories.csv",
-        "fixes.csv",
         "modules.csv",
         "pins.csv",
         "sites.csv",
         "timeline.csv",
+        "tried.csv",
     ]
     capsys.readouterr()
     assert run(words) == 2

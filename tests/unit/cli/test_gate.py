@@ -67,8 +67,8 @@ def test_green_is_a_line_a_case(suite: Path, capsys) -> None:
     assert (code, err) == (ExitCode.OK, "")
     assert out.splitlines()[0] == "GREEN, 2 cases: 2 same"
     assert [line.split()[:3] for line in out.splitlines()[3:5]] == [
-        ["tiny", "same", "peak_live"],
-        ["other", "same", "peak_live"],
+        ["tiny", "same", "peak_requested"],
+        ["other", "same", "peak_requested"],
     ]
 
 
@@ -84,6 +84,11 @@ def test_green_is_a_line_a_case(suite: Path, capsys) -> None:
         (measured(0), ExitCode.NOTHING_MEASURED, "allocated nothing"),
         (failed("nothing", "put nothing on the device"), ExitCode.NOTHING_MEASURED, "put nothing on the device"),
         (measured(GiB, versions={"torch": "9"}), ExitCode.NO_BASELINE, "torch 2.13.0, now 9"),
+        (
+            measured(GiB, variables={"CUBLAS_WORKSPACE_CONFIG": ":16:8"}),
+            ExitCode.NO_BASELINE,
+            "variables none, now CUBLAS_WORKSPACE_CONFIG=:16:8",
+        ),
     ],
 )
 def test_each_outcome_has_its_code_and_its_words(suite: Path, device: Device, capsys, result, code, said) -> None:
@@ -187,7 +192,7 @@ def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
         gate(capsys, "run", "memory.yaml", "--quiet")
     code, out, err = gate(capsys, "history", "tiny", "--html", "trend.html", "--png", "trend.png")
     assert code == ExitCode.OK
-    assert re.search(r"tiny \(.*memory.yaml\): peak_live over 2 nights", out)
+    assert re.search(r"tiny \(.*memory.yaml\): peak_requested over 2 nights", out)
     assert "+1.00 MiB" in out
     assert "other" not in out
     assert err == "Wrote trend.html\nWrote trend.png\n"
@@ -200,7 +205,7 @@ def test_history_shows_the_trend(suite: Path, device: Device, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("history", "tiny", "--metric", "speed"), "metrics are peak_live"),
+        (("history", "tiny", "--metric", "speed"), "metrics are peak_requested"),
         (("history", "nobody"), "no night of a case 'nobody'"),
         (("history", "--suite", "nosuch.yaml"), "no night of nosuch.yaml"),
         (("history", "--ledger", "none.sqlite"), "no ledger"),
@@ -222,7 +227,7 @@ def test_a_mistake_is_one_line(suite: Path, capsys, words, said) -> None:
     assert said in err
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"kind": "gate"}', '{"kind": "gate", "schema_version": 1}', "[" * 9999])
+@pytest.mark.parametrize("text", ["{}", "[]", '{"kind": "gate"}', '{"kind": "gate", "schema_version": 2}', "[" * 9999])
 def test_what_is_no_night_is_one_line(suite: Path, capsys, text: str) -> None:
     Path("night.json").write_text(text)
     code, _, err = gate(capsys, "import", "night.json")
@@ -286,7 +291,7 @@ def test_calibration_says_where_what_was_accepted_lies_outside(suite: Path, devi
     words = ("calibrate", "memory.yaml", "--repeats", "5", "--quiet", "--case", "tiny")
     code, _, err = gate(capsys, *words)
     assert code == ExitCode.OK
-    assert "tiny: peak_live was accepted as no repeat measured it" in err
+    assert "tiny: peak_requested was accepted as no repeat measured it" in err
 
 
 def test_calibration_takes_more_than_a_few_repeats(suite: Path, capsys) -> None:

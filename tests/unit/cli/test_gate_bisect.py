@@ -88,11 +88,11 @@ def night(capsys, repo: Path, *words: str) -> tuple[int, dict]:
 @pytest.mark.parametrize(
     ("result", "bad"),
     [
-        (measured(GiB + MiB), f"live>{GiB}"),
+        (measured(GiB + MiB), f"requested>{GiB}"),
         (measured(GiB, reserved=GiB + 50 * MiB), f"reserved>{GiB + 20 * MiB}"),
         (out_of_memory(GiB), "any-oom"),
     ],
-    ids=["live", "reserved", "oom"],
+    ids=["requested", "reserved", "oom"],
 )
 def test_the_search_is_from_the_last_green_commit(repo: Path, asked: list, capsys, monkeypatch, result, bad) -> None:
     code, case = night(capsys, repo)
@@ -149,7 +149,7 @@ def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, caps
         subject="Widen",
         author="Eva",
         date="2026-01-01",
-        delta=Bytes(live_bytes=512, reserved_bytes=0),
+        delta=Bytes(requested_bytes=512, reserved_bytes=0),
         sites=(),
     )
     monkeypatch.setattr(
@@ -295,7 +295,7 @@ def test_a_metric_that_cannot_be_searched_is_said(repo: Path, asked: list, capsy
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB, pinned_bytes=1))
     code, case = night(capsys, repo, "--bisect")
     assert (code, asked) == (ExitCode.REGRESSION, [])
-    assert case["culprit"]["message"].startswith("the search knows live and reserved bytes")
+    assert case["culprit"]["message"].startswith("the search knows requested and reserved bytes")
 
 
 def test_nor_is_it_searched_where_memory_was_to_run_out(repo: Path, asked: list, capsys, monkeypatch) -> None:
@@ -308,7 +308,7 @@ def test_nor_is_it_searched_where_memory_was_to_run_out(repo: Path, asked: list,
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: replace(ran_out, pinned_bytes=1))
     code, case = night(capsys, repo, "--bisect")
     assert (code, asked) == (ExitCode.REGRESSION, [])
-    assert case["culprit"]["message"].startswith("the search knows live and reserved bytes")
+    assert case["culprit"]["message"].startswith("the search knows requested and reserved bytes")
 
 
 @pytest.mark.parametrize(

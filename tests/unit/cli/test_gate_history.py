@@ -55,8 +55,8 @@ def test_checkouts_in_other_folders_are_one_trend_and_two_suites_are_two(
     assert shown(capsys, "--suite", "ci/memory.yaml") == [("ci/memory.yaml", [GiB, GiB + MiB])]
     run(["gate", "history"])
     out = capsys.readouterr().out
-    assert "tiny (ci/memory.yaml): peak_live over 2 nights" in out
-    assert "tiny (nightly/memory.yaml): peak_live over 1 night" in out
+    assert "tiny (ci/memory.yaml): peak_requested over 2 nights" in out
+    assert "tiny (nightly/memory.yaml): peak_requested over 1 night" in out
 
 
 def test_another_repository_with_the_same_names_is_another_trend(
@@ -92,6 +92,6 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_report_with_it(
     monkeypatch.setattr("oomscope.report.gate_html.history_page", raced)
     assert run(["gate", "history", "--html", str(page)]) == ExitCode.OUTPUT_LOST
     said = capsys.readouterr()
-    assert "tiny (ci/memory.yaml): peak_live over 1 night" in said.out
+    assert "tiny (ci/memory.yaml): peak_requested over 1 night" in said.out
     assert "somebody else wrote it meanwhile" in said.err
     assert page.read_text() == "theirs"

@@ -57,7 +57,7 @@ def test_what_was_measured_is_printed_written_and_kept(suite: Path, capsys, monk
     assert "oomscope: interrupted; what was measured until then is not lost" in said.err
     document = json.loads(Path("night.json").read_text())
     assert (document["interrupted"], document["exit_code"]) == (True, ExitCode.INTERRUPTED)
-    assert [case["values"].get("peak_live") for case in document["cases"]] == [GiB, None]
+    assert [case["values"].get("peak_requested") for case in document["cases"]] == [GiB, None]
     assert "interrupted before it was measured" in Path("night.xml").read_text()
     with Ledger(Path("gate.sqlite")) as book:
         assert [point.case.status for point in book.points()] == ["same", "nothing measured"]

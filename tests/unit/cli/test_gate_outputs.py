@@ -29,7 +29,7 @@ from tests.unit.gate.nights import case_result, measured, night
 
 SUITE = "cases: [{name: tiny, preset: gpt-tiny}]\n"
 GREEN = night(1)
-RED = night(1, replace(case_result(1, Status.WORSE), rows=(compare_metric("peak_live", GiB, GiB + MiB, EXACT),)))
+RED = night(1, replace(case_result(1, Status.WORSE), rows=(compare_metric("peak_requested", GiB, GiB + MiB, EXACT),)))
 OUTPUTS = {
     "--result": ("night.json", '"kind": "gate"'),
     "--junit": ("night.xml", "<failure"),
@@ -67,7 +67,7 @@ def test_every_file_is_written_and_named(capsys) -> None:
     for name, piece in OUTPUTS.values():
         assert piece in Path(name).read_text()
         assert f"Wrote {name}\n" in err
-    assert "::error file=memory.yaml,line=1,title=oomscope gate%3A tiny::worse: peak_live" in err
+    assert "::error file=memory.yaml,line=1,title=oomscope gate%3A tiny::worse: peak_requested" in err
     assert json.loads(Path("night.json").read_text()) == json.loads(Path("red.json").read_text())
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from oomscope.cli.gate_standing import standings
 from oomscope.gate.suite import Case, load_suite
-from tests.integration.program import commit, new_repo
+from tests.integration.program import commit, git, new_repo
 
 SUITE = """\
 cases:
@@ -34,6 +35,18 @@ def test_what_git_does_not_know_is_in_no_commit(cases: dict[str, Case]) -> None:
     stands_at = standings()
     dirty = {name: standing.dirty for name, case in cases.items() if (standing := stands_at(case)) is not None}
     assert dirty == {"known": False, "unknown": True, "harness": True, "outside": False, "entry": False}
+
+
+@pytest.mark.parametrize("key", ["clean", "process"])
+def test_no_program_that_the_repository_names_runs(cases: dict[str, Case], tmp_path: Path, key: str) -> None:
+    repo = tmp_path / "repo"
+    git(repo, "config", f"filter.trap.{key}", f"touch {tmp_path}/sprung; cat")
+    (repo / ".git" / "info" / "attributes").write_text("*.yaml filter=trap\n")
+    os.utime(repo / "configs" / "a.yaml", (1_600_000_000, 1_600_000_000))
+    standing = standings()(cases["known"])
+    assert standing is not None
+    assert not standing.dirty
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_without_a_repository_nothing_stands_anywhere(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ probe: {rank: 0, iterations: 2, timeout_s: 60}
 SUITE = """\
 defaults:
   limit: 80GiB
-  metrics: {peak_live: {warn: 1 MiB, fail: 2 %}}
+  metrics: {peak_requested: {warn: 1 MiB, fail: 2 %}}
 cases:
   - name: tiny
     preset: gpt-tiny

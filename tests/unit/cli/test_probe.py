@@ -10,7 +10,7 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.cli.probe import PRESETS
 from oomscope.config.presets import preset_names
-from oomscope.probe.job import BundledTarget, HarnessTarget, Progress
+from oomscope.probe.job import BundledTarget, CommandTarget, HarnessTarget, ProgramTarget, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
 from tests.unit.report import results
@@ -118,7 +118,7 @@ def test_json_is_one_document_and_progress_goes_to_stderr(probed, capsys) -> Non
     assert run(["probe", "--preset", "gpt-tiny", "--json", "--verbose"]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["outcome"] == "fits"
     assert document["peak"]["categories"]["activation"] == 5 * GiB
     assert document["margin_bytes"] == 2 * GiB
@@ -349,3 +349,49 @@ def test_a_snapshot_replaces_only_what_was_there_or_is_forced(probed, tmp_path: 
     file.touch()
     assert run([*words, "--force"]) == 0
     assert [job.snapshot_force for job in probed.jobs] == [False, True]
+
+
+@pytest.fixture
+def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oomscope.cli.probe.new_log", lambda: None)
+
+
+@pytest.mark.usefixtures("no_logs")
+def test_words_after_two_dashes_are_a_program(probed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = ["env", "train.py", "--lr=1", "a b", "--", "-x"]
+    assert run(["probe", "--gpu", "l4", "--quiet", "--", *program]) == 0
+    (job,) = probed.jobs
+    assert job.target == ProgramTarget(repo=str(tmp_path), command="env train.py --lr=1 'a b' -- -x")
+    assert (job.gpu, job.iterations) == ("l4", 3)
+
+
+@pytest.mark.usefixtures("no_logs")
+def test_a_program_and_a_command_without_a_reading_are_the_same(
+    probed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(["probe", "--iterations", "2", "--quiet", "--", "env", "train.py"])
+    run(["probe", "--iterations", "2", "--quiet", "--command", "env train.py"])
+    run(["probe", "--iterations", "2", "--quiet", "--command", "env train.py", "--exit-status"])
+    assert probed.jobs[0] == probed.jobs[1]
+    assert probed.jobs[2].target == CommandTarget(repo=str(tmp_path), command="env train.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--"], "no program after '--'"),
+        (["--harness", "h.py", "--", "python"], "both --harness and -- PROGRAM"),
+        (["--command", "true", "--", "python"], "both --command and -- PROGRAM"),
+        (["--exit-status", "--", "python"], "--exit-status without --command"),
+        (["--world-size", "2", "--", "env"], "--world-size with a program"),
+        (["--preset", "gpt-tiny", "--", "env"], "both --command and"),
+        (["--", "no-such-program-anywhere"], "no program no-such-program-anywhere on your PATH"),
+    ],
+)
+def test_a_program_that_makes_no_sense(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert run(["probe", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

@@ -58,7 +58,7 @@ def test_a_probe_writes_its_tables(probed, tmp_path: Path, capsys) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(WITHOUT_EVENTS)
     assert capsys.readouterr().err.splitlines() == [f"Wrote {folder / name}" for name in WITHOUT_EVENTS]
     assert sum(int(row["bytes"]) for row in rows(folder / "sites.csv")) == 6 * GiB
-    assert [row["failed_event"] for row in rows(folder / "fixes.csv")] == ["99", ""]
+    assert [row["failed_event"] for row in rows(folder / "tried.csv")] == ["99", ""]
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
 
 
@@ -88,7 +88,7 @@ def test_a_search_writes_its_tables(monkeypatch, tmp_path: Path, capsys) -> None
     assert capsys.readouterr().err.splitlines() == [f"Wrote {file}" for file in written]
     assert sorted((tmp_path / "tables").iterdir()) == sorted(written)
     grown = rows(tmp_path / "tables" / "grown_sites.csv")
-    assert sum(int(row["delta_bytes"]) for row in grown) == searches.CHANGE.live_bytes
+    assert sum(int(row["delta_bytes"]) for row in grown) == searches.CHANGE.requested_bytes
     assert run(arguments) == 2
 
 

@@ -17,10 +17,15 @@ from oomscope.cli.version import available_backends, version_line
         ("2.13.0+cu130", True, ["cuda", "sim"]),
     ],
 )
-def test_backends(tmp_path: Path, torch: str | None, driver: bool, backends: list[str]) -> None:
+@pytest.mark.parametrize("card", [True, False])
+def test_backends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str | None, driver: bool, backends: list[str], card: bool
+) -> None:
+    monkeypatch.setattr("oomscope.probe.backends.has_virtual_card", lambda: card)
     if driver:
         (tmp_path / "nvidiactl").touch()
-    assert available_backends(torch, tmp_path) == backends
+    expected = [*backends[:-1], "virtual", *backends[-1:]] if card and backends else backends
+    assert available_backends(torch, tmp_path) == expected
 
 
 def test_line_without_torch() -> None:

@@ -28,7 +28,7 @@ def test_what_is_new_or_better_is_accepted() -> None:
     made = accepted(measured(GiB), before=Baseline())
     assert made.accepted == ("tiny",)
     better = accepted(measured(GiB - MiB))
-    assert better.baseline.entries["tiny"][0].values["peak_live"] == GiB - MiB
+    assert better.baseline.entries["tiny"][0].values["peak_requested"] == GiB - MiB
 
 
 ELSEWHERE = {"versions": {"torch": "2.14.0"}}
@@ -38,7 +38,7 @@ def test_what_is_worse_under_other_conditions_is_accepted_by_name_only() -> None
     made = accepted(measured(10 * GiB, **ELSEWHERE))
     assert made.accepted == ()
     assert made.left == {
-        "tiny": "peak_live, peak_reserved worse than what was accepted under other conditions "
+        "tiny": "peak_requested, peak_reserved worse than what was accepted under other conditions "
         "(torch 2.13.0, now 2.14.0): accept it with --accept tiny"
     }
     assert made.left_as == (Status.INCOMPATIBLE,)
@@ -67,13 +67,13 @@ def test_what_is_the_same_changes_nothing() -> None:
 
 
 def test_what_is_the_same_inside_its_band_does_not_let_the_baseline_creep() -> None:
-    wide = suite(case(bands={"peak_live": {"warn": "8MiB", "fail": "16MiB"}}))
+    wide = suite(case(bands={"peak_requested": {"warn": "8MiB", "fail": "16MiB"}}))
     made = accepted(measured(GiB + 6 * MiB, reserved=GiB), asked=wide)
     assert (made.accepted, made.left, made.baseline) == ((), {}, BEFORE)
     better = accepted(measured(GiB + 6 * MiB, reserved=GiB - MiB), asked=wide)
-    assert (better.accepted, better.baseline.entries["tiny"][0].values["peak_live"]) == (("tiny",), GiB)
+    assert (better.accepted, better.baseline.entries["tiny"][0].values["peak_requested"]) == (("tiny",), GiB)
     named = accepted(measured(GiB + 6 * MiB, reserved=GiB), asked=wide, named=("tiny",))
-    assert named.baseline.entries["tiny"][0].values["peak_live"] == GiB + 6 * MiB
+    assert named.baseline.entries["tiny"][0].values["peak_requested"] == GiB + 6 * MiB
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_is_worse_is_accepted_by_name_only(result) -> None:
 
 
 def test_a_metric_that_is_new_does_not_carry_a_worse_one_in() -> None:
-    asked = suite(case(asked=("peak_live", "flops")))
+    asked = suite(case(asked=("peak_requested", "flops")))
     made = accepted(measured(GiB + 1, flops={"model": 1}), asked=asked)
     assert made.left["tiny"] == "worse: accept it with --accept tiny"
 
@@ -107,22 +107,22 @@ def test_a_first_measurement_that_ran_out_of_memory_must_be_meant() -> None:
 
 def test_what_would_leave_nothing_to_compare_with_is_never_accepted() -> None:
     unknown = accepted(out_of_memory(), before=Baseline(), named=("tiny",))
-    assert unknown.left == {"tiny": "peak_live not measured: there would be nothing to compare with"}
-    asked = suite(case(asked=("peak_live", "flops")))
+    assert unknown.left == {"tiny": "peak_requested not measured: there would be nothing to compare with"}
+    asked = suite(case(asked=("peak_requested", "flops")))
     assert "flops not measured" in accepted(measured(GiB), before=Baseline(), asked=asked).left["tiny"]
     pinned = suite(case(asked=("pinned",)))
     assert accepted(out_of_memory(), before=Baseline(), asked=pinned, named=("tiny",)).accepted == ("tiny",)
 
 
 def test_calibrated_bands_stay() -> None:
-    bands = {"peak_live": Bands(warn=Band(absolute=5), fail=Band(absolute=10))}
+    bands = {"peak_requested": Bands(warn=Band(absolute=5), fail=Band(absolute=10))}
     made = accepted(measured(GiB - MiB), before=baseline(case(), measured(GiB), bands=bands))
     assert made.baseline.entries["tiny"][0].bands == bands
 
 
 def test_only_the_metrics_of_the_suite_are_written() -> None:
-    made = accepted(measured(GiB), before=Baseline(), asked=suite(case(asked=("peak_live",))))
-    assert set(made.baseline.entries["tiny"][0].values) == {"peak_live"}
+    made = accepted(measured(GiB), before=Baseline(), asked=suite(case(asked=("peak_requested",))))
+    assert set(made.baseline.entries["tiny"][0].values) == {"peak_requested"}
 
 
 def test_a_night_of_another_suite_is_refused() -> None:

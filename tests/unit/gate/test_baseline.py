@@ -18,7 +18,7 @@ from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 
 BUILDS = ("cpu", "cu130")
-TWISTED = "bands: {peak_live:\n {warn: 2, fail: 1}}"
+TWISTED = "bands: {peak_requested:\n {warn: 2, fail: 1}}"
 WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.from_regex(
     r"[-+]?[0-9a-f_]{1,8}[.eE]?[-+]?[0-9]{0,8}", fullmatch=True
 )
@@ -30,15 +30,16 @@ KEYS = st.builds(
     driver=WORDS,
     torch=WORDS,
     allocator=WORDS,
+    variables=WORDS,
 )
 BAND = st.builds(Band, absolute=st.integers(0, 2**60))
 ENTRIES = st.builds(
     Entry,
     key=KEYS,
     outcome=st.sampled_from(["fits", "oom"]),
-    values=st.dictionaries(st.sampled_from(["peak_live", "flops"]), st.integers(0, 2**63 - 1)),
+    values=st.dictionaries(st.sampled_from(["peak_requested", "flops"]), st.integers(0, 2**63 - 1)),
     bands=st.dictionaries(
-        st.just("peak_live"), st.builds(lambda warn, fail: Bands(warn=warn, fail=fail.at_least(warn)), BAND, BAND)
+        st.just("peak_requested"), st.builds(lambda warn, fail: Bands(warn=warn, fail=fail.at_least(warn)), BAND, BAND)
     ),
     oomscope=WORDS,
 )
@@ -57,7 +58,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 @pytest.mark.parametrize("word", ["1234567890e12345", "1e5", "-1E-3", "1_0e3", "010", "12:30", "2.13", "null", "yes"])
 def test_text_that_looks_like_a_number_stays_text(tmp_path: Path, word: str) -> None:
     key = Key(config=word, backend="sim", gpu=word, driver="", torch=word, allocator="")
-    made = Baseline().accepting([(word, Entry(key=key, outcome="fits", values={"peak_live": 1}))])
+    made = Baseline().accepting([(word, Entry(key=key, outcome="fits", values={"peak_requested": 1}))])
     path = tmp_path / "memory.baseline.yaml"
     path.write_text(made.to_text())
     assert load_baseline(path) == made
@@ -73,6 +74,17 @@ def test_only_where_kernels_ran_the_build_of_torch_counts(backend: str, same: bo
     assert bool(one.differences(other)) is not same
 
 
+def test_variables_that_change_what_is_allocated_are_part_of_the_key() -> None:
+    plain, given = (Key.of("c", measured(GiB, variables=found)) for found in ({}, {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}))
+    assert plain.differences(given) == ["variables CUBLAS_WORKSPACE_CONFIG=:16:8, now none"]
+    accepted = Baseline().accepting([("tiny", Entry(key=given, outcome="fits", values={"peak_requested": GiB}))])
+    assert accepted.find("tiny", plain) is None
+
+
+def test_an_entry_without_variables_is_written_as_ever() -> None:
+    assert "variables" not in Baseline().accepting([("tiny", entry(case(), measured(GiB)))]).to_text()
+
+
 def test_accepting_one_case_changes_its_lines_alone() -> None:
     names = ("b", "a", "c")
     before = Baseline().accepting((name, entry(case(name), measured(GiB))) for name in names)
@@ -83,9 +95,9 @@ def test_accepting_one_case_changes_its_lines_alone() -> None:
         if line[0] in "+-" and line[:3] not in {"+++", "---"}
     ]
     assert changed == [
-        "-      peak_live: 1073741824  # 1.00 GiB",
+        "-      peak_requested: 1073741824  # 1.00 GiB",
         "-      peak_reserved: 1073741824  # 1.00 GiB",
-        "+      peak_live: 1074790400  # 1.00 GiB",
+        "+      peak_requested: 1074790400  # 1.00 GiB",
         "+      peak_reserved: 1074790400  # 1.00 GiB",
     ]
 
@@ -102,29 +114,29 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
     ("text", "said"),
     [
         ("cases: {}", "schema_version is missing"),
-        ("schema_version: 2\ncases: {}", "schema_version is 2, and this oomscope reads 1; read it"),
-        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: tpu, metrics: {}}", ":4: "),
-        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_live: -1}}", ":4: "),
+        ("schema_version: 3\ncases: {}", "schema_version is 3, and this oomscope reads 2; read it"),
+        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: tpu, metrics: {}}", ":4: "),
+        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_requested: -1}}", ":4: "),
         (
-            "schema_version: 1\ncases: {a: [&one {config: x, backend: sim, metrics: {}}, *one]}",
+            "schema_version: 2\ncases: {a: [&one {config: x, backend: sim, metrics: {}}, *one]}",
             "two entries for one kind of machine",
         ),
         (
-            "schema_version: 1\ncases:\n  a:\n"
+            "schema_version: 2\ncases:\n  a:\n"
             + "".join(f"  - {{config: x, backend: sim, torch: 2.13.0+{build}, metrics: {{}}}}\n" for build in BUILDS),
             "2.13.0+cpu and 2.13.0+cu130 are one on the simulated device; keep one of them",
         ),
-        ("schema_version: 1\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", 'metric "peak_lve"'),
-        ("schema_version: 1\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", 'metric "b"'),
+        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", 'metric "peak_lve"'),
+        ("schema_version: 2\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", 'metric "b"'),
         (
-            f"schema_version: 1\ncases:\n  a: [{{config: x, backend: sim, metrics: {{}}, {TWISTED}}}]",
-            ":4: cases.a[0].bands.peak_live: warn is wider than fail",
+            f"schema_version: 2\ncases:\n  a: [{{config: x, backend: sim, metrics: {{}}, {TWISTED}}}]",
+            ":4: cases.a[0].bands.peak_requested: warn is wider than fail",
         ),
         (
-            f"schema_version: 1\ncases: {{a: [{{config: x, backend: sim, metrics: {{}}, rank: {'z' * 101}}}]}}",
+            f"schema_version: 2\ncases: {{a: [{{config: x, backend: sim, metrics: {{}}, rank: {'z' * 101}}}]}}",
             "but must be text of at most 100 characters",
         ),
-        ("<<<<<<< ours\nschema_version: 1", "not YAML"),
+        ("<<<<<<< ours\nschema_version: 2", "not YAML"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -145,7 +157,9 @@ def test_a_team_may_have_many_cases(tmp_path: Path) -> None:
 
 def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
     path = tmp_path / "memory.baseline.yaml"
-    path.write_text("schema_version: 1\ncases: {a: [{config: x, backend: sim, torch: 2.13, metrics: {peak_live: 1}}]}")
+    path.write_text(
+        "schema_version: 2\ncases: {a: [{config: x, backend: sim, torch: 2.13, metrics: {peak_requested: 1}}]}"
+    )
     assert load_baseline(path).entries["a"][0].key.torch == "2.13"
 
 

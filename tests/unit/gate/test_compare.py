@@ -43,7 +43,7 @@ def test_a_metric_is_worse_beyond_its_band_and_nowhere_else(name, expected, meas
 @given(SIZES, BANDS, st.lists(SIZES, min_size=2, max_size=2).map(sorted))
 def test_more_is_never_judged_better(expected, bands, two) -> None:
     order = [Status.BETTER, Status.SAME, Status.WARN, Status.WORSE]
-    less, more = (order.index(compare_metric("peak_live", expected, value, bands).status) for value in two)
+    less, more = (order.index(compare_metric("peak_requested", expected, value, bands).status) for value in two)
     assert less <= more
 
 
@@ -122,11 +122,11 @@ def test_a_metric_that_the_device_does_not_have_is_never_measured_whatever_was_a
 def test_nothing_accepted_is_no_baseline() -> None:
     compared = compare_case(case(), measured(GiB), Baseline())
     assert compared.status is Status.NO_BASELINE
-    assert {row.name for row in compared.rows} == {"peak_live", "peak_reserved", "pinned"}
+    assert {row.name for row in compared.rows} == {"peak_requested", "peak_reserved", "pinned"}
 
 
 def test_a_metric_that_is_asked_for_must_be_measured_and_accepted() -> None:
-    asked = case(asked=("peak_live", "non_torch"))
+    asked = case(asked=("peak_requested", "non_torch"))
     compared = compare_case(asked, measured(GiB), baseline(asked, measured(GiB)))
     assert compared.status is Status.UNMEASURED
     assert compared.reason == "non_torch not measured here"
@@ -140,17 +140,17 @@ def test_an_entry_that_lacks_what_counts_by_default_is_never_green(kept) -> None
     expected = baseline(case(), measured(GiB), values=kept)
     compared = compare_case(case(), measured(101 * GiB), expected)
     assert compared.status is Status.NO_BASELINE
-    assert compared.reason.startswith("the baseline has no peak_live")
+    assert compared.reason.startswith("the baseline has no peak_requested")
     blind = baseline(case(), out_of_memory(GiB), values={"pinned": 0})
     assert compare_case(case(), out_of_memory(2 * GiB), blind).status is Status.UNMEASURED
 
 
 def test_a_run_that_fits_may_tell_more_than_one_that_did_not() -> None:
-    expected = baseline(case(), out_of_memory(GiB, demand=2 * GiB), values={"peak_live": 2 * GiB})
+    expected = baseline(case(), out_of_memory(GiB, demand=2 * GiB), values={"peak_requested": 2 * GiB})
     assert compare_case(case(), measured(2 * GiB), expected).status is Status.BETTER
 
 
-@pytest.mark.parametrize("asked", [("peak_live", "flops"), ("peak_live", "non_torch")])
+@pytest.mark.parametrize("asked", [("peak_requested", "flops"), ("peak_requested", "non_torch")])
 def test_what_is_missing_mutes_no_regression(asked) -> None:
     here = case(asked=asked)
     compared = compare_case(here, measured(9 * GiB, flops={"model": 1}), baseline(here, measured(GiB)))
@@ -159,7 +159,7 @@ def test_what_is_missing_mutes_no_regression(asked) -> None:
 
 
 def test_metrics_that_are_not_asked_for_do_not_count() -> None:
-    asked = case(asked=("peak_live",))
+    asked = case(asked=("peak_requested",))
     compared = compare_case(asked, measured(GiB, reserved=2 * GiB), baseline(asked, measured(GiB)))
     assert compared.status is Status.SAME
 
@@ -169,7 +169,7 @@ def test_bands_for_one_metric_take_none_of_the_others_out() -> None:
     accepted = baseline(wide, measured(GiB))
     compared = compare_case(wide, measured(GiB + 60 * MiB, pinned_bytes=50 * GiB), accepted)
     assert compared.status is Status.WORSE
-    assert {row.name for row in compared.rows if row.status is Status.WORSE} == {"peak_live", "pinned"}
+    assert {row.name for row in compared.rows if row.status is Status.WORSE} == {"peak_requested", "pinned"}
 
 
 def test_bands_for_a_metric_that_does_not_count_by_default_make_it_count() -> None:
@@ -209,12 +209,12 @@ def test_what_others_hold_on_the_simulated_device_is_a_setting_and_counts() -> N
 )
 def test_better_begins_beyond_the_band_that_warns(less, status) -> None:
     bands = Bands(warn=Band(absolute=2), fail=Band(absolute=5))
-    assert compare_metric("peak_live", GiB, GiB - less, bands).status is status
+    assert compare_metric("peak_requested", GiB, GiB - less, bands).status is status
 
 
 def test_a_case_that_is_to_go_out_of_memory_is_compared_by_its_demand() -> None:
-    expected = baseline(case(asked=("peak_live",)), out_of_memory(GiB, demand=2 * GiB))
-    asked = case(asked=("peak_live",))
+    expected = baseline(case(asked=("peak_requested",)), out_of_memory(GiB, demand=2 * GiB))
+    asked = case(asked=("peak_requested",))
     assert compare_case(asked, out_of_memory(GiB, demand=2 * GiB), expected).status is Status.SAME
     assert compare_case(asked, out_of_memory(GiB, demand=2 * GiB + 1), expected).status is Status.WORSE
     assert compare_case(asked, out_of_memory(GiB), expected).status is Status.UNMEASURED
@@ -225,13 +225,13 @@ def test_a_case_that_is_to_go_out_of_memory_is_compared_by_its_demand() -> None:
 @given(
     st.sampled_from([measured(GiB), measured(2 * GiB), out_of_memory(), failed(), measured(0)]),
     BANDS,
-    st.sets(st.sampled_from(["peak_live", "peak_reserved", "pinned"])),
+    st.sets(st.sampled_from(["peak_requested", "peak_reserved", "pinned"])),
 )
 def test_green_means_measured_and_inside_every_band(result, bands, lost) -> None:
-    whole = entry(case(), measured(GiB), bands={"peak_live": bands})
+    whole = entry(case(), measured(GiB), bands={"peak_requested": bands})
     kept = replace(whole, values={name: value for name, value in whole.values.items() if name not in lost})
     compared = compare_case(case(), result, Baseline(entries={"tiny": (kept,)}))
     if compared.status in GREEN:
         assert result.outcome == "fits"
-        assert {row.name for row in compared.rows} >= {"peak_live", "peak_reserved", "pinned"}
+        assert {row.name for row in compared.rows} >= {"peak_requested", "peak_reserved", "pinned"}
         assert all(row.difference <= row.fail for row in compared.rows)

@@ -37,7 +37,7 @@ def untestable(number: int) -> Point:
 
 def test_changes_are_from_one_measured_night_to_the_next() -> None:
     missed = replace(case_result(2), status=Status.UNTESTABLE, values={}, key=None)
-    (trend,) = trends([point(1), point(2, missed), point(3, case_result(3, live=GiB + MiB))], "peak_live")
+    (trend,) = trends([point(1), point(2, missed), point(3, case_result(3, live=GiB + MiB))], "peak_requested")
     assert [entry.value for entry in trend.entries] == [GiB, None, GiB + MiB]
     assert [entry.change for entry in trend.entries] == [None, None, MiB]
     assert trend.values == [GiB, GiB + MiB]
@@ -47,7 +47,7 @@ def test_under_other_conditions_the_trend_begins_afresh() -> None:
     moved = case_result(2, live=2 * GiB)
     assert moved.key is not None
     moved = replace(moved, key=replace(moved.key, torch="9.9"))
-    (trend,) = trends([point(1), point(2, moved), point(3, moved)], "peak_live")
+    (trend,) = trends([point(1), point(2, moved), point(3, moved)], "peak_requested")
     assert [entry.is_comparable for entry in trend.entries] == [True, False, True]
     assert [entry.change for entry in trend.entries] == [None, None, 0]
 
@@ -55,7 +55,7 @@ def test_under_other_conditions_the_trend_begins_afresh() -> None:
 def test_each_suite_and_case_has_a_trend_of_its_own() -> None:
     other = Series(suite="/other.yaml")
     points = [point(1), point(1, series=other), point(2), point(1, case_result(1, name="b"))]
-    found = trends(points, "peak_live")
+    found = trends(points, "peak_requested")
     assert [(trend.label, len(trend.entries)) for trend in found] == [
         ("tiny (/other.yaml)", 1),
         ("b (memory.yaml)", 1),
@@ -66,24 +66,24 @@ def test_each_suite_and_case_has_a_trend_of_its_own() -> None:
 
 def test_two_repositories_are_told_apart_where_both_are_shown() -> None:
     fork = replace(SERIES, repository="somebody/fork")
-    labels = [trend.label for trend in trends([point(1), point(1, series=fork)], "peak_live")]
+    labels = [trend.label for trend in trends([point(1), point(1, series=fork)], "peak_requested")]
     assert labels == ["tiny (memory.yaml of group/project)", "tiny (memory.yaml of somebody/fork)"]
 
 
 def test_each_card_has_a_trend_of_its_own_and_a_night_without_a_number_is_one_of_each() -> None:
     points = [point(1), on("H100", 2, 2 * GiB), untestable(3), point(4, case_result(4, live=GiB + 1)), on("H100", 5)]
-    simulated, real = trends(points, "peak_live")
+    simulated, real = trends(points, "peak_requested")
     assert (simulated.label, real.label) == ("tiny (memory.yaml, sim h100-80gb)", "tiny (memory.yaml, cuda H100)")
     assert [entry.value for entry in simulated.entries] == [GiB, None, GiB + 1]
     assert [entry.change for entry in simulated.entries] == [None, None, 1]
     assert [entry.value for entry in real.entries] == [2 * GiB, None, GiB]
-    (never,) = trends([untestable(1)], "peak_live")
+    (never,) = trends([untestable(1)], "peak_requested")
     assert (never.label, never.backend, never.change, never.step) == ("tiny (memory.yaml)", None, None, None)
 
 
 def grown(*values: int) -> Trend:
     (trend,) = trends(
-        [point(at, case_result(at, live=GiB + value)) for at, value in enumerate(values, start=1)], "peak_live"
+        [point(at, case_result(at, live=GiB + value)) for at, value in enumerate(values, start=1)], "peak_requested"
     )
     return trend
 
@@ -110,9 +110,9 @@ def test_the_step_to_tell_is_the_largest_towards_where_the_trend_went(values, ch
 
 @pytest.mark.parametrize(("band", "step"), [(0, 5), (4, 5), (5, None)])
 def test_a_step_inside_the_band_that_warns_is_none(band: int, step: int | None) -> None:
-    row = MetricRow(name="peak_live", status=Status.SAME, expected=GiB, measured=GiB, warn=band, fail=9)
+    row = MetricRow(name="peak_requested", status=Status.SAME, expected=GiB, measured=GiB, warn=band, fail=9)
     cases = [replace(case_result(at, live=GiB + value), rows=(row,)) for at, value in enumerate((0, 5, 8), start=1)]
-    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert trend.change == 8
     assert (trend.step and trend.step.change) == step
 
@@ -121,13 +121,13 @@ def test_what_was_measured_under_other_conditions_is_no_part_of_the_change() -> 
     moved = case_result(3, live=9 * GiB)
     assert moved.key is not None
     moved = replace(moved, key=replace(moved.key, torch="9.9"))
-    (trend,) = trends([point(1), point(2), point(3, moved), untestable(4)], "peak_live")
+    (trend,) = trends([point(1), point(2), point(3, moved), untestable(4)], "peak_requested")
     assert (len(trend.stretch), trend.change, trend.step) == (1, None, None)
 
 
 def test_worse_comes_first_then_what_has_no_answer_then_what_grew_most() -> None:
-    worse = trends([point(1, case_result(1, Status.WORSE))], "peak_live")
-    broken = trends([untestable(1)], "peak_live")
+    worse = trends([point(1, case_result(1, Status.WORSE))], "peak_requested")
+    broken = trends([untestable(1)], "peak_requested")
     found = sorted((grown(5, 0), grown(0, 5), *broken, grown(0, 9), *worse), key=lambda trend: trend.gravity)
     assert [(str(trend.status), trend.change) for trend in found] == [
         ("worse", None),

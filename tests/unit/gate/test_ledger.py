@@ -152,7 +152,7 @@ def test_of_several_nights_of_a_commit_the_last_that_told_counts(tmp_path: Path)
 
 
 def test_what_an_older_baseline_allowed_is_no_green_commit_of_today(tmp_path: Path) -> None:
-    row = MetricRow(name="peak_live", status=Status.WORSE, expected=GiB, measured=3 * GiB, warn=0, fail=0)
+    row = MetricRow(name="peak_requested", status=Status.WORSE, expected=GiB, measured=3 * GiB, warn=0, fail=0)
     now = replace(case_result(9, Status.WORSE), rows=(row,))
     with Ledger(tmp_path / "gate.sqlite") as ledger:
         ledger.put(night(1, case_result(1)))

@@ -14,7 +14,7 @@ def test_what_a_run_tells_that_fits() -> None:
     assert result.reserved_peak is not None
     result = replace(result, reserved_peak=replace(result.reserved_peak, largest_free_bytes=512))
     assert values_of(result) == {
-        "peak_live": GiB,
+        "peak_requested": GiB,
         "peak_reserved": GiB + MiB,
         "overhead": MiB,
         "largest_free": 512,
@@ -31,7 +31,7 @@ def test_a_failure_tells_nothing() -> None:
 def test_a_run_that_was_cut_off_does_not_pass_for_a_small_one() -> None:
     assert set(values_of(out_of_memory(GiB))) == {"pinned"}
     assert values_of(out_of_memory(GiB, demand=2 * GiB)) == {
-        "peak_live": 2 * GiB,
+        "peak_requested": 2 * GiB,
         "peak_reserved": 2 * GiB,
         "pinned": 0,
     }
@@ -49,5 +49,5 @@ def test_less_is_worse_only_of_free_blocks() -> None:
 
 
 def test_what_grows_worse_as_something_gets_better_does_not_count_by_default() -> None:
-    """Less live memory in the same segments is more overhead; less waste is a smaller free block."""
+    """Less requested memory in the same segments is more overhead; less waste is a smaller free block."""
     assert [name for name, metric in METRICS.items() if not metric.by_default] == ["overhead", "largest_free"]

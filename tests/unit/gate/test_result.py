@@ -43,7 +43,7 @@ def with_(path: tuple[str | int, ...], value: object) -> dict:
 
 
 @pytest.mark.parametrize("value", ["abc", float("inf"), 1.5, True, []])
-@pytest.mark.parametrize("path", [(*ROW, "expected"), (*ROW, "fail"), ("cases", 0, "values", "peak_live")])
+@pytest.mark.parametrize("path", [(*ROW, "expected"), (*ROW, "fail"), ("cases", 0, "values", "peak_requested")])
 def test_what_is_no_number_is_refused(path, value) -> None:
     with pytest.raises(InputError, match="is not whole"):
         GateResult.from_json(with_(path, value), where="night.json")

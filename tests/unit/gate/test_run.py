@@ -40,21 +40,21 @@ def test_red_is_measured_again() -> None:
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.WORSE, ExitCode.REGRESSION)
     assert found.first_values is not None
-    assert (found.first_values["peak_live"], found.values["peak_live"]) == (GiB + 1, GiB + 2)
+    assert (found.first_values["peak_requested"], found.values["peak_requested"]) == (GiB + 1, GiB + 2)
 
 
 def test_what_is_red_once_is_no_regression() -> None:
     night = run(measured(GiB + 1), EXPECTED)
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason == "worse at first (peak_live), and same when it was measured again"
+    assert found.reason == "worse at first (peak_requested), and same when it was measured again"
 
 
 def test_what_cannot_be_measured_again_is_neither_red_nor_green() -> None:
     night = run(measured(GiB + 1), failed("timeout", "took longer than 600 s"))
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.UNTESTABLE, ExitCode.TARGET_FAILED)
-    assert found.reason == "timeout: took longer than 600 s; worse at first (peak_live)"
+    assert found.reason == "timeout: took longer than 600 s; worse at first (peak_requested)"
 
 
 def test_a_machine_that_fails_the_second_time_hides_no_first_one() -> None:
@@ -68,7 +68,7 @@ def test_a_machine_that_fails_the_second_time_hides_no_first_one() -> None:
 
     (found,) = run(probe=probe).cases
     assert found.status is Status.UNFIT
-    assert found.reason == "no place for temporary files; worse at first (peak_live)"
+    assert found.reason == "no place for temporary files; worse at first (peak_requested)"
 
 
 def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
@@ -86,8 +86,12 @@ def test_a_defect_the_second_time_loses_nothing_of_the_first() -> None:
     assert found.reason.startswith("ZeroDivisionError: by zero")
     assert found.reason.endswith("please report it; worse at first (out of memory (capacity), where it fitted)")
     assert found.first_values is not None
-    assert found.first_values["peak_live"] == 2 * GiB
-    assert next((row.name, row.measured, row.status) for row in found.rows) == ("peak_live", 2 * GiB, "unconfirmed")
+    assert found.first_values["peak_requested"] == 2 * GiB
+    assert next((row.name, row.measured, row.status) for row in found.rows) == (
+        "peak_requested",
+        2 * GiB,
+        "unconfirmed",
+    )
     assert found.probe is not None
     assert found.probe.verdict is not None
     assert GateResult.from_json(night.to_json(), where="night.json") == night
@@ -114,7 +118,7 @@ def _ended(stop: BaseException, probe, *names: str, jobs: int = 1) -> Interrupte
 def test_an_interrupted_night_keeps_what_it_measured(stop: BaseException, code: int) -> None:
     ended = _ended(stop, played(EXPECTED), "done", "open")
     done, left = ended.night.cases
-    assert (done.status, done.values["peak_live"]) == (Status.SAME, GiB)
+    assert (done.status, done.values["peak_requested"]) == (Status.SAME, GiB)
     assert (left.status, left.reason) == (Status.UNMEASURED, "interrupted before it was measured")
     assert (ended.exit_code, ended.night.exit_code) == (code, ExitCode.INTERRUPTED)
     assert GateResult.from_json(ended.night.to_json(), where="night.json") == ended.night
@@ -142,9 +146,9 @@ def test_an_interrupt_between_the_two_measurements_keeps_the_first() -> None:
         run(cases=[case(), red], probe=probe, baseline=accepted, jobs=2, announce=announce)
     green, found = caught.value.night.cases
     assert (green.status, found.status) == (Status.SAME, Status.UNMEASURED)
-    assert found.reason == "interrupted before it was measured again; worse at first (peak_live)"
+    assert found.reason == "interrupted before it was measured again; worse at first (peak_requested)"
     assert found.first_values is not None
-    assert found.first_values["peak_live"] == found.rows[0].measured == GiB + 1
+    assert found.first_values["peak_requested"] == found.rows[0].measured == GiB + 1
 
 
 def test_an_interrupt_before_anything_was_measured_leaves_no_night() -> None:
@@ -174,7 +178,7 @@ def test_of_several_metrics_those_that_are_worse_twice_count() -> None:
     assert found.status is Status.WORSE
     assert {row.name: row.status for row in found.rows}["pinned"] is Status.UNCONFIRMED
     assert found.decisive is not None
-    assert found.decisive.name == "peak_live"
+    assert found.decisive.name == "peak_requested"
 
 
 def test_running_out_of_memory_confirms_whatever_was_worse_before() -> None:
@@ -223,7 +227,7 @@ def test_better_is_measured_again_on_a_card() -> None:
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.BETTER, ExitCode.IMPROVED)
     assert found.first_values is not None
-    assert (found.first_values["peak_live"], found.values["peak_live"]) == (GiB - 1, GiB - 2)
+    assert (found.first_values["peak_requested"], found.values["peak_requested"]) == (GiB - 1, GiB - 2)
     assert run(measured(GiB - 1)).cases[0].first_values is None
 
 
@@ -232,7 +236,7 @@ def test_better_is_measured_again_on_a_card() -> None:
     [
         (measured(GiB, **ON_CARD), "same"),
         (measured(GiB, reserved=GiB - 1, **ON_CARD), "better (peak_reserved)"),
-        (measured(GiB + 1, **ON_CARD), "worse (peak_live)"),
+        (measured(GiB + 1, **ON_CARD), "worse (peak_requested)"),
         (measured(GiB, reserved=GiB + 1, **ON_CARD), "warn"),
     ],
 )
@@ -240,7 +244,7 @@ def test_what_is_better_once_on_a_card_proposes_no_baseline(again, then) -> None
     night = run(measured(GiB - 1, reserved=GiB, **ON_CARD), again, **CARD)
     (found,) = night.cases
     assert (found.status, night.exit_code) == (Status.UNCONFIRMED, ExitCode.OK)
-    assert found.reason == f"better at first (peak_live), and {then} when it was measured again"
+    assert found.reason == f"better at first (peak_requested), and {then} when it was measured again"
     assert not found.is_better
 
 
@@ -278,7 +282,7 @@ def test_fitting_where_it_did_not_is_better_also_beside_what_is_merely_told() ->
 def test_without_a_baseline_it_is_measured_and_not_green() -> None:
     night = run(EXPECTED, baseline=Baseline())
     assert night.exit_code == ExitCode.NO_BASELINE
-    assert night.cases[0].values["peak_live"] == GiB
+    assert night.cases[0].values["peak_requested"] == GiB
 
 
 def test_a_wrong_case_does_not_hide_the_others() -> None:
@@ -306,7 +310,7 @@ def test_a_command_that_cannot_be_run_names_the_line_of_the_suite() -> None:
     none = case("none", kind="entry", source="train")
     first, second, third = run(EXPECTED, cases=[wrong, many, none]).cases
     assert {first.status, second.status, third.status} == {Status.UNUSABLE}
-    assert first.reason.startswith("memory.yaml:2: command: no program no-such-program")
+    assert first.reason.startswith("memory.yaml:2: no program no-such-program")
     assert second.reason.startswith("memory.yaml:2: metric_regex: ")
     assert third.reason.startswith("memory.yaml:2: entry: 'train' is no entry")
 
@@ -466,7 +470,7 @@ def test_the_worst_rank_speaks_for_all() -> None:
     staged = case(source="llama3-70b", overrides=("probe.rank=worst",))
     night = run(cases=[staged], probe=probe, baseline=Baseline())
     assert len(ranks) > 1
-    assert night.cases[0].values["peak_live"] == GiB + max(ranks)
+    assert night.cases[0].values["peak_requested"] == GiB + max(ranks)
 
 
 def test_a_defect_in_one_rank_hides_none_of_the_others() -> None:

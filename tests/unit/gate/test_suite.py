@@ -24,7 +24,7 @@ WHOLE = """\
 defaults:
   limit: 80GiB
   overrides: [probe.iterations=1]
-  metrics: [peak_live]
+  metrics: [peak_requested]
 cases:
   - name: big
     preset: llama3-8b
@@ -55,18 +55,18 @@ def test_defaults_are_laid_under_every_case(tmp_path: Path) -> None:
         "device.limit=80GiB",
     )
     assert own.overrides == ("probe.iterations=1", "device.limit=7GiB")
-    assert big.asked == ("peak_live", "peak_reserved")
+    assert big.asked == ("peak_requested", "peak_reserved")
     assert big.bands_of("peak_reserved").fail.absolute == 64 * MiB
-    assert train.asked == ("peak_live",)
+    assert train.asked == ("peak_requested",)
     assert (own.path, own.checkout) == (tmp_path / "gate" / "harness.py", tmp_path / "..")
     assert train.path == tmp_path / "configs" / "train.yaml"
 
 
 BANDS = """\
 defaults:
-  metrics: {peak_live: {fail: 1GiB}, peak_reserved: {warn: 0, fail: 64MiB}}
+  metrics: {peak_requested: {fail: 1GiB}, peak_reserved: {warn: 0, fail: 64MiB}}
 cases:
-  - {name: chosen, preset: p, metrics: [peak_live, overhead]}
+  - {name: chosen, preset: p, metrics: [peak_requested, overhead]}
   - {name: banded, preset: p, metrics: {peak_reserved: {warn: 1%}, overhead: {fail: 2MiB}}}
   - {name: plain, preset: p}
 """
@@ -75,7 +75,7 @@ cases:
 def test_a_case_takes_nothing_from_the_bands_of_the_defaults(tmp_path: Path) -> None:
     chosen, banded, plain = load(tmp_path, BANDS).cases
     gib, wide = Band(absolute=1024 * MiB), Band(absolute=64 * MiB)
-    assert chosen.bands_of("peak_live").fail == gib
+    assert chosen.bands_of("peak_requested").fail == gib
     assert banded.bands_of("peak_reserved") == Bands(warn=Band(relative=Fraction(1, 100)), fail=wide)
     assert plain.bands_of("peak_reserved") == Bands(warn=Band(), fail=wide)
 
@@ -83,28 +83,28 @@ def test_a_case_takes_nothing_from_the_bands_of_the_defaults(tmp_path: Path) -> 
 def test_a_list_chooses_and_a_mapping_adds(tmp_path: Path) -> None:
     chosen, banded, plain = load(tmp_path, BANDS).cases
     assert (chosen.chooses, banded.chooses, plain.chooses) == (True, False, False)
-    assert chosen.counted == chosen.required == ("peak_live", "peak_reserved", "overhead")
-    assert banded.counted == ("peak_live", "peak_reserved", "overhead", "pinned", "non_torch", "flops")
-    assert banded.required == ("peak_live", "peak_reserved", "overhead")
-    assert plain.required == ("peak_live", "peak_reserved")
+    assert chosen.counted == chosen.required == ("peak_requested", "peak_reserved", "overhead")
+    assert banded.counted == ("peak_requested", "peak_reserved", "overhead", "pinned", "non_torch", "flops")
+    assert banded.required == ("peak_requested", "peak_reserved", "overhead")
+    assert plain.required == ("peak_requested", "peak_reserved")
     (first, *_) = load(tmp_path, WHOLE).cases
     assert first.chooses
 
 
 def test_bands_come_from_the_suite_then_from_calibration_then_from_the_metric(tmp_path: Path) -> None:
-    (case,) = load(tmp_path, "cases: [{name: a, preset: p, metrics: {peak_live: {fail: 1MiB}}}]").cases
+    (case,) = load(tmp_path, "cases: [{name: a, preset: p, metrics: {peak_requested: {fail: 1MiB}}}]").cases
     found = Bands(warn=Band(absolute=5), fail=Band(absolute=10))
-    assert case.bands_of("peak_live", found) == Bands(warn=Band(absolute=5), fail=Band(absolute=MiB))
+    assert case.bands_of("peak_requested", found) == Bands(warn=Band(absolute=5), fail=Band(absolute=MiB))
     assert case.bands_of("peak_reserved", found) == found
     assert case.bands_of("peak_reserved").fail.absolute == 20 * MiB
 
 
 def test_what_only_warns_does_not_fail_inside_of_its_warning() -> None:
-    told = case(bands={"peak_live": {"warn": "2%"}, "peak_reserved": {"warn": "5%"}})
+    told = case(bands={"peak_requested": {"warn": "2%"}, "peak_reserved": {"warn": "5%"}})
     wide = Band(relative=Fraction(2, 100))
-    assert told.bands_of("peak_live") == Bands(warn=wide, fail=wide)
+    assert told.bands_of("peak_requested") == Bands(warn=wide, fail=wide)
     assert told.bands_of("peak_reserved").fail == Band(absolute=20 * MiB, relative=Fraction(5, 100))
-    assert told.bands_of("peak_live", Bands(fail=Band(absolute=9))).fail.absolute == 9
+    assert told.bands_of("peak_requested", Bands(fail=Band(absolute=9))).fail.absolute == 9
 
 
 OWN = """\
@@ -180,8 +180,8 @@ def test_the_digest_knows_which_of_two_overrides_counts() -> None:
         ("cases:\n  - {name: a, preset: p, rank: []}", 2, "a list of ranks holds each once"),
         ("cases:\n  - {name: a, preset: p, rank: 1.5}", 2, "1.5 is no rank; give a number"),
         ("cases:\n  - {name: a rank 0, preset: p}\n  - {name: a, preset: p, rank: [0]}", 3, "two cases are called"),
-        ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 4, "metrics are peak_live"),
-        ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_live: {fail: lots}", 5, "is no size"),
+        ("cases:\n  - name: a\n    preset: p\n    metrics: [speed]", 4, "metrics are peak_requested"),
+        ("cases:\n  - name: a\n    preset: p\n    metrics:\n      peak_requested: {fail: lots}", 5, "is no size"),
         ("cases:\n  - {name: a, preset: p, overrides: [x]}", 2, "write it with ="),
         ("cases:\n  - {name: a, preset: p, limit: huge}", 2, "is no size"),
         ("cases:\n  - {name: a, preset: p, rank: best}", 2, '"best" is no rank'),
@@ -236,7 +236,7 @@ def test_anything_at_all_is_a_suite_or_one_line(tmp_path_factory: pytest.TempPat
             st.lists(inner, max_size=3)
             | st.dictionaries(
                 st.sampled_from(
-                    ["cases", "defaults", "name", "preset", "config", "metrics", "peak_live", "fail", "rank"]
+                    ["cases", "defaults", "name", "preset", "config", "metrics", "peak_requested", "fail", "rank"]
                 ),
                 inner,
                 max_size=4,
@@ -294,11 +294,20 @@ LONG, CUT, NINES = "x" * 9000, "x" * 55 + "…", "9" * 40
         ('config: "a\\0b"', '5: cases[1].config: no file can be called "a\\x00b"; give a path from the suite'),
         ("harness: ''", '5: cases[1].harness is "", but must be text that is not empty'),
         (f"limit: {LONG}", f'5: cases[1].limit: "{CUT}" is no size; give a size such as'),
-        (f"metrics: {{peak_live: {{fail: {LONG}}}}}", f'5: cases[1].metrics.peak_live.fail: "{CUT}" is no size'),
-        (f"metrics: {{peak_live: {{fail: {NINES}%}}}}", "5: cases[1].metrics.peak_live.fail: a band beyond all"),
+        (
+            f"metrics: {{peak_requested: {{fail: {LONG}}}}}",
+            f'5: cases[1].metrics.peak_requested.fail: "{CUT}" is no size',
+        ),
+        (
+            f"metrics: {{peak_requested: {{fail: {NINES}%}}}}",
+            "5: cases[1].metrics.peak_requested.fail: a band beyond all",
+        ),
         (f"metrics: [{LONG}]", f'5: cases[1].metrics.{LONG[:100]}…: unknown metric "{CUT}"; metrics are'),
         ("from: nemo", "5: cases[1]: from without config; name one, or leave from out"),
-        ("metrics:\n      peak_live:\n      speed:", '7: cases[1].metrics.speed: unknown metric "speed"; metrics are'),
+        (
+            "metrics:\n      peak_requested:\n      speed:",
+            '7: cases[1].metrics.speed: unknown metric "speed"; metrics are',
+        ),
     ],
 )
 def test_the_line_of_the_key_is_blamed(tmp_path: Path, keys: str, said: str) -> None:
@@ -308,12 +317,12 @@ def test_the_line_of_the_key_is_blamed(tmp_path: Path, keys: str, said: str) -> 
 
 
 TOLD = """\
-defaults: {metrics: {peak_live: {DEFAULT}}}
+defaults: {metrics: {peak_requested: {DEFAULT}}}
 cases:
   - name: a
     preset: p
     metrics:
-      peak_live:
+      peak_requested:
         fail: FAIL
         warn: WARN
 """
@@ -338,11 +347,11 @@ def test_a_warning_wider_than_the_failure_contradicts_it(
 ) -> None:
     text = TOLD.replace("FAIL", fail).replace("WARN", warn).replace("{DEFAULT}", "{}")
     if not contradict:
-        assert load(tmp_path, text).cases[0].bands_of("peak_live").warn == Band.parse(yaml.safe_load(warn))
+        assert load(tmp_path, text).cases[0].bands_of("peak_requested").warn == Band.parse(yaml.safe_load(warn))
         return
     with pytest.raises(InvalidConfigError) as caught:
         load(tmp_path, text)
-    said = "cases[0].metrics.peak_live: warn is wider than fail, so that nothing is told before it fails"
+    said = "cases[0].metrics.peak_requested: warn is wider than fail, so that nothing is told before it fails"
     assert str(caught.value) == f"{tmp_path / 'memory.yaml'}:8: {said}; lower warn, or raise fail"
 
 
@@ -350,9 +359,8 @@ def test_bands_of_defaults_and_case_may_contradict_each_other(tmp_path: Path) ->
     text = TOLD.replace("{DEFAULT}", "{warn: 5%}").replace("FAIL", "1%").replace("        warn: WARN\n", "")
     with pytest.raises(InvalidConfigError) as caught:
         load(tmp_path, text)
-    said = (
-        "cases[0].metrics.peak_live: with the defaults warn is wider than fail, so that nothing is told before it fails"
-    )
+    key = "cases[0].metrics.peak_requested"
+    said = f"{key}: with the defaults warn is wider than fail, so that nothing is told before it fails"
     assert str(caught.value) == f"{tmp_path / 'memory.yaml'}:6: {said}; lower warn, or raise fail"
 
 

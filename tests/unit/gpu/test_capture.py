@@ -17,9 +17,9 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import gpu_truth
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
+from oomscope.virtual.cards import find_card
 from tests.gpu import capture
 from tests.gpu.captures import collectives, failures, golden, history, machine, parcel, running, temporaries, training
 from tests.gpu.captures.decoder import Shape, Way, named
@@ -289,7 +289,7 @@ def test_every_item_has_a_file_of_its_own():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_operation_runs_on_the_simulated_device(family):
-    session = SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), non_torch_bytes=0))
+    session = SimSession(SessionSettings(gpu=find_card("h100-80gb"), non_torch_bytes=0))
     with session:
         ran = [(name, call()) for name, call in FAMILIES[family](Place(str(session.device), 1 / 64))]
     assert len({name for name, _ in ran}) == len(ran) > 3
@@ -298,7 +298,7 @@ def test_every_operation_runs_on_the_simulated_device(family):
 @pytest.mark.parametrize("item", training.WAYS, ids=lambda item: item["name"])
 def test_every_way_trains_on_the_simulated_device(item):
     spec = {**item, **SMALL, "seq_length": 64, "num_query_groups": min(4, item.get("num_query_groups", 4))}
-    session = SimSession(SessionSettings(gpu=find_gpu("h100-80gb"), non_torch_bytes=0))
+    session = SimSession(SessionSettings(gpu=find_card("h100-80gb"), non_torch_bytes=0))
     with session:
         work = decoder_training(Shape(**named(Shape, spec)), Way(**named(Way, spec)), session.device)
         for _ in range(training.ITERATIONS):

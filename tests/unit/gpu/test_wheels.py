@@ -45,6 +45,6 @@ def test_nothing_is_missing_and_nothing_too_much():
 
 
 def test_every_wheel_has_a_version():
-    pinned = {canonical(line.partition("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    pinned = {canonical(line.partition("==")[0]) for line in (ROOT / "requirements.lock").read_text().splitlines()}
     lines = (ROOT / "tests" / "gpu" / "wheels.txt").read_text().splitlines()
     assert {canonical(line) for line in lines if line and not line.startswith("#")} <= pinned

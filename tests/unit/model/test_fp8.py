@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope import virtual
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
 from oomscope.model import fp8_recipe as recipes
@@ -91,10 +92,14 @@ def test_a_recipe_needs_its_card(config_of, monkeypatch, scaling: str, capabilit
             fp8_recipe(config, META)
 
 
-def test_a_real_card_is_refused(config_of, monkeypatch) -> None:
+def test_a_real_card_is_refused_and_a_virtual_one_is_not(config_of, monkeypatch) -> None:
     on_card(monkeypatch, (9, 0))
+    config = config_of(precision={"fp8": "hybrid"})
+    monkeypatch.setattr(virtual, "is_loaded", lambda: False)
     with pytest.raises(ConfigError, match="real card"):
-        fp8_recipe(config_of(precision={"fp8": "hybrid"}), torch.device("cuda"))
+        fp8_recipe(config, torch.device("cuda"))
+    monkeypatch.setattr(virtual, "is_loaded", lambda: True)
+    assert fp8_recipe(config, torch.device("cuda")) is not None
 
 
 def test_layers_at_both_ends_stay_in_16_bits(config_of) -> None:

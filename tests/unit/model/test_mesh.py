@@ -156,6 +156,7 @@ def test_distributed_must_be_initialised() -> None:
 
 
 FAKE_WORLD = """
+import tests.card
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig

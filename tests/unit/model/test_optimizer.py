@@ -45,7 +45,7 @@ def build(
     return buffers, MixedPrecisionOptimizer(config, state, buffers, Silent())
 
 
-def live_bytes(weights: Weights, buffers: list[GradBuffer], optimizer: MixedPrecisionOptimizer) -> int:
+def requested_bytes(weights: Weights, buffers: list[GradBuffer], optimizer: MixedPrecisionOptimizer) -> int:
     tensors = [*weights.parameters(), *(buffer.grads for buffer in buffers)]
     tensors += [weight.master for weight in optimizer.weights]
     tensors += [weight.master.grad for weight in optimizer.weights if weight.master.grad is not None]
@@ -73,9 +73,9 @@ def test_bytes_a_parameter(
     config = make_config(optimizer={"use_distributed_optimizer": distributed}, **precision)
     weights = Weights([PARAMS], dtype, device="meta")
     buffers, optimizer = build(config, weights, replicas)
-    before = live_bytes(weights, buffers, optimizer)
+    before = requested_bytes(weights, buffers, optimizer)
     optimizer.step()
-    after = live_bytes(weights, buffers, optimizer)
+    after = requested_bytes(weights, buffers, optimizer)
     assert after == expected * PARAMS
     moments = 8 / (replicas if distributed else 1)
     grads_in_fp32 = 4 / (replicas if distributed else 1) if "grad_reduce_in_fp32" in precision else 0
@@ -88,7 +88,7 @@ def test_gradients_upcast_at_the_step_go_when_the_next_begins() -> None:
     buffers, optimizer = build(config, weights)
     optimizer.step()
     optimizer.zero_grad()
-    assert live_bytes(weights, buffers, optimizer) == 16 * PARAMS
+    assert requested_bytes(weights, buffers, optimizer) == 16 * PARAMS
 
 
 @pytest.mark.parametrize(("replicas", "padded"), [(1, 512), (3, 768), (8, 512)])
@@ -104,7 +104,7 @@ def test_padding_is_counted_once_in_parameters_and_gradients(replicas: int, padd
         weights = Weights(numels, torch.bfloat16, device="meta")
         buffers, optimizer = build(config, weights, replicas, rank)
         optimizer.step()
-        states += live_bytes(weights, buffers, optimizer) - 6 * padded
+        states += requested_bytes(weights, buffers, optimizer) - 6 * padded
     assert states == 12 * sum(numels)
 
 

@@ -10,7 +10,7 @@ from oomscope.units import GiB, MiB
 CARD = 8 * GiB
 
 
-def live_bytes(job: ProbeJob) -> int:
+def requested_bytes(job: ProbeJob) -> int:
     """States, and activations that recomputation and smaller microbatches lessen; later stages keep less."""
     config = job.target.config
     kept = {"full": 1, "selective": 6, None: 8}[config["recompute"]["recompute_granularity"]]
@@ -22,7 +22,7 @@ def live_bytes(job: ProbeJob) -> int:
 
 def measured(job: ProbeJob) -> ProbeResult:
     """Return what a probe would have said; a quarter is lost to fragmentation without expandable segments."""
-    live = live_bytes(job)
+    live = requested_bytes(job)
     expandable = "expandable_segments:True" in job.allocator_conf
     reserved = live if expandable else live * 5 // 4
     available = job.limit_bytes or CARD

@@ -39,7 +39,7 @@ verdicts = st.builds(
     cured_by=st.lists(words, max_size=2).map(tuple),
     tags=st.lists(words, max_size=2).map(tuple),
     gaps=st.lists(st.builds(Gap, reason=words, bytes=sizes, text=words), max_size=2).map(tuple),
-    fixes=st.lists(
+    tried=st.lists(
         st.builds(
             FixTried,
             name=words,
@@ -118,6 +118,7 @@ jobs = st.builds(
     allocator_conf=words,
     timeout_s=st.floats(0.1, 1e6),
     measure_demand=st.booleans(),
+    confirm=st.sampled_from([None, False, True]),
 )
 
 

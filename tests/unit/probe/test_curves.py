@@ -22,13 +22,13 @@ def test_no_peak_is_lost_and_no_curve_is_longer_than_asked(recording, points: in
     if not live:
         assert curves is None
         return
-    assert max(curves.live_bytes) == max(live)
+    assert max(curves.requested_bytes) == max(live)
     assert max(curves.reserved_bytes) == max(timeline.reserved.tolist())
-    assert len(curves.live_bytes) == len(curves.reserved_bytes) == len(curves.iterations) == min(points, len(live))
+    assert len(curves.requested_bytes) == len(curves.reserved_bytes) == len(curves.iterations) == min(points, len(live))
     assert list(curves.iterations) == sorted(curves.iterations)
 
 
 def test_they_come_back_from_json() -> None:
-    curves = RunCurves(live_bytes=(1, 2), reserved_bytes=(2, 2), iterations=(-1, 0))
+    curves = RunCurves(requested_bytes=(1, 2), reserved_bytes=(2, 2), iterations=(-1, 0))
     result = replace(results.OOM, curves=curves)
     assert ProbeResult.from_json(json.loads(json.dumps(result.to_json()))) == result

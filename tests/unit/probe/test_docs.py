@@ -8,17 +8,17 @@ from typing import get_args
 
 import pytest
 
-from oomscope.probe.gpus import GPUS
 from oomscope.probe.result import ErrorKind
 from oomscope.probe.target import Context
 from oomscope.units import format_size
+from oomscope.virtual.cards import CARDS
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.parametrize("name", GPUS)
+@pytest.mark.parametrize("name", CARDS)
 def test_every_card_is_listed_with_its_total(name: str) -> None:
-    assert f"| `{name}` | {format_size(GPUS[name].total_bytes)} |" in (DOCS / "probe.md").read_text()
+    assert f"| `{name}` | {format_size(CARDS[name].total_bytes)} |" in (DOCS / "probe.md").read_text()
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Context)])

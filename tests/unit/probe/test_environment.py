@@ -34,6 +34,13 @@ def test_gpus_are_hidden_from_the_simulated_device_alone() -> None:
     assert child_environment(BUNDLED, theirs)["CUDA_VISIBLE_DEVICES"] == "2"
 
 
+def test_nobody_hides_a_virtual_card_but_the_job_itself() -> None:
+    card = ProbeJob(target=BundledTarget(config={}), backend="virtual")
+    assert "CUDA_VISIBLE_DEVICES" not in child_environment(card, {"CUDA_VISIBLE_DEVICES": ""})
+    own = replace(card, environment={"CUDA_VISIBLE_DEVICES": "0"})
+    assert child_environment(own, {})["CUDA_VISIBLE_DEVICES"] == "0"
+
+
 def test_the_job_decides_the_allocator_and_else_the_user() -> None:
     own = ProbeJob(target=BundledTarget(config={}), allocator_conf="max_split_size_mb:64")
     old_name = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -51,7 +58,8 @@ def test_the_job_decides_the_allocator_and_else_the_user() -> None:
 def test_of_two_allocator_variables_torch_reads_the_same(old_name: str) -> None:
     """A setting that no torch knows stands in the other variable: torch would refuse it if it read it."""
     both = {"PYTORCH_CUDA_ALLOC_CONF": old_name, "PYTORCH_ALLOC_CONF": "of_no_torch:1"}
-    ask = "import torch; print(torch._C._accelerator_getAllocatorSettings())"
+    ask = "from oomscope.virtual.loading import load_where_needed; load_where_needed()\n"
+    ask += "import torch; print(torch._C._accelerator_getAllocatorSettings())"
     environment = {**os.environ, **both}
     answer = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == allocator_conf(BUNDLED, both) == old_name

@@ -20,6 +20,7 @@ CHANGED = {
     "device.cublas_workspace_config=:16:8": ("cublas_workspace_config", ":16:8"),
     "device.op_temporaries=false": ("op_temporaries", False),
     "device.stream_lag=15": ("stream_lag", 15),
+    "device.address_policy=descending": ("address_policy", "descending"),
     "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
     "allocator.torch_version=2.11": ("torch_version", "2.11"),
 }
@@ -30,6 +31,7 @@ CHOSEN_BY_THE_CALLER = {
     "snapshot_path",
     "snapshot_force",
     "measure_demand",
+    "confirm",
     "environment",
 }
 

@@ -93,6 +93,15 @@ def test_result_and_progress_come_back(launch) -> None:
     assert result.worker_rss_bytes > 1024**2
 
 
+def test_a_result_names_the_variables_that_change_what_is_allocated(launch, monkeypatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    fits = "finish()"
+    assert launch(fits).variables == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    assert launch(fits, cublas_workspace_config=":4096:2").variables == {"CUBLAS_WORKSPACE_CONFIG": ":4096:2"}
+    assert launch(fits, environment={"CUBLAS_WORKSPACE_CONFIG": None}).variables == {}
+
+
 def test_exit_without_result_is_a_crash_that_keeps_the_log(launch) -> None:
     result = launch("say('step'); print('on stdout'); sys.stderr.write('on stderr'); sys.exit(9)")
     assert result.outcome == "error"

@@ -12,6 +12,7 @@ import torch
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe import measure as measure_module
+from oomscope.probe.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
@@ -102,6 +103,18 @@ class FakeSession:
         )
 
 
+class WrappedSession(FakeSession):
+    """A ring in which only the frees of the 32 MiB are left, and the return of a segment of 256 MiB."""
+
+    def measurement(self) -> Measurement:
+        builder = TraceBuilder()
+        for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
+            builder.event(action, SECOND, 32 * MiB, moment=Moment("backward", 0, -1))
+        builder.event(Action.SEGMENT_FREE, 0x9000000, 256 * MiB, moment=Moment("backward", 0, -1))
+        whole = super().measurement()
+        return replace(whole, truncated=True, snapshot=replace(whole.snapshot, traces=(builder.build(),)))
+
+
 class Bench:
     """Measures a harness, given as source text, on fake sessions."""
 
@@ -121,7 +134,7 @@ class Bench:
             + source
         )
         job = ProbeJob(
-            target=HarnessTarget(harness=str(harness), repo=str(self.repo)), backend="sim", **{"rank": 0, **fields}
+            target=HarnessTarget(harness=str(harness), repo=str(self.repo)), **{"backend": "sim", "rank": 0, **fields}
         )
         return measure(job, progress=self.steps.append, keep=self.kept.append, opener=self.open(session))
 
@@ -169,6 +182,15 @@ def test_a_target_that_fits(bench: Bench) -> None:
     assert stages == ["import", "setup", "step", "analyse"]
 
 
+def test_a_peak_before_what_the_ring_kept_is_not_lost(bench: Bench) -> None:
+    result = bench(STEPPING.format(step="lambda: None"), session=WrappedSession)
+    peak, held = result.peak, result.reserved_peak
+    assert (peak.requested_bytes, peak.event, peak.iteration, peak.phase) == (96 * MiB, -1, -1, "")
+    assert sum(row.bytes for row in peak.sites) == sum(peak.categories.values()) == 96 * MiB
+    assert (held.reserved_bytes, held.requested_bytes, held.event) == (384 * MiB, 96 * MiB, -1)
+    assert ProbeResult.from_json(result.to_json()) == result
+
+
 def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
     result = bench(STEPPING.format(step="lambda: None"))
     peak = result.peak
@@ -191,7 +213,7 @@ def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
     assert [(row.phase, row.requested_bytes) for row in result.phases] == [
         ("unknown", 0),
         ("forward", 96 * MiB),
-        ("backward", 64 * MiB),
+        ("backward", 96 * MiB),
     ]
     assert max(result.timeline) == 96 * MiB
     assert result.verdict.kind == "headroom"
@@ -346,6 +368,90 @@ def test_the_demand_is_not_measured_where_nobody_wants_it(bench: Bench) -> None:
     assert len(bench.sessions) == 1
 
 
+class FragmentedSession(FakeSession):
+    """64 MiB are live of 1000 MiB when 500 MiB are refused."""
+
+    def measurement(self) -> Measurement:
+        refused = FailedAllocation(requested_bytes=500 * MiB, message="", moment=Moment("optimizer", 1, -1))
+        conf = self.settings.allocator_conf
+        return replace(super().measurement(), oom=refused if conf != CURE else None, allocator_conf=conf)
+
+
+CURE = "expandable_segments:True,large_segment_size_mb:12"
+FAILS_BUT_UNDER_THE_CURE = RAISING.format(
+    step=f"import os\n        if os.environ.get('PYTORCH_ALLOC_CONF') != {CURE!r}: raise OOM"
+)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch) -> None:
+    """Let every run happen here, on a card, so that the test sees its session."""
+    monkeypatch.setattr(measure_module, "resolve_backend", lambda job: job.backend)
+    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)
+    for name in ALLOCATOR_VARIABLES:
+        monkeypatch.setenv(name, "")
+
+
+def test_after_fragmentation_the_whole_target_is_run_under_settings_that_may_cure_it(
+    bench: Bench, in_this_process: None
+) -> None:
+    fields = {"session": FragmentedSession, "backend": "virtual", "measure_demand": False, "iterations": 1}
+    result = bench(FAILS_BUT_UNDER_THE_CURE, confirm=None, **fields)
+    assert result.outcome == "oom", "what it does under another setting is not what it does"
+    confs = [session.settings.allocator_conf for session in bench.sessions]
+    assert confs == ["", "expandable_segments:True", CURE]
+    verdict = result.verdict
+    assert (verdict.kind, verdict.cured_by, verdict.confirmed) == ("fragmentation", (CURE,), True)
+    assert [(row.name, row.how) for row in verdict.tried[1:3]] == [("expandable_segments:True", "run"), (CURE, "run")]
+    assert verdict.tried[1].failed_in == "optimizer of iteration 1"
+    assert f"it ran to the end under {CURE} with 872.00 MiB to spare" in verdict.headline
+    assert [step.done for step in bench.steps if step.stage == "cures" and not step.total] == [0, 0, 0, 1, 0, 0]
+    assert {kept.verdict.confirmed for kept in bench.kept} == {False}, "kept before the runs"
+    assert ProbeResult.from_json(result.to_json()) == result
+    bench.sessions.clear()
+    assert not bench(FAILS_BUT_UNDER_THE_CURE, confirm=False, **fields).verdict.confirmed
+    assert len(bench.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "confirm", "runs"), [("cuda", None, 1), ("cuda", True, 3), ("sim", True, 1), ("virtual", True, 3)]
+)
+def test_on_a_real_card_settings_are_run_on_demand_alone(
+    bench: Bench, in_this_process: None, backend: str, confirm: bool | None, runs: int
+) -> None:
+    fields = {"session": FragmentedSession, "backend": backend, "measure_demand": False, "iterations": 1}
+    bench(FAILS_BUT_UNDER_THE_CURE, confirm=confirm, **fields)
+    assert len(bench.sessions) == runs
+
+
+def test_a_program_that_sets_the_allocator_itself_tells_nothing_of_a_setting(
+    bench: Bench, in_this_process: None
+) -> None:
+    class Stubborn(FragmentedSession):
+        def measurement(self) -> Measurement:
+            return replace(super().measurement(), allocator_conf="max_split_size_mb:99")
+
+    fields = {"session": Stubborn, "backend": "virtual", "measure_demand": False, "iterations": 1}
+    verdict = bench(FAILS_BUT_UNDER_THE_CURE, confirm=True, **fields).verdict
+    assert (verdict.cured_by, verdict.uncured) == ((), True)
+    for row in verdict.tried:
+        said = row.note.startswith("the program set the allocator's configuration itself, to max_split_size_mb:99")
+        assert said == (row.how == "run")
+
+
+def test_a_run_that_goes_on_to_need_more_than_the_card_has_is_run_under_no_setting(
+    bench: Bench, in_this_process: None
+) -> None:
+    (bench.repo / "count").write_text("")
+    source = RAISING.format(step="import pathlib, sys; runs = pathlib.Path(sys.path[0], 'count'); "
+                                 "runs.write_text(runs.read_text() + 'x')\n"
+                                 "        if len(runs.read_text()) == 1: raise OOM")  # fmt: skip
+    result = bench(source, session=FragmentedSession, backend="virtual", confirm=True, iterations=1)
+    assert [session.settings.unlimited for session in bench.sessions] == [False, True]
+    assert result.verdict.tags == ("later: capacity",)
+    assert (result.verdict.cured_by, result.verdict.confirmed) == ((), False)
+
+
 def test_out_of_memory_in_setup_counts_too(bench: Bench) -> None:
     bench.oom = FAILED
     assert bench("def setup(ctx): raise OOM", measure_demand=False).outcome == "oom"
@@ -368,18 +474,19 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["sim", "cuda"])
+@pytest.mark.parametrize("backend", ["sim", "virtual", "cuda"])
 @pytest.mark.parametrize(("error", "kind", "said"), ELSEWHERE)
 def test_what_the_allocator_did_not_refuse_is_neither_capacity_nor_fragmentation(
     bench: Bench, monkeypatch, backend: str, error: str, kind: str, said: str
 ) -> None:
     monkeypatch.setattr(measure_module, "resolve_backend", lambda job: backend)
+    monkeypatch.setattr(measure_module, "ForkedRun", measure_module.RunHere)  # so that this process sees the session
     result = bench(RAISING.format(step=f"raise {error}"), iterations=3)
     assert (result.backend, result.outcome, result.verdict.kind) == (backend, "oom", kind)
     assert said in result.verdict.headline
     assert (result.oom.iteration, result.oom.site.function, result.oom.event) == (0, "step", None)
     assert result.oom.requested_bytes == result.verdict.requested_bytes == (2 * GiB if error == "OOM" else None)
-    assert not result.verdict.fixes
+    assert not result.verdict.tried
     assert not result.verdict.gaps
     assert len(bench.sessions) == 1, "a card without a limit has no more to say"
 

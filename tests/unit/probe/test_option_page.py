@@ -23,7 +23,7 @@ SIZE = re.compile(r"[+-]?\d+(\.\d+)? ([KMGT]iB|B)\b")
 
 
 def made_up(preset: str, overrides: tuple[str, ...]) -> Variant:
-    return Variant(overrides=overrides, outcome="fits", live_bytes=2**30, reserved_bytes=2**31, sequence_s=1.0)
+    return Variant(overrides=overrides, outcome="fits", requested_bytes=2**30, reserved_bytes=2**31, sequence_s=1.0)
 
 
 def without_numbers(line: str) -> str:

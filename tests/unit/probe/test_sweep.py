@@ -32,7 +32,7 @@ def test_every_combination_is_a_row_in_order() -> None:
     assert [row.values for row in grid.rows] == [(b, r) for b in "12" for r in ("none", "full", "selective")]
     assert {row.variant.outcome for row in grid.rows} == {"fits"}
     assert min(row.slowdown for row in grid.rows) == 0
-    assert grid.rows[0].variant.live_bytes < grid.rows[3].variant.live_bytes
+    assert grid.rows[0].variant.requested_bytes < grid.rows[3].variant.requested_bytes
 
 
 def test_refused_and_failed_combinations_are_rows() -> None:
@@ -146,7 +146,9 @@ POINTS = st.lists(
 def test_the_front_is_what_nothing_beats(points: list[tuple[int | None, float | None]]) -> None:
     rows = [
         SweepRow(
-            values=(str(number),), variant=Variant(overrides=(), outcome="fits", live_bytes=live), slowdown=slowdown
+            values=(str(number),),
+            variant=Variant(overrides=(), outcome="fits", requested_bytes=live),
+            slowdown=slowdown,
         )
         for number, (live, slowdown) in enumerate(points)
     ]

@@ -418,11 +418,10 @@ def test_who_is_suited(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(checkout, "")
     assert warm.suits(job)
     assert not warm.suits(replace(job, backend="cuda"))
-    (checkout / "nvidia0").touch()
-    for devices, expected in ((checkout, False), (checkout / "none", True)):
-        monkeypatch.setattr(warm, "DEVICES", devices)
+    for backend, expected in (("cuda", False), ("virtual", True), ("sim", True)):
+        monkeypatch.setattr(warm, "backend_of", lambda job, told=backend: told)
         assert warm.suits(replace(job, backend="auto")) is expected
-        assert warm.suits(job)
+    monkeypatch.undo()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not warm.suits(job)
 

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch._dynamo  # torch cannot import it twice, and a run inside this process forgets what it imported
 
 import oomscope.probe.analyse
 import oomscope.probe.sim.session  # noqa: F401 - a run inside this process must not be the first to import them
 from oomscope.capture import history
 from oomscope.errors import MachineUnfitError
 from oomscope.probe import sessions
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.session import Session, SessionSettings
 from oomscope.probe.sim import SimSession
+from oomscope.virtual.cards import find_card
 
 pytest_plugins = ("pytester",)
 
@@ -43,9 +44,9 @@ def emptied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def opened(settings: SessionSettings, backend: str) -> Session:
         assert (backend, settings.gpu, settings.unlimited) == ("cuda", None, False)
-        return SimSession(replace(settings, gpu=find_gpu("h100-80gb"), non_torch_bytes=0))
+        return SimSession(replace(settings, gpu=find_card("h100-80gb"), non_torch_bytes=0))
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(sessions, "sees_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: told.append(True))
     monkeypatch.setattr(history, "is_recording", lambda: False)
     monkeypatch.setattr(sessions, "open_session", opened)
@@ -60,7 +61,7 @@ def test_a_marked_test_is_measured_on_cuda_without_a_fixture(pytester: pytest.Py
     run.stdout.fnmatch_lines(
         [
             "limit_gpu_memory: 40.00 MiB held by the allocator on cuda h100-80gb, 10.00 MiB over the limit *",
-            "peak: 40.00 MiB alive in forward, at *test_of_its_own_device",
+            "peak: 40.00 MiB requested in forward, at *test_of_its_own_device",
         ]
     )
     assert emptied == [True, True], "the cache is emptied before each test that is measured"

@@ -11,7 +11,7 @@ from oomscope.pytest_plugin.judging import complaint, judge
 from oomscope.pytest_plugin.limits import Limit
 from oomscope.units import MiB
 
-PEAK = "peak: 60.00 MiB alive in backward, at model.py:7 forward"
+PEAK = "peak: 60.00 MiB requested in backward, at model.py:7 forward"
 SITE = Site(file="model.py", line=7, function="forward")
 
 
@@ -47,9 +47,9 @@ def limit(metric: str, size: int) -> Limit:
     return Limit(marker="limit", metric=metric, limit_bytes=size * MiB)
 
 
-@given(st.sampled_from(["live", "reserved", "overhead"]), st.integers(0, 200))
+@given(st.sampled_from(["requested", "reserved", "overhead"]), st.integers(0, 200))
 def test_a_limit_is_the_most_that_passes(metric: str, size: int) -> None:
-    measured = {"live": 60, "reserved": 100, "overhead": 60}[metric]
+    measured = {"requested": 60, "reserved": 100, "overhead": 60}[metric]
     assert (complaint(limit(metric, size), result()) is None) == (measured <= size)
 
 
@@ -59,11 +59,11 @@ def test_a_limit_is_the_most_that_passes(metric: str, size: int) -> None:
         (
             "reserved",
             "limit: 100.00 MiB held by the allocator on sim h100-80gb, 90.00 MiB over the limit of 10.00 MiB",
-            f"{PEAK}; held: 100.00 MiB with 40.00 MiB alive in optimizer",
+            f"{PEAK}; held: 100.00 MiB with 40.00 MiB requested in optimizer",
         ),
         (
-            "live",
-            "limit: 60.00 MiB alive at once on sim h100-80gb, 50.00 MiB over the limit of 10.00 MiB",
+            "requested",
+            "limit: 60.00 MiB requested at once on sim h100-80gb, 50.00 MiB over the limit of 10.00 MiB",
             PEAK,
         ),
     ],
@@ -77,7 +77,7 @@ def out_of_memory() -> ProbeResult:
     return replace(result(), outcome="oom", oom=failed)
 
 
-@pytest.mark.parametrize("metric", ["reserved", "live", "overhead"])
+@pytest.mark.parametrize("metric", ["reserved", "requested", "overhead"])
 def test_a_run_that_was_cut_off_keeps_to_no_limit(metric: str) -> None:
     said = complaint(limit(metric, 1000), out_of_memory())
     assert said is not None
@@ -85,7 +85,7 @@ def test_a_run_that_was_cut_off_keeps_to_no_limit(metric: str) -> None:
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("metric", ["reserved", "live", "overhead"])
+@pytest.mark.parametrize("metric", ["reserved", "requested", "overhead"])
 def test_out_of_memory_keeps_to_no_limit_even_where_less_was_needed(metric: str) -> None:
     known = replace(out_of_memory(), demand_bytes=500 * MiB, demand_peak=result(live=500, reserved=600).peak)
     said = complaint(limit(metric, 1000), known)
@@ -99,16 +99,16 @@ def test_a_number_alone_tells_nothing_of_what_was_reserved() -> None:
     said = complaint(limit("reserved", 1000), printed)
     assert said is not None
     assert "nothing tells what was held by the allocator (command)" in said
-    assert complaint(limit("live", 60), printed) is None
+    assert complaint(limit("requested", 60), printed) is None
 
 
 def test_nothing_measured_is_no_success() -> None:
     with pytest.raises(pytest.fail.Exception, match="nothing was measured to hold against"):
-        judge([limit("live", 1)], [])
+        judge([limit("requested", 1)], [])
     judge([], [])
 
 
 def test_every_result_and_every_limit_counts() -> None:
     with pytest.raises(pytest.fail.Exception) as failed:
-        judge([limit("live", 30), limit("reserved", 90)], [result(), result(live=20, reserved=50, live_then=10)])
+        judge([limit("requested", 30), limit("reserved", 90)], [result(), result(live=20, reserved=50, live_then=10)])
     assert str(failed.value).count("over the limit") == 2

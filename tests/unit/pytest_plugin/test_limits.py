@@ -20,7 +20,7 @@ def mark(name: str, *args: object, **kwargs: object) -> pytest.Mark:
     [
         (MEMORY, ("24 GiB",), {}, "reserved", 24 * GiB),
         (MEMORY, (24 * GiB,), {}, "reserved", 24 * GiB),
-        (MEMORY, ("24 GB",), {"of": "live"}, "live", 24 * 10**9),
+        (MEMORY, ("24 GB",), {"of": "requested"}, "requested", 24 * 10**9),
         (OVERHEAD, ("2 GiB",), {}, "overhead", 2 * GiB),
         (OVERHEAD, (0,), {}, "overhead", 0),
     ],
@@ -40,9 +40,9 @@ def test_read(kind, arguments, options, metric: str, size: int) -> None:
         (MEMORY, (True,), {}, "True is no size"),
         (MEMORY, (None,), {}, "None is no size"),
         (MEMORY, (-1,), {}, "-1 is no size"),
-        (MEMORY, ("1 GiB",), {"of": "allocated"}, "of='allocated' is nothing it limits; give 'reserved' or 'live'"),
-        (MEMORY, ("1 GiB",), {"metric": "live"}, "has no argument 'metric'"),
-        (OVERHEAD, ("1 GiB",), {"of": "live"}, "has no argument 'of'"),
+        (MEMORY, ("1 GiB",), {"of": "active"}, "of='active' is nothing it limits; give 'reserved' or 'requested'"),
+        (MEMORY, ("1 GiB",), {"metric": "requested"}, "has no argument 'metric'"),
+        (OVERHEAD, ("1 GiB",), {"of": "requested"}, "has no argument 'of'"),
     ],
 )
 def test_refused(kind, arguments, options, complaint: str) -> None:

@@ -49,7 +49,7 @@ def curves_of(iterations: int, points: int, height: int) -> RunCurves:
     live = tuple(GiB // 2 + value for _ in range(iterations) for value in shape)
     reserved = tuple(max(live[: at + 1]) + GiB // 4 for at in range(len(live)))
     return RunCurves(
-        live_bytes=live,
+        requested_bytes=live,
         reserved_bytes=reserved,
         iterations=tuple(iteration for iteration in range(iterations) for _ in shape),
     )
@@ -63,7 +63,7 @@ def thousand_commits(count: int = 1000, culprit: int = 734, *, untestable: int =
 
     def bytes_at(at: int) -> Bytes:
         live = 60 * GiB + sum(size for step, size in added.items() if step <= at) * 300 * MiB
-        return Bytes(live_bytes=live, reserved_bytes=live + GiB + (at > count // 2) * 60 * MiB)
+        return Bytes(requested_bytes=live, reserved_bytes=live + GiB + (at > count // 2) * 60 * MiB)
 
     records: list[ProbeRecord] = []
 
@@ -153,7 +153,7 @@ BAD_RUN = replace(
     results.OOM,
     events=2500,
     curves=RunCurves(
-        live_bytes=_BAD_CURVES.live_bytes[:250],
+        requested_bytes=_BAD_CURVES.requested_bytes[:250],
         reserved_bytes=_BAD_CURVES.reserved_bytes[:250],
         iterations=_BAD_CURVES.iterations[:250],
     ),
@@ -167,7 +167,7 @@ NARROWED = Narrowed(
             path="tinytrain/loss.py",
             section="def cross_entropy(logits, labels):",
             is_guilty=True,
-            delta=Bytes(live_bytes=2 * GiB, reserved_bytes=GiB),
+            delta=Bytes(requested_bytes=2 * GiB, reserved_bytes=GiB),
             sites=searches.SITES[:1],
         ),
         HunkChange(
@@ -180,9 +180,9 @@ NARROWED = Narrowed(
             sites=searches.SITES[2:],
         ),
     ),
-    delta=Bytes(live_bytes=2 * GiB, reserved_bytes=GiB),
+    delta=Bytes(requested_bytes=2 * GiB, reserved_bytes=GiB),
     interaction=Bytes(),
-    rest=Bytes(live_bytes=16 * MiB),
+    rest=Bytes(requested_bytes=16 * MiB),
 )
 THOUSAND = thousand_commits()
 
@@ -206,8 +206,10 @@ def _keys_searched() -> BisectResult:
                 keys=keys,
             )
         )
-    changes = tuple(KeyChange(key=key, good=1, bad=HOSTILE[1], delta=Bytes(live_bytes=64 * MiB)) for key in guilty)
-    culprit = KeysCulprit(keys=changes, delta=searches.CHANGE, interaction=Bytes(live_bytes=GiB), sites=searches.SITES)
+    changes = tuple(KeyChange(key=key, good=1, bad=HOSTILE[1], delta=Bytes(requested_bytes=64 * MiB)) for key in guilty)
+    culprit = KeysCulprit(
+        keys=changes, delta=searches.CHANGE, interaction=Bytes(requested_bytes=GiB), sites=searches.SITES
+    )
     return replace(
         THOUSAND,
         axis="environment",
@@ -221,8 +223,8 @@ def _keys_searched() -> BisectResult:
         lines=(),
         probes=tuple(records),
         steps=(
-            *(StepRow(commit=None, label=key, keys=(key,), delta=Bytes(live_bytes=64 * MiB)) for key in guilty),
-            StepRow(commit=None, label="only together", keys=guilty, delta=Bytes(live_bytes=GiB)),
+            *(StepRow(commit=None, label=key, keys=(key,), delta=Bytes(requested_bytes=64 * MiB)) for key in guilty),
+            StepRow(commit=None, label="only together", keys=guilty, delta=Bytes(requested_bytes=GiB)),
         ),
         waterfall=None,
     )
@@ -233,8 +235,8 @@ FORTY_KEYS = _keys_searched()
 
 def _square_searched() -> BisectResult:
     old, new = THOUSAND.good, THOUSAND.bad
-    sizes = Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB)
-    more = Bytes(live_bytes=8 * GiB, reserved_bytes=9 * GiB)
+    sizes = Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB)
+    more = Bytes(requested_bytes=8 * GiB, reserved_bytes=9 * GiB)
     square = Square(
         path="configs/train.yaml",
         old_old=Corner(code=old, config=old, answer=Answer.GOOD, reason="fits", bytes=sizes),

@@ -1,4 +1,4 @@
-"""Searches of which live bytes alone are known, for the tests of every report."""
+"""Searches of which requested bytes alone are known, for the tests of every report."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ FRAGMENTATION = Verdict(
         Gap(reason="split_remainder", bytes=2 * GiB, text="free remainders of segments that live blocks pin"),
         Gap(reason="free_device", bytes=1 * GiB, text="free on the device"),
     ),
-    fixes=(
+    tried=(
         FixTried(
             name="as recorded", conf="", survives=False, peak_reserved_bytes=8 * GiB, margin_bytes=-1, failed_event=99
         ),
@@ -86,15 +86,38 @@ OOM = replace(
     oom=Oom(requested_bytes=3 * GiB // 2, iteration=1, phase="loss", microbatch=0, site=LOSS, message="CUDA out of"),
     verdict=FRAGMENTATION,
 )
+CONFIRMED = replace(
+    OOM,
+    verdict=replace(
+        FRAGMENTATION,
+        confirmed=True,
+        tried=(
+            FRAGMENTATION.tried[0],
+            replace(FRAGMENTATION.tried[1], how="run"),
+            FixTried(
+                name="max_split_size_mb:64",
+                conf="max_split_size_mb:64",
+                how="run",
+                survives=False,
+                peak_reserved_bytes=9 * GiB,
+                margin_bytes=-MiB,
+                failed_in="optimizer of iteration 2",
+                note="its replay passes",
+            ),
+            replace(FRAGMENTATION.tried[1], name="max_split_size_mb:256", conf="max_split_size_mb:256"),
+        ),
+        untried=("roundup_power2_divisions:16",),
+    ),
+)
 CAPACITY = replace(
-    OOM, verdict=replace(FRAGMENTATION, kind="capacity", headline="Too much.", cured_by=(), gaps=(), fixes=())
+    OOM, verdict=replace(FRAGMENTATION, kind="capacity", headline="Too much.", cured_by=(), gaps=(), tried=())
 )
 HOST = replace(
     FITS,
     outcome="oom",
     oom=Oom(requested_bytes=None, iteration=1, phase="", microbatch=-1, site=None, message="MemoryError"),
     verdict=replace(
-        FRAGMENTATION, kind="host", headline="Host memory ran out.", requested_bytes=None, fixes=(), gaps=()
+        FRAGMENTATION, kind="host", headline="Host memory ran out.", requested_bytes=None, tried=(), gaps=()
     ),
 )
 BROKEN = ProbeResult(

@@ -28,7 +28,7 @@ SITES = (
     SiteGrowth(site=None, category="the request that failed", before_bytes=0, after_bytes=512 * MiB),
     SiteGrowth(site=results.MLP, category="activation", before_bytes=5 * GiB, after_bytes=9 * GiB // 2),
 )
-CHANGE = Bytes(live_bytes=2 * GiB, reserved_bytes=1 * GiB)
+CHANGE = Bytes(requested_bytes=2 * GiB, reserved_bytes=1 * GiB)
 PROBES = (
     ProbeRecord(
         number=1,
@@ -38,7 +38,7 @@ PROBES = (
         answer=Answer.GOOD,
         reason="fits, 2.00 GiB left",
         outcome="fits",
-        bytes=Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        bytes=Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
         wall_s=5.2,
     ),
     ProbeRecord(
@@ -49,7 +49,7 @@ PROBES = (
         answer=Answer.BAD,
         reason="out of memory in loss (fragmentation)",
         outcome="oom",
-        bytes=Bytes(live_bytes=8 * GiB, reserved_bytes=8 * GiB),
+        bytes=Bytes(requested_bytes=8 * GiB, reserved_bytes=8 * GiB),
         is_lower_bound=True,
         cached=True,
     ),
@@ -90,9 +90,11 @@ COMMITS = BisectResult(
             label="longer",
             since=GOOD,
             commits=8,
-            delta=Bytes(live_bytes=3 * GiB, reserved_bytes=2 * GiB),
+            delta=Bytes(requested_bytes=3 * GiB, reserved_bytes=2 * GiB),
         ),
-        StepRow(commit=BAD, label="keep the logits", since=MIDDLE, delta=Bytes(live_bytes=-GiB, reserved_bytes=-GiB)),
+        StepRow(
+            commit=BAD, label="keep the logits", since=MIDDLE, delta=Bytes(requested_bytes=-GiB, reserved_bytes=-GiB)
+        ),
     ),
     probes=PROBES,
     last_good=Evidence(name=MIDDLE, result=results.FITS, commands=("git clone --shared repo copy", "oomscope probe 1")),
@@ -150,12 +152,12 @@ STEPS = replace(
     steps=(
         replace(COMMITS.steps[0], commits=1, dominant=SITES[0]),
         COMMITS.steps[1],
-        StepRow(commit=None, label="smaller differences", delta=Bytes(live_bytes=0, reserved_bytes=-4 * MiB)),
+        StepRow(commit=None, label="smaller differences", delta=Bytes(requested_bytes=0, reserved_bytes=-4 * MiB)),
     ),
     waterfall=Waterfall(
         threshold=Threshold(),
-        start=Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB),
-        end=Bytes(live_bytes=8 * GiB, reserved_bytes=8 * GiB - 4 * MiB),
+        start=Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        end=Bytes(requested_bytes=8 * GiB, reserved_bytes=8 * GiB - 4 * MiB),
         unseen=(Stretch(since=GOOD, until=BROKEN, commits=5), Stretch(since=BROKEN, until=MIDDLE, commits=1)),
     ),
 )

@@ -28,21 +28,21 @@ sizes = st.integers(-(2**40), 2**40)
 
 
 def row(live: int, reserved: int, **fields) -> StepRow:
-    return StepRow(commit=None, label="step", delta=Bytes(live_bytes=live, reserved_bytes=reserved), **fields)
+    return StepRow(commit=None, label="step", delta=Bytes(requested_bytes=live, reserved_bytes=reserved), **fields)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=8))
 def test_each_bar_begins_where_the_one_above_ends(deltas) -> None:
     steps = [row(*delta) for delta in deltas]
-    chart = waterfall_chart(steps, Bytes(live_bytes=GiB, reserved_bytes=GiB), culprit=None, heaviest=None)
+    chart = waterfall_chart(steps, Bytes(requested_bytes=GiB, reserved_bytes=GiB), culprit=None, heaviest=None)
     rows = [each for each in ET.fromstring(chart) if each.get("class") == "row"]
     at = None
     for element, step in zip(rows, steps, strict=True):
         (bar,) = (each for each in element[1].iter() if (each.get("class") or "").startswith("bar"))
         style = dict(part.split(":") for part in bar.get("style").split(";"))
         left, width = (float(style[name].rstrip("%")) for name in ("left", "width"))
-        first, last = (left, left + width) if step.delta.live_bytes >= 0 else (left + width, left)
+        first, last = (left, left + width) if step.delta.requested_bytes >= 0 else (left + width, left)
         assert 0 <= left <= left + width <= 100.01
         assert at is None or first == pytest.approx(at, abs=0.03)
         at = last
@@ -51,7 +51,7 @@ def test_each_bar_begins_where_the_one_above_ends(deltas) -> None:
 def test_a_waterfall_marks_the_culprit_the_heaviest_and_what_a_merge_brought() -> None:
     chart = waterfall_chart(
         [replace(searches.COMMITS.steps[0], merge="e" * 40), searches.COMMITS.steps[1]],
-        Bytes(live_bytes=6 * GiB, reserved_bytes=7 * GiB),
+        Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
         culprit=searches.BAD,
         heaviest=searches.MIDDLE,
     )
@@ -102,7 +102,9 @@ def test_points_of_an_iteration_lie_inside_it(one, other) -> None:
         replace(
             result,
             events=len(points) * 10,
-            curves=RunCurves(live_bytes=tuple(points), reserved_bytes=tuple(points), iterations=tuple(sorted(points))),
+            curves=RunCurves(
+                requested_bytes=tuple(points), reserved_bytes=tuple(points), iterations=tuple(sorted(points))
+            ),
         )
         for result, points in ((results.FITS, one), (results.OOM, other))
     )

@@ -48,7 +48,7 @@ def test_without_a_script_the_page_says_everything() -> None:
         "Ada Reyes",
         "8 commits up to bbbbbbbbbb longer",
         "the request that failed",
-        "all live bytes",
+        "all requested bytes",
         "git clone --shared repo copy\noomscope probe 1",
         "import: No module named",
         "expandable_segments:True",
@@ -69,7 +69,7 @@ def test_each_axis_has_its_sections(name: str, headings: list[str]) -> None:
     found = re.findall(r"<h2>(.*?)</h2>", page_of(name))
     assert set(headings) <= set(found)
     if not name.startswith("short"):
-        assert {"Live bytes that differ, by line", "To repeat the first bad probe", "Probes"} <= set(found)
+        assert {"Requested bytes that differ, by line", "To repeat the first bad probe", "Probes"} <= set(found)
 
 
 def test_lines_and_categories_sum_to_the_change() -> None:

@@ -24,7 +24,7 @@ def with_narrowed(narrowed: Narrowed) -> BisectResult:
 
 
 def size(live: int) -> Bytes:
-    return Bytes(live_bytes=live, reserved_bytes=live)
+    return Bytes(requested_bytes=live, reserved_bytes=live)
 
 
 NARROWED = Narrowed(

@@ -21,7 +21,7 @@ from oomscope.report.console import result_console, show
 from tests.unit.report import searches
 from tests.unit.report.printed_searches import printed
 
-_SIZES = Bytes(live_bytes=5, reserved_bytes=77 * 2**30)
+_SIZES = Bytes(requested_bytes=5, reserved_bytes=77 * 2**30)
 _CORNER = Corner(code="a" * 40, config="b" * 40, answer=Answer.BAD, reason="bad", bytes=_SIZES)
 _HUNK = HunkChange(number=1, name="a.py", path="a.py", section="", is_guilty=True, delta=_SIZES, sites=())
 
@@ -69,7 +69,7 @@ def test_tables_and_documents_leave_them_out(name: str) -> None:
     steps = frames.steps(result)
     for column in ("delta_reserved_bytes", "delta_overhead_bytes", "since_good_reserved_bytes"):
         assert steps[column].isna().all()
-    assert steps["delta_live_bytes"].notna().all()
+    assert steps["delta_requested_bytes"].notna().all()
     assert frames.probes(result)["reserved_bytes"].isna().all()
 
 

@@ -17,7 +17,7 @@ OLD, NEW = "a" * 40, "d" * 40
 
 
 def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
-    size = None if live is None else Bytes(live_bytes=live * GiB, reserved_bytes=live * GiB)
+    size = None if live is None else Bytes(requested_bytes=live * GiB, reserved_bytes=live * GiB)
     return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", bytes=size)
 
 

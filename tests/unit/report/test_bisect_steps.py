@@ -27,7 +27,7 @@ def test_the_waterfall_leads_from_good_to_bad() -> None:
     text = rendered(searches.STEPS)
     table = text.split("Steps; they sum to the difference of the ends\n")[1].split("Not looked into")[0]
     lines = [" ".join(line.split()) for line in table.splitlines()]
-    assert lines[0] == "Live Overhead Reserved Came with Mostly"
+    assert lines[0] == "Requested Overhead Reserved Came with Mostly"
     assert lines[2].startswith("7.00 GiB good end")
     assert lines[3].startswith("+3.00 GiB -1.00 GiB 9.00 GiB ████████████████ bbbbbbbbbb longer +2.00 GiB temporary, ")
     assert lines[4].startswith("-1.00 GiB 0 B 8.00 GiB ░░░░░░░░ dddddddddd keep the logits")
@@ -73,13 +73,13 @@ def test_the_waterfall_fits_a_narrow_terminal() -> None:
 
 
 def test_the_heaviest_step_is_named_beside_the_tipping_commit() -> None:
-    assert "Heaviest  live +3.00 GiB, reserved +2.00 GiB with bbbbbbbbbb longer, by reserved" in rendered(
+    assert "Heaviest   requested +3.00 GiB, reserved +2.00 GiB with bbbbbbbbbb longer, by reserved" in rendered(
         searches.STEPS
     )
     same = replace(searches.STEPS, culprit=replace(searches.COMMITS.culprit, commit=searches.MIDDLE))
     assert bisect_words.heaviest_step(same) == "the commit that tipped it over"
     without = replace(searches.STEPS, outcome="no_culprit", culprit=None, first_bad=None)
-    assert str(bisect_words.heaviest_step(without)).endswith("longer, by live bytes")
+    assert str(bisect_words.heaviest_step(without)).endswith("longer, by requested bytes")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_row_that_no_line_stands_for_says_what_it_is() -> None:
 def test_the_table_has_what_was_reached_and_the_line() -> None:
     steps = frames.steps(searches.STEPS)
     assert steps["delta_overhead_bytes"].tolist()[:2] == [-GiB, 0]
-    assert steps["since_good_live_bytes"].tolist() == [3 * GiB, 2 * GiB, 2 * GiB]
+    assert steps["since_good_requested_bytes"].tolist() == [3 * GiB, 2 * GiB, 2 * GiB]
     assert steps["dominant_category"].tolist()[0] == "temporary"
     assert steps["dominant_line"].isna().tolist() == [False, True, True]
     assert steps["dominant_bytes"].tolist()[0] == 2 * GiB

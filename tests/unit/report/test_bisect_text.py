@@ -34,7 +34,7 @@ def test_a_culprit_with_all_its_evidence() -> None:
         "PYTORCH_ALLOC_CONF=expandable_segments:True",
         "+2.00 GiB",
         "the request that failed",
-        "Heaviest  live +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer, by reserved bytes",
+        "Heaviest   requested +3.00 GiB, reserved +2.00 GiB with 8 commits up to bbbbbbbbbb longer, by reserved bytes",
         "cccccccccc forget a file",
         "git clone --shared repo copy\n  oomscope probe 1",
         "note: two merges",
@@ -62,13 +62,15 @@ def test_notes_stand_beside_the_answer() -> None:
         ("any-oom", "waste, by reserved bytes"),
         ("fragmentation", "waste, by reserved bytes"),
         ("reserved>1GiB", "waste, by reserved bytes"),
-        ("live>1GiB", "longer, by live bytes"),
+        ("requested>1GiB", "longer, by requested bytes"),
     ],
 )
 def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, heaviest: str) -> None:
     """The verdict on the first bad run is fragmentation."""
     longer, culprit = searches.COMMITS.steps
-    waste = replace(longer, commit=searches.BROKEN, label="waste", delta=Bytes(live_bytes=0, reserved_bytes=3 * GiB))
+    waste = replace(
+        longer, commit=searches.BROKEN, label="waste", delta=Bytes(requested_bytes=0, reserved_bytes=3 * GiB)
+    )
     result = replace(searches.COMMITS, bad_class=bad_class, steps=(longer, waste, culprit))
     assert str(bisect_words.heaviest_step(result)).endswith(heaviest)
 
@@ -76,10 +78,12 @@ def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, he
 def test_a_capacity_verdict_is_about_live_bytes() -> None:
     verdict = replace(searches.COMMITS.first_bad.result.verdict, kind="capacity")
     first_bad = replace(searches.COMMITS.first_bad, result=replace(results.OOM, verdict=verdict))
-    assert str(bisect_words.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith("by live bytes")
+    assert str(bisect_words.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith(
+        "by requested bytes"
+    )
 
 
-@pytest.mark.parametrize("kind", ["live", "reserved"])
+@pytest.mark.parametrize("kind", ["requested", "reserved"])
 def test_a_probe_to_repeat_says_what_to_compare_with(kind: str) -> None:
     text = rendered(bisect_report(replace(searches.COMMITS, bad_class=f"{kind}>250MiB")))
     assert f"To repeat the first bad probe\n  bad means {kind} > 250MiB\n  oomscope probe 2" in text
@@ -102,13 +106,15 @@ def test_a_choice_of_hunks_is_called_by_their_numbers() -> None:
 
 def test_an_improvement_is_the_heaviest_step_of_a_range_that_got_lighter() -> None:
     up, down = searches.COMMITS.steps
-    lighter = replace(down, delta=Bytes(live_bytes=-5 * GiB, reserved_bytes=0))
+    lighter = replace(down, delta=Bytes(requested_bytes=-5 * GiB, reserved_bytes=0))
     result = replace(searches.NO_CULPRIT, steps=(up, lighter))
-    text = "live -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by live bytes"
+    text = "requested -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by requested bytes"
     assert bisect_words.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
     back = replace(up, commit=searches.BROKEN, delta=Bytes() - up.delta)
     pair = replace(result, steps=(back, up), waterfall=searches.STEPS.waterfall)
-    assert str(bisect_words.heaviest_step(pair)).endswith("cccccccccc longer, by live bytes; other steps take it back")
+    assert str(bisect_words.heaviest_step(pair)).endswith(
+        "cccccccccc longer, by requested bytes; other steps take it back"
+    )
     assert pair.to_json()["heaviest"] == searches.BROKEN, "the first of the two: the other one takes it back"
 
 
@@ -127,7 +133,7 @@ def test_no_culprit_is_an_answer() -> None:
 def test_keys_with_the_bytes_of_each() -> None:
     text = rendered(bisect_report(searches.KEYS))
     assert "CULPRIT FOUND: data.seq_length, recompute.recompute_granularity" in text
-    assert "live +2.00 GiB, reserved +1.00 GiB" in text
+    assert "requested +2.00 GiB, reserved +1.00 GiB" in text
     assert "not measured" in text
 
 
@@ -202,10 +208,10 @@ def test_names_are_cut_in_the_middle() -> None:
 def test_the_growth_table_ends_with_what_the_headline_says() -> None:
     result = replace(searches.COMMITS, sites=searches.SITES[:1])
     text = rendered(bisect_report(result))
-    assert "Live      6.00 GiB →" in text
+    assert "Requested  6.00 GiB →" in text
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "0 B 5.00 GiB 5.00 GiB lines that did not change" in lines
-    assert "+2.00 GiB 6.00 GiB 8.00 GiB all live bytes" in lines
+    assert "+2.00 GiB 6.00 GiB 8.00 GiB all requested bytes" in lines
 
 
 def test_suspected_keys_are_named_with_their_values() -> None:

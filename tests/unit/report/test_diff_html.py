@@ -136,6 +136,6 @@ def opened(page: str, folder: Path) -> str:
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_every_table_of_the_peak_ends_with_its_sum(name: str) -> None:
     page = page_of(name)
-    tables = re.findall(r"<h2>Live at the peak, by .*?</table>", page, re.DOTALL)
+    tables = re.findall(r"<h2>Requested at the peak, by .*?</table>", page, re.DOTALL)
     assert len(tables) >= 3
     assert all(re.search(r"<tfoot>.*>all</td>", table, re.DOTALL) for table in tables)

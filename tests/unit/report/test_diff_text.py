@@ -26,7 +26,7 @@ def rendered(report) -> str:
 
 def test_the_answer_comes_first_and_rows_say_what_became_of_each_line() -> None:
     text = rendered(diff_report(GREW))
-    assert text.splitlines()[2] == "THE PEAK GREW by 134.00 MiB: 770.00 MiB live in A, 904.00 MiB in B"
+    assert text.splitlines()[2] == "THE PEAK GREW by 134.00 MiB: 770.00 MiB requested in A, 904.00 MiB in B"
     for row in (
         "200.00 MiB 300.00 MiB +100.00 MiB 2 → 3 activation …/src/tinytrain/model.py:10→13 forward",
         "0 B 64.00 MiB +64.00 MiB 0 → 1 temporary …/src/tinytrain/model.py:40 loss (new)",
@@ -60,15 +60,15 @@ def test_one_table_can_be_chosen(by, row) -> None:
 
 
 def test_equal_peaks_are_said_to_be_equal() -> None:
-    assert headline(EQUAL.devices[0]) == "THE PEAK IS EQUAL: 770.00 MiB live, and of the same lines"
+    assert headline(EQUAL.devices[0]) == "THE PEAK IS EQUAL: 770.00 MiB requested, and of the same lines"
     rolled = ((10, 7, "roll", Category.ACTIVATION), (20, 8, "roll", Category.ACTIVATION))
     other = diff(Named("a", snapshot(BEFORE)), Named("b", snapshot((*BEFORE[:3], *rolled, *BEFORE[4:]))))
-    assert headline(other.devices[0], "loss") == "THE PEAK IN LOSS IS EQUAL: 770.00 MiB live, but of other lines"
+    assert headline(other.devices[0], "loss") == "THE PEAK IN LOSS IS EQUAL: 770.00 MiB requested, but of other lines"
 
 
 def test_a_peak_that_shrank_is_said_to_have_shrunk() -> None:
     back = diff(Named("b", snapshot(AFTER)), Named("a", snapshot(BEFORE)))
-    assert headline(back.devices[0]) == "THE PEAK SHRANK by 134.00 MiB: 904.00 MiB live in A, 770.00 MiB in B"
+    assert headline(back.devices[0]) == "THE PEAK SHRANK by 134.00 MiB: 904.00 MiB requested in A, 770.00 MiB in B"
 
 
 def test_the_device_that_grew_most_is_shown_and_the_others_are_listed() -> None:

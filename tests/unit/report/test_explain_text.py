@@ -92,7 +92,7 @@ def test_the_sentence_names_the_bytes_that_it_does_not_explain():
 def test_on_a_smaller_card_what_was_recorded_is_told_from_what_would_be():
     text = rendered(explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=4 * GiB))
     assert "WOULD RUN OUT OF MEMORY on this card" in text
-    assert "Peak       4.71 GiB live as recorded in backward" in text
+    assert "Peak       4.71 GiB requested as recorded in backward" in text
     assert "Reserved   5.33 GiB at the peak as recorded," in text
     assert "as recorded" not in rendered(explained(OOM)).split("Allocator settings")[0]
 
@@ -116,9 +116,9 @@ def test_what_a_failed_replay_reserved_is_not_compared_with_what_was_wanted():
 def test_a_setting_under_which_the_job_fails_is_not_advised():
     [device] = explained(FIXTURES / "tinytrain-v0.2.pickle.gz", limit=5632 * MiB).devices
     assert advice_text(device) is not None
-    recorded, better = device.verdict.fixes
+    recorded, better = device.verdict.tried
     for fixes in ((recorded, replace(better, survives=False)), (replace(recorded, survives=False), better)):
-        assert advice_text(replace(device, verdict=replace(device.verdict, fixes=fixes))) is None
+        assert advice_text(replace(device, verdict=replace(device.verdict, tried=fixes))) is None
 
 
 def test_a_flat_timeline_is_said_in_words():
@@ -128,7 +128,7 @@ def test_a_flat_timeline_is_said_in_words():
     machine.free(machine.alloc(20 * MiB))
     machine.alloc(2 * MiB)
     text = rendered(explain(recorded(machine), file="snap.pickle"))
-    assert "flat: every part of it reaches 900.00 MiB to 920.00 MiB live" in text
+    assert "flat: every part of it reaches 900.00 MiB to 920.00 MiB requested" in text
     machine.free(older)
     assert "flat" not in rendered(explain(recorded(machine), file="snap.pickle"))
 
@@ -147,7 +147,7 @@ def test_one_failure_has_one_line():
 
 def test_without_a_failure_the_first_line_says_so():
     lines = rendered(explained(FIXTURES / "torch-2.0.pickle")).splitlines()
-    assert lines[1] == "NO FAILED ALLOCATION, 7.25 MiB live at most"
+    assert lines[1] == "NO FAILED ALLOCATION, 7.25 MiB requested at most"
     assert lines[2] == "768.00 KiB of 8.00 MiB reserved are overhead at the peak"
 
 
@@ -194,7 +194,7 @@ def test_tables_have_the_sums_of_the_report():
         for name in ("categories", "sites", "modules"):
             table = tables[name]
             assert table.loc[table.device == device.index, "bytes"].sum() == device.peak.requested_bytes
-    assert tables["fixes"].margin_bytes.isna().all(), "the card is unknown"
+    assert tables["tried"].margin_bytes.isna().all(), "the card is unknown"
 
 
 def test_tables_of_a_folder_have_a_row_a_rank():

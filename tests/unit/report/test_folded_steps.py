@@ -10,14 +10,16 @@ from oomscope.report.folded_steps import folded
 
 def steps(*sizes: int) -> list[StepRow]:
     return [
-        StepRow(commit=f"{number:040}", label="", commits=number + 1, delta=Bytes(live_bytes=size, reserved_bytes=size))
+        StepRow(
+            commit=f"{number:040}", label="", commits=number + 1, delta=Bytes(requested_bytes=size, reserved_bytes=size)
+        )
         for number, size in enumerate(sizes)
     ]
 
 
 def test_rows_without_a_change_are_one_row_at_the_end() -> None:
     rows = steps(0, 7, 0, -2, 0)
-    assert [row.delta.live_bytes for row in folded(rows)] == [7, -2, 0]
+    assert [row.delta.requested_bytes for row in folded(rows)] == [7, -2, 0]
     assert folded(rows)[-1].label == "no change: 3 further rows, over 9 commits"
 
 

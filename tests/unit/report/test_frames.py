@@ -21,39 +21,39 @@ from oomscope.units import GiB, MiB
 from tests.unit.report import differences, results, searches
 from tests.unit.snapshot.strategies import recordings
 
-OF_A_PROBE = (frames.sites, frames.categories, frames.phases, frames.fixes)
+OF_A_PROBE = (frames.sites, frames.categories, frames.phases, frames.tried)
 OF_A_SEARCH = (frames.steps, frames.probes, frames.grown_sites)
 
 
 @given(recordings())
 def test_events_say_what_the_trace_says(recording) -> None:
-    trace, segments, live = recording
+    trace, segments, requested = recording
     events = frames.events(trace, segments)
     assert events["action"].tolist() == [Action(code).name.lower() for code in trace.action]
     assert events["address"].tolist() == trace.address.tolist()
     assert events["category"].tolist() == [Category(code).label for code in trace.category]
     moments = list(zip(events["phase"], events["iteration"], events["microbatch"], strict=True))
     assert moments == [trace.moments[index] for index in trace.moment_id]
-    assert events["live_bytes"].tolist() == live
+    assert events["requested_bytes"].tolist() == requested
     assert events["reserved_bytes"].tolist() == Timeline.of(trace, segments).reserved.tolist()
 
 
 @given(recordings())
-def test_requests_less_frees_are_the_change_of_live_bytes(recording) -> None:
+def test_requests_less_frees_are_the_change_of_requested_bytes(recording) -> None:
     trace, segments, _ = recording
     timeline = Timeline.of(trace, segments)
     sizes = frames.events(trace, segments).groupby("action", observed=True)["size"].sum()
-    change = sizes.get("alloc", 0) - sizes.get("free_requested", 0)
-    assert change == timeline.end_live_bytes - timeline.initial_live_bytes
+    change = sizes.get("alloc", 0) - sizes.get("free_completed", 0)
+    assert change == timeline.end_requested_bytes - timeline.initial_requested_bytes
 
 
 @given(recordings())
-def test_the_largest_live_bytes_of_a_group_are_its_peak(recording) -> None:
+def test_the_largest_requested_bytes_of_a_group_are_its_peak(recording) -> None:
     trace, segments, _ = recording
     events = frames.events(trace, segments)
-    peaks = events.groupby(["phase", "iteration"], observed=True)["live_bytes"].max()
+    peaks = events.groupby(["phase", "iteration"], observed=True)["requested_bytes"].max()
     assert peaks.to_dict() == {
-        (row.phase, row.iteration): row.live_bytes for row in Timeline.of(trace, segments).phase_peaks()
+        (row.phase, row.iteration): row.requested_bytes for row in Timeline.of(trace, segments).phase_peaks()
     }
 
 
@@ -78,10 +78,10 @@ def test_an_event_names_its_line_and_the_forward_line_behind_it() -> None:
         "module": "mlp",
         "site": "/home/a/train.py:9 step",
         "forward_site": "/home/a/model.py:7 forward",
-        "live_bytes": 5,
+        "requested_bytes": 5,
         "reserved_bytes": 0,
     }
-    assert (second["site"], second["forward_site"], second["live_bytes"]) == ("", "", 0)
+    assert (second["site"], second["forward_site"], second["requested_bytes"]) == ("", "", 5)
 
 
 def test_the_caller_may_choose_the_line_of_a_stack() -> None:
@@ -103,8 +103,8 @@ def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
     events = frames.events(trace)
     peak = Timeline.of(trace).peak_event()
     assert events.index.name == "event"
-    assert events["live_bytes"].idxmax() == peak
-    assert events.loc[peak, "live_bytes"] == sum(row.bytes for row in by_site(Timeline.of(trace), peak)) == 30
+    assert events["requested_bytes"].idxmax() == peak
+    assert events.loc[peak, "requested_bytes"] == sum(row.bytes for row in by_site(Timeline.of(trace), peak)) == 30
 
 
 @pytest.mark.parametrize("result", [results.FITS, results.OOM])
@@ -135,7 +135,7 @@ def test_the_largest_phase_is_the_peak() -> None:
 
 
 def test_fixes_keep_what_is_missing() -> None:
-    fixes = frames.fixes(results.OOM)
+    fixes = frames.tried(results.OOM)
     assert fixes["survives"].tolist() == [False, True]
     assert fixes["failed_event"].isna().tolist() == [False, True]
     assert fixes["failed_event"][0] == 99
@@ -146,7 +146,7 @@ def test_fixes_keep_what_is_missing() -> None:
 def test_grown_lines_sum_to_the_change(result) -> None:
     grown = frames.grown_sites(result)
     assert grown["after_bytes"].sum() - grown["before_bytes"].sum() == grown["delta_bytes"].sum()
-    assert grown["delta_bytes"].sum() == result.change.live_bytes
+    assert grown["delta_bytes"].sum() == result.change.requested_bytes
     nowhere = grown[grown["file"] == ""]
     assert nowhere[["category", "delta_bytes"]].values.tolist() == [["the request that failed", 512 * MiB]]
 
@@ -155,7 +155,7 @@ def test_grown_lines_sum_to_the_change(result) -> None:
 def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
     good, bad = (next(row.bytes for row in result.probes if row.role == role) for role in ("good end", "bad end"))
     steps = frames.steps(result)
-    assert steps["delta_live_bytes"].sum() == (bad - good).live_bytes
+    assert steps["delta_requested_bytes"].sum() == (bad - good).requested_bytes
     assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes
 
 
@@ -168,7 +168,7 @@ def test_steps_of_a_merged_branch_name_the_merge() -> None:
 def test_probes_without_a_measurement_have_no_bytes() -> None:
     probes = frames.probes(searches.COMMITS)
     assert probes["answer"].tolist() == ["good", "bad", "untestable"]
-    assert probes["live_bytes"].tolist() == [6 * GiB, 8 * GiB, pd.NA]
+    assert probes["requested_bytes"].tolist() == [6 * GiB, 8 * GiB, pd.NA]
     assert probes["keys"].isna().all()
     assert frames.probes(searches.KEYS)["keys"].tolist() == ["", "data.seq_length"]
 

@@ -27,7 +27,7 @@ SITE = Site(file="train/step.py", line=20, function="step")
 
 
 def worse(name: str = "tiny", **fields) -> CaseResult:
-    row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
+    row = compare_metric("peak_requested", GiB, GiB + MiB, EXACT)
     return replace(case_result(1, Status.WORSE, name=name), rows=(row,), line=3, **fields)
 
 
@@ -52,7 +52,7 @@ def test_the_gravest_case_comes_first_and_every_case_is_there() -> None:
 def test_a_red_night_says_what_whose_and_how_to_see_it_again() -> None:
     text = summary(night(1, worse(culprit=culprit()), case_result(1, name="other")))
     assert text.startswith("### ❌ oomscope gate: RED, 2 cases: 1 worse, 1 same\n")
-    assert rows(text)[0] == ["<code>tiny</code>", "❌ worse", "peak_live", "1.00 GiB", "1.00 GiB", "+1.00 MiB"]
+    assert rows(text)[0] == ["<code>tiny</code>", "❌ worse", "peak_requested", "1.00 GiB", "1.00 GiB", "+1.00 MiB"]
     assert "Whose commit: `cccccccccc` Grow, by Ada" in text
     assert "| `train/step.py:20 step` | activation | +1.00 MiB |" in text
     assert "```\noomscope probe\n```" in text
@@ -152,8 +152,8 @@ def test_an_annotation_stands_on_the_line_that_the_case_is_about() -> None:
     found = night(1, worse(culprit=culprit(), place=place), replace(case_result(1, Status.WARN), line=7))
     assert annotation_commands(found) == [
         (
-            "::error file=code/train/step.py,line=20,title=oomscope gate%3A tiny::worse: peak_live 1.00 GiB, expected "
-            "1.00 GiB (+1.00 MiB; 1074790400 and 1073741824); cccccccccc Grow, by Ada"
+            "::error file=code/train/step.py,line=20,title=oomscope gate%3A tiny::worse: peak_requested 1.00 GiB, "
+            "expected 1.00 GiB (+1.00 MiB; 1074790400 and 1073741824); cccccccccc Grow, by Ada"
         ),
         "::warning file=memory.yaml,line=7,title=oomscope gate%3A tiny::warn",
     ]

@@ -31,7 +31,7 @@ def found():
         replace(case_result(2, Status.WORSE, live=GiB + MiB), standing=HOSTILE),
         replace(case_result(3, Status.UNTESTABLE), values={}, key=None, reason="no module"),
     ]
-    return trends([point(number, case) for number, case in enumerate(cases, start=1)], "peak_live")
+    return trends([point(number, case) for number, case in enumerate(cases, start=1)], "peak_requested")
 
 
 def point(number: int, case: CaseResult) -> Point:
@@ -61,8 +61,8 @@ def test_nights_of_one_day_are_told_apart_by_their_times(hours: tuple[str, ...],
 
 def test_the_terminal_has_a_row_a_night(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, *found())
-    assert lines[0] == "peak_live of 1 case over 3 nights, the last of 2026-01-03 02:00 UTC"
-    at = lines.index("tiny (ci/memory.yaml): peak_live over 3 nights")
+    assert lines[0] == "peak_requested of 1 case over 3 nights, the last of 2026-01-03 02:00 UTC"
+    at = lines.index("tiny (ci/memory.yaml): peak_requested over 3 nights")
     rows = [line for line in lines[at:] if line.startswith("2026")]
     assert [line.split()[:3] for line in rows[:3]] == [
         ["2026-01-01", "02:00", "same"],
@@ -91,7 +91,7 @@ def test_the_first_lines_say_which_case_grew_by_how_much_when_and_at_which_commi
     calm, worse = (
         trends(
             [point(at, replace(case, name=name)) for at, case in enumerate((case_result(1), then), start=1)],
-            "peak_live",
+            "peak_requested",
         )[0]
         for name, then in (("calm", case_result(2)), ("grown", grown))
     )
@@ -116,7 +116,7 @@ SEARCHED = Culprit(outcome="culprit", message="", commit="e" * 40, subject="Wide
 )
 def test_a_step_is_of_the_commit_that_was_found_or_between_two(before, after, said: str) -> None:
     cases = (replace(case_result(1), **before), replace(case_result(2, live=2 * GiB), **after))
-    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert f"+1.00 GiB on 2026-01-02 02:00: {said}" in gate_history_text.step_text(trend)
 
 
@@ -129,7 +129,7 @@ def test_a_number_that_creeps_is_told_without_a_step() -> None:
 
 def test_what_came_and_went_is_told_as_gone() -> None:
     cases = (case_result(1), case_result(2, live=2 * GiB), case_result(3))
-    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_live")
+    (trend,) = trends([point(at, case) for at, case in enumerate(cases, start=1)], "peak_requested")
     assert "-1.00 GiB on 2026-01-03 02:00, gone by now" in gate_history_text.step_text(trend)
 
 
@@ -146,33 +146,33 @@ def test_no_number_of_cases_makes_the_page_too_large(monkeypatch: pytest.MonkeyP
         for k in range(30)
         for n in range(20)
     ]
-    page = history_page(trends(points, "peak_live"), metric="peak_live")
+    page = history_page(trends(points, "peak_requested"), metric="peak_requested")
     assert len(page.encode()) <= 200_000
     assert "20 nights, the last 5 shown" in page
-    assert "c29 (ci/memory.yaml): peak_live over 20 nights" in page
+    assert "c29 (ci/memory.yaml): peak_requested over 20 nights" in page
     assert "2026-01-20 02:00" in page
     assert re.search(r"the last \d+ shown", page)
-    assert not re.search(r"the last \d+ shown", history_page(found(), metric="peak_live"))
+    assert not re.search(r"the last \d+ shown", history_page(found(), metric="peak_requested"))
 
 
 def test_cases_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_html, "TRENDS_SHOWN", 1)
     many = [replace(found()[0], name=f"c{number}") for number in range(7)]
-    page = history_page(many, metric="peak_live")
+    page = history_page(many, metric="peak_requested")
     assert "2 further cases, for which this page has no room" in page
 
 
 def test_the_page_begins_with_what_is_worse_and_leads_to_it() -> None:
     calm = replace(found()[0], label="calm", entries=found()[0].entries[:1])
     worse = replace(found()[0], label="grown", entries=found()[0].entries[:2])
-    page = history_page([calm, worse], metric="peak_live")
+    page = history_page([calm, worse], metric="peak_requested")
     assert re.findall(r'<a href="#(case-\d)">(\w+)</a>', page) == [("case-1", "grown"), ("case-2", "calm")]
     assert re.findall(r'<h2 id="(case-\d)">(\w+)', page) == [("case-1", "grown"), ("case-2", "calm")]
     assert "+1.00 MiB on 2026-01-02 02:00: after 0000000000, up to cccccccccc*" in page
 
 
 def test_a_page_has_the_outlines_of_all_its_marks_and_no_other() -> None:
-    page = history_page(found(), metric="peak_live")
+    page = history_page(found(), metric="peak_requested")
     assert set(re.findall(r'href="#(mark-[a-z-]+)"', page)) == set(re.findall(r'id="(mark-[a-z-]+)"', page))
     assert len(re.findall(r'id="mark-', page)) == 3
 
@@ -181,7 +181,7 @@ def test_a_page_has_the_outlines_of_all_its_marks_and_no_other() -> None:
 @in_a_browser
 def test_the_page_opens_without_a_complaint(tmp_path: Path) -> None:
     page = tmp_path / "trend.html"
-    page.write_text(history_page(found(), metric="peak_live"))
+    page.write_text(history_page(found(), metric="peak_requested"))
     done = browse(page)
     assert "CONSOLE" not in done.stderr
     assert "+1.00 MiB" in done.stdout

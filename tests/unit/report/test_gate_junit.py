@@ -69,12 +69,12 @@ def test_better_is_an_error_of_a_strict_night_alone(strict: bool) -> None:
 
 
 def test_a_regression_says_its_numbers_and_whose_commit_it_was() -> None:
-    row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
+    row = compare_metric("peak_requested", GiB, GiB + MiB, EXACT)
     culprit = Culprit(outcome="culprit", message="", commit="c" * 40, subject="Grow", author="Ada")
     root = parsed(replace(case_result(1, Status.WORSE), rows=(row,), culprit=culprit))
     (failure,) = root.findall(".//failure")
     assert failure.attrib["message"] == (
-        "worse: peak_live 1.00 GiB, expected 1.00 GiB (+1.00 MiB; 1074790400 and 1073741824)"
+        "worse: peak_requested 1.00 GiB, expected 1.00 GiB (+1.00 MiB; 1074790400 and 1073741824)"
     )
     assert "cccccccccc Grow, by Ada" in (failure.text or "")
 

@@ -35,7 +35,7 @@ document.body.dataset.at = window.innerWidth;
 </script></body>"""
 NIGHT = night_page(replace(night(1, LONG, case_result(1)), suite=SUITE))
 POINT = Point(night="n1", started="2026-01-01T00:00:00+00:00", suite=SUITE, series=Series(suite=SUITE), case=LONG)
-HISTORY = history_page(trends([POINT, replace(POINT, night="n2")], "peak_live"), metric="peak_live")
+HISTORY = history_page(trends([POINT, replace(POINT, night="n2")], "peak_requested"), metric="peak_requested")
 
 
 @pytest.mark.browser

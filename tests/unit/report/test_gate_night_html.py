@@ -35,7 +35,7 @@ def red(text: str = "Grow", name: str = "tiny") -> CaseResult:
         grown=grown,
         commands=(f"oomscope probe {text}",),
     )
-    row = compare_metric("peak_live", GiB, GiB + MiB, EXACT)
+    row = compare_metric("peak_requested", GiB, GiB + MiB, EXACT)
     case = replace(case_result(1, Status.WORSE, name=name), rows=(row,), outcome="oom", probe=results.OOM)
     return replace(case, culprit=culprit, reason=f"out of memory {text}", notes=(text,))
 

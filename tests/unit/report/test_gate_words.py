@@ -69,5 +69,7 @@ def test_a_commit_is_not_blamed_for_what_came_before_it(brought: int | None, sai
 
 @pytest.mark.parametrize(("more", "said"), [(512, "+1.00 MiB (+1,049,088)"), (0, "+1.00 MiB"), (MiB, "+2.00 MiB")])
 def test_a_difference_and_a_band_never_read_alike_where_they_are_not(more: int, said: str) -> None:
-    row = MetricRow(name="peak_live", status=Status.WORSE, expected=GiB, measured=GiB + MiB + more, warn=0, fail=MiB)
+    row = MetricRow(
+        name="peak_requested", status=Status.WORSE, expected=GiB, measured=GiB + MiB + more, warn=0, fail=MiB
+    )
     assert row_texts(row)[3] == said

@@ -35,7 +35,10 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-PAGES = [probe_page(result, title="t") for result in (results.FITS, results.OOM, results.CAPACITY, results.BROKEN)]
+PAGES = [
+    probe_page(result, title="t")
+    for result in (results.FITS, results.OOM, results.CONFIRMED, results.CAPACITY, results.BROKEN)
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=range(len(PAGES)))
@@ -59,6 +62,18 @@ def test_the_page_says_what_the_terminal_says() -> None:
         assert piece in page
 
 
+def test_the_page_tells_settings_that_were_run_from_replays() -> None:
+    page = probe_page(results.CONFIRMED, title="tinytrain")
+    for piece in (
+        "<th>By</th>",
+        "ran to the end",
+        "failed in optimizer of iteration 2",
+        "Not run, beyond the limits of number and time",
+    ):
+        assert piece in page
+    assert "<th>By</th>" not in probe_page(results.OOM, title="tinytrain")
+
+
 def test_what_is_wider_than_its_box_shows_a_shade_where_there_is_more() -> None:
     style = probe_page(results.OOM, title="t").partition("</style>")[0]
     rule = re.search(r"\.scroll, pre \{([^}]*)\}", style)
@@ -79,7 +94,7 @@ def test_everything_is_escaped() -> None:
         headline=evil,
         cured_by=(evil,),
         gaps=(replace(results.FRAGMENTATION.gaps[0], text=evil),),
-        fixes=(replace(results.FRAGMENTATION.fixes[0], name=evil, note=evil),),
+        tried=(replace(results.FRAGMENTATION.tried[0], name=evil, note=evil),),
     )
     oom = replace(results.OOM.oom, site=site, phase=evil)
     result = replace(results.OOM, peak=peak, verdict=verdict, oom=oom, gpu=evil, notes=(evil,), versions={evil: evil})
@@ -102,8 +117,8 @@ def test_the_page_opens_in_a_browser_without_a_complaint(tmp_path: Path) -> None
 def test_control_characters_of_other_people_reach_no_page() -> None:
     hostile = "\x1b[31m\u202egnp.exe\udcff"
     site = replace(results.SITES[0], site=replace(results.MLP, function=hostile))
-    fixes = tuple(replace(fix, name=hostile) for fix in results.FRAGMENTATION.fixes)
-    verdict = replace(results.FRAGMENTATION, fixes=fixes, headline=hostile)
+    fixes = tuple(replace(fix, name=hostile) for fix in results.FRAGMENTATION.tried)
+    verdict = replace(results.FRAGMENTATION, tried=fixes, headline=hostile)
     peak = replace(results.PEAK, sites=(site,), categories={hostile: 1})
     page = probe_page(replace(results.OOM, verdict=verdict, peak=peak, notes=(hostile,)), title=hostile)
     assert "\\x1b[31m\\u202egnp.exe\\xff" in page

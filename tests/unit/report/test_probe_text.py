@@ -46,6 +46,15 @@ def test_an_oom_shows_verdict_gaps_and_every_fix_tried() -> None:
     assert "passes" in text
 
 
+def test_settings_that_were_run_are_told_from_replays() -> None:
+    text = rendered(results.CONFIRMED)
+    assert re.search(r"expandable_segments:True +run +ran to the end +7\.00 GiB", text)
+    assert re.search(r"max_split_size_mb:64 +run +failed in .* 9\.00 GiB", text)
+    assert re.search(r"max_split_size_mb:256 +replay +passes", text)
+    assert "not run, beyond the limits of number and time: roundup_power2_divisions:16" in text
+    assert " By " not in rendered(results.OOM)
+
+
 def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     assert rendered(results.BROKEN).splitlines() == [
         "gpt-tiny · rank 0 of 1 · sim",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from oomscope.report.console import result_console, show
 from oomscope.report.replay_text import FEW, replay_report
@@ -39,8 +40,8 @@ def replayed(*mismatches: Mismatch) -> ReplayTable:
         available_source="",
         fidelity=Fidelity(recorded=200, emulated=200, matched=199, allocations=1, placed=1, mismatches=mismatches),
         rows=(row,),
-        live_peak_bytes=20 * MiB,
-        live_peak_event=3,
+        requested_peak_bytes=20 * MiB,
+        requested_peak_event=3,
         devices=(0,),
         planned_bytes=None,
         caveats=(),
@@ -58,6 +59,12 @@ def lines(table: ReplayTable, *, all_mismatches: bool = False) -> list[str]:
 
 def test_a_replay_that_does_nothing_otherwise_has_no_such_section() -> None:
     assert lines(replayed()) == []
+
+
+def test_a_peak_before_the_first_event_is_of_no_event() -> None:
+    file = io.StringIO()
+    show(result_console(file), replay_report(replace(replayed(), requested_peak_event=-1)))
+    assert "20.00 MiB before the first event" in file.getvalue()
 
 
 def test_few_are_told_one_by_one_and_a_reason_where_it_begins() -> None:

@@ -12,7 +12,7 @@ from oomscope.errors import UsageError
 from oomscope.probe.sweep import Axis, Sweep, SweepRow, with_front
 from oomscope.probe.variants import Variant, VariantOutcome
 from oomscope.report.scatter import Point, scatter
-from oomscope.report.sweep_grid import lines_of, live_bytes, shares
+from oomscope.report.sweep_grid import lines_of, requested_bytes, shares
 from oomscope.report.sweep_html import sweep_page
 from oomscope.report.sweep_png import sweep_picture
 from oomscope.units import GiB
@@ -27,7 +27,7 @@ def row(values: tuple[str, ...], outcome: VariantOutcome, live: int | None, slow
         overrides=(),
         outcome=outcome,
         message=message,
-        live_bytes=live,
+        requested_bytes=live,
         reserved_bytes=live,
         verdict="capacity" if outcome == "oom" else None,
     )
@@ -52,7 +52,7 @@ def test_the_last_axis_lies_side_by_side(grid: Sweep) -> None:
     lines = lines_of(grid)
     assert [line.values for line in lines] == [("none",), ("<b>full</b>",)]
     assert [[cell.values[-1] for cell in line.cells] for line in lines] == [["1", "2"], ["1", "2"]]
-    assert list(shares(grid.rows, live_bytes).values()) == [0.5, 1.0, 0.0]
+    assert list(shares(grid.rows, requested_bytes).values()) == [0.5, 1.0, 0.0]
 
 
 def test_a_page_holds_every_combination_and_escapes_it(grid: Sweep) -> None:
@@ -78,9 +78,9 @@ def test_a_page_names_what_has_no_effect(grid: Sweep) -> None:
 
 
 def test_a_page_without_times_has_no_chart_of_them(grid: Sweep) -> None:
-    rows = tuple(row(each.values, each.variant.outcome, each.variant.live_bytes, None) for each in grid.rows)
+    rows = tuple(row(each.values, each.variant.outcome, each.variant.requested_bytes, None) for each in grid.rows)
     page = sweep_page(Sweep(axes=AXES, rows=rows), title="x")
-    assert "Peak of live memory" in page
+    assert "Peak of requested memory" in page
     assert "Bytes against time" not in page
     assert "Estimated time a sequence</h2>" not in page
 
@@ -104,7 +104,7 @@ def test_a_far_level_is_named_and_not_drawn() -> None:
 def test_a_picture_is_drawn_with_and_without_times(grid: Sweep) -> None:
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     assert sweep_picture(grid, title="x").startswith(b"\x89PNG")
-    rows = tuple(row(each.values, each.variant.outcome, each.variant.live_bytes, None) for each in grid.rows)
+    rows = tuple(row(each.values, each.variant.outcome, each.variant.requested_bytes, None) for each in grid.rows)
     assert sweep_picture(Sweep(axes=AXES[1:], rows=rows[:2]), title="x").startswith(b"\x89PNG")
     nothing = tuple(row(each.values, "refused", None, None) for each in grid.rows)
     with pytest.raises(UsageError, match="nothing to draw"):

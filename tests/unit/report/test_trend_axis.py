@@ -24,21 +24,21 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 
     ],
 )
 def test_ticks_are_round(values, names) -> None:
-    assert axis_of("peak_live", values).names[: len(names)] == names
+    assert axis_of("peak_requested", values).names[: len(names)] == names
 
 
 def test_operations_are_counted_in_tens() -> None:
     assert axis_of("flops", [4 * 10**12]).names == ("0", "1 TFLOP", "2 TFLOP", "3 TFLOP", "4 TFLOP")
 
 
-@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=5), st.sampled_from(["peak_live", "flops"]))
+@given(st.lists(st.integers(0, 2**50), min_size=1, max_size=5), st.sampled_from(["peak_requested", "flops"]))
 def test_every_value_lies_on_the_axis_and_no_two_ticks_read_alike(values, metric) -> None:
     axis = axis_of(metric, values)
     assert all(0 <= axis.share(value) <= 1 for value in values)
     assert len(set(axis.names)) == len(axis.ticks) <= 15
     spread = max(values) - min(values)
     assert (axis.low > 0) <= (0 < FAR * spread < max(values))
-    if metric == "peak_live" and len(axis.ticks) > 1:
+    if metric == "peak_requested" and len(axis.ticks) > 1:
         step = axis.ticks[1] - axis.ticks[0]
         for tick, name in zip(axis.ticks, axis.names, strict=True):
             number, _, unit = name.partition(" ")

@@ -26,7 +26,7 @@ def trend_of(*cases: CaseResult) -> Trend:
         Point(night=f"n{at}", started=f"2026-01-{1 + at:02}T02:00:00+00:00", suite="/r", series=SERIES, case=case)
         for at, case in enumerate(cases)
     ]
-    return trends(points, "peak_live")[0]
+    return trends(points, "peak_requested")[0]
 
 
 def unmeasured(at: int, status: Status = Status.UNTESTABLE) -> CaseResult:

@@ -6,7 +6,7 @@ import pytest
 
 from oomscope.report import words
 from oomscope.snapshot.verdict_types import Gap, LeakSuspect
-from oomscope.units import GiB
+from oomscope.units import GiB, MiB
 from tests.unit.report import results
 
 
@@ -37,11 +37,11 @@ def test_peak_names_phase_line_and_module() -> None:
 
 def test_live_and_reserved_are_compared_at_one_moment() -> None:
     assert words.reserved_text(results.FITS) == (
-        "7.00 GiB at most, at the peak of live bytes: 1.00 GiB (14.3 %) of it is overhead"
+        "7.00 GiB at most, at the peak of requested bytes: 1.00 GiB (14.3 %) of it is overhead"
     )
     later = replace(results.FITS.reserved_peak, event=2000, phase="optimizer", requested_bytes=5 * GiB, microbatch=-1)
     assert words.reserved_text(replace(results.FITS, reserved_peak=later)) == (
-        "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB live: 2.00 GiB (28.6 %) of it is overhead"
+        "7.00 GiB at most, in optimizer of iteration 1, with 5.00 GiB requested: 2.00 GiB (28.6 %) of it is overhead"
     )
     assert words.reserved_text(results.BROKEN) is None
 
@@ -65,9 +65,9 @@ def test_the_allocator_settings_in_force_are_named_also_where_they_are_the_defau
 def test_demand_names_where_the_whole_run_peaks() -> None:
     assert words.demand_text(results.OOM) is None
     known = replace(results.OOM, demand_bytes=8 * GiB)
-    assert words.demand_text(known) == "8.00 GiB live, in the same run without a limit"
+    assert words.demand_text(known) == "8.00 GiB requested, in the same run without a limit"
     placed = words.demand_text(replace(known, demand_peak=results.PEAK))
-    assert placed.startswith("8.00 GiB live in backward of iteration 1, microbatch 0, at")
+    assert placed.startswith("8.00 GiB requested in backward of iteration 1, microbatch 0, at")
 
 
 def test_unknowns_are_left_out() -> None:
@@ -91,12 +91,12 @@ def test_kind_with_tags() -> None:
 
 def test_advice_names_what_was_tried() -> None:
     assert "expandable_segments:True" in words.advice_text(results.FRAGMENTATION)
-    later = replace(results.FRAGMENTATION, tags=("later: capacity",))
+    later = replace(results.FRAGMENTATION, cured_by=(), tags=("later: capacity",))
     assert "gets past this failure, but" in words.advice_text(later)
     assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
-    later = replace(uncured.fixes[1], survives=False, failed_event=9)
-    put_off = words.advice_text(replace(uncured, fixes=(uncured.fixes[0], later)))
+    later = replace(uncured.tried[1], survives=False, failed_event=9)
+    put_off = words.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
     assert put_off == f"less memory must be live: {later.name} only puts the failure off"
     assert "no setting is shown to help" in words.advice_text(replace(results.FRAGMENTATION, cured_by=()))
     undecided = replace(results.FRAGMENTATION, cured_by=(), tags=("undecided",))
@@ -105,6 +105,26 @@ def test_advice_names_what_was_tried() -> None:
     foreign = words.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
     assert foreign.startswith("end the other processes on the card")
     assert words.advice_text(results.FITS.verdict) is None
+
+
+def test_advice_on_a_cure_that_was_run_says_what_it_leaves() -> None:
+    cured = results.CONFIRMED.verdict
+    assert words.advice_text(cured) == (
+        "set PYTORCH_ALLOC_CONF=expandable_segments:True: the whole program ran under it, with 2.00 GiB to spare"
+    )
+    row = replace(cured.tried[1], margin_bytes=12 * MiB, is_tight=True)
+    tight = words.advice_text(replace(cured, tried=(cured.tried[0], row)))
+    assert "with 12.00 MiB to spare, which is tight: less memory must be live" in tight
+
+
+def test_how_each_setting_came_out() -> None:
+    recorded, run, failed, replay = results.CONFIRMED.verdict.tried
+    assert words.fix_outcome(recorded) == "fails at event 99"
+    assert words.fix_outcome(run) == "ran to the end"
+    assert words.fix_outcome(replace(run, is_tight=True)) == "ran to the end, tight"
+    assert words.fix_outcome(failed) == "failed in optimizer of iteration 2"
+    assert words.fix_outcome(replace(failed, failed_in="")) == "failed"
+    assert words.fix_outcome(replay) == "passes"
 
 
 def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() -> None:

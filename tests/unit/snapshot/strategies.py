@@ -29,7 +29,7 @@ SIZES = st.integers(1, 10_000)
 
 @st.composite
 def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tuple[Segment, ...], list[int]]:
-    """Return a trace, the segments at its end, and the live bytes after each of its events.
+    """Return a trace, the segments at its end, and the requested bytes after each of its events.
 
     Every block lives in a segment of its own, so that addresses are simple; a block gets a new tenant only once it
     was returned. Unless ``clean_start``, the trace is cut off at a random event, as a ring buffer does.
@@ -39,7 +39,7 @@ def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tu
     any_slot = st.integers(0, slots - 1)
     size_of: dict[int, int] = {}
     state = dict.fromkeys(range(slots), "inactive")
-    live = []
+    requested = []
     total = 0
     events = []
     for _ in range(draw(st.integers(0, 30))):
@@ -51,13 +51,13 @@ def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tu
             action = Action.ALLOC
         elif state[slot] == "active_allocated":
             state[slot] = "active_pending_free"
-            total -= size_of[slot]
             action = Action.FREE_REQUESTED
         else:
             state[slot] = "inactive"
+            total -= size_of[slot]
             action = Action.FREE_COMPLETED
         events.append((action, address_of(slot), size_of[slot]))
-        live.append(total)
+        requested.append(total)
     cut = 0 if clean_start else draw(st.integers(0, len(events)))
     for action, address, size in events[cut:]:
         stream, category, module, pool = draw(TRAITS)
@@ -82,7 +82,7 @@ def recordings(draw: st.DrawFn, *, clean_start: bool = False) -> tuple[Trace, tu
         )
         for slot in range(slots)
     )
-    return builder.build(), segments, live[cut:]
+    return builder.build(), segments, requested[cut:]
 
 
 def address_of(slot: int) -> int:

@@ -130,7 +130,7 @@ def test_rows_sum_to_the_difference_at_the_peak(old, new):
     sides = [Timeline.of(trace, segments) for trace, segments, _ in (old, new)]
     alignment = align_events(*sides)
     assert sum(row.delta_bytes for row in alignment.rows) == alignment.delta_bytes
-    assert alignment.peak.after_bytes == sides[1].live_bytes_at(sides[1].peak_event())
+    assert alignment.peak.after_bytes == sides[1].requested_bytes_at(sides[1].peak_event())
     document = alignment.to_json()
     assert json.loads(json.dumps(document))["delta_bytes"] == alignment.delta_bytes
 

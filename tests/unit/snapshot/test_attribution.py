@@ -1,4 +1,4 @@
-"""Every table sums to the live bytes; a line of user code stands for a stack."""
+"""Every table sums to the requested bytes; a line of user code stands for a stack."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_every_table_sums_to_the_live_bytes_at_every_event(recording):
     trace, segments, _ = recording
     timeline = Timeline.of(trace, segments)
     for event in range(-1, len(trace)):
-        live = timeline.live_bytes_at(event)
+        live = timeline.requested_bytes_at(event)
         assert sum(by_category(timeline, event).values()) == live
         assert sum(by_module(timeline, event).values()) == live
         sites = by_site(timeline, event)
         assert sum(row.bytes for row in sites) == live
-        assert sum(row.count for row in sites) == len(timeline.live_at(event))
+        assert sum(row.count for row in sites) == len(timeline.requested_at(event))
 
 
 USER = Frame("/home/a/train.py", 7, "step")

@@ -26,18 +26,18 @@ def test_each_bin_is_a_real_moment_and_the_highest_of_its_events(steps, conf, pe
     timeline = Timeline.of(machine.trace(), machine.segments())
     evidence = categorise(timeline)
     fine = bins_of(timeline, evidence, 1)
-    assert (fine.all_live == timeline.live).all()
+    assert (fine.all_requested == timeline.requested).all()
     bins = bins_of(timeline, evidence, per_bin).coarser(factor)
     width = per_bin * factor
     assert len(bins) == -(-len(timeline.trace) // width)
     for index, event in enumerate(bins.event.tolist()):
         span = slice(index * width, (index + 1) * width)
-        assert event == index * width + int(timeline.live[span].argmax())
+        assert event == index * width + int(timeline.requested[span].argmax())
         assert bins.reserved[index] == timeline.reserved[span].max()
-        rows = timeline.live_at(event)
+        rows = timeline.requested_at(event)
         for category in Category:
             held = int(timeline.lifetimes.size[rows][evidence.category[rows] == category].sum())
-            assert bins.live.get(category.label, np.zeros(len(bins)))[index] == held
+            assert bins.requested.get(category.label, np.zeros(len(bins)))[index] == held
     if len(bins):
         assert bins.event[bins.peak] == timeline.peak_event()
 

@@ -104,7 +104,7 @@ def test_each_cause_is_told_with_its_bytes_and_event(events, held, cause, blocks
 def test_a_block_that_came_after_the_trace_is_in_no_curve():
     trace = trace_of((ALLOC, 0, 700), (FREE, 0, 700), (DONE, 0, 700))
     timeline = Timeline.of(trace, (segment((0, 900, LIVE), (2048, 50, LIVE)),))
-    assert timeline.live.tolist() == [750, 50, 50]
+    assert timeline.held.tolist() == [750, 50, 50]
     assert timeline.lifetimes.later.tolist() == [0]
 
 

@@ -37,7 +37,7 @@ def test_a_timeline_has_at_most_as_many_bins_and_loses_no_peak(most_bins):
     bins = draw(found, most_bins).bins
     assert len(bins) <= most_bins
     assert bins.total == len(found.recorded)
-    assert bins.all_live.max() == 46 * MiB
+    assert bins.all_requested.max() == 46 * MiB
     assert (bins.per_bin == 1) == (most_bins >= bins.total)
 
 
@@ -66,7 +66,7 @@ def test_without_segments_there_is_no_map():
     machine = worked(fails=False)
     [found] = analyse(replace(snapshot_of(machine), segments=None), file="snap.pickle")
     assert draw(found).plan is None
-    assert draw(found).bins.all_live.max() == 46 * MiB
+    assert draw(found).bins.all_requested.max() == 46 * MiB
 
 
 def live(plan) -> dict[tuple[int, str], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,18 @@ from hypothesis import given
 from oomscope.snapshot.inferring.category_rules import RULES, Confidence
 from oomscope.snapshot.inferring.evidence import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
 from oomscope.snapshot.lifetimes import BEFORE
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.units import GiB, MiB
 
 from . import foreign
+from .cuts import tail
 from .foreign import PARAMETERS, Training
 from .machine import Machine
 from .strategies import recordings
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "snapshots"
 
 
 def trained(steps: int = 3, **how) -> Training:
@@ -136,3 +141,15 @@ def test_each_block_has_a_category_with_a_rule_or_none_with_none(recording):
 
 def test_rules_have_names_of_their_own():
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_gradients_from_before_a_ring_that_lost_its_beginning_are_counted():
+    """They are most before the first event: backward is not run again, and later gradients are added to them."""
+    snapshot = load_snapshot(FIXTURES / "torch-2.6-wrapped-gradients.pickle")
+    for start in (0, 20, 48):
+        timeline = Timeline.of(tail(snapshot.traces[0], start), snapshot.segments)
+        table = timeline.lifetimes
+        stays = (table.born == BEFORE) & (table.freed == table.end)
+        numbers, counts = np.unique(categorise(timeline).category[stays], return_counts=True)
+        found = dict(zip(map(Category, numbers.tolist()), counts.tolist(), strict=True))
+        assert found == {Category.PARAMETER: 3, Category.GRADIENT: 3, Category.OPTIMIZER_STATE: 6}

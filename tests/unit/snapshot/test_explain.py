@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from oomscope.errors import UsageError
 from oomscope.report import explain_words, words
 from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.comparing.aligned import align
+from oomscope.snapshot.comparing.diff import Named, diff
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.explaining.explanation import DeviceExplanation
 from oomscope.snapshot.judging.headroom import headroom_without_card
@@ -23,6 +25,7 @@ from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Snapshot, Trace
 from oomscope.units import GiB, MiB, format_size
 
+from .cuts import tail
 from .foreign import BACKWARD, ENGINE, FORWARD, Training
 from .machine import Machine
 from .strategies import recordings
@@ -51,9 +54,10 @@ def sums_hold(device: DeviceExplanation) -> None:
             assert sum(row.rules.values()) == row.bytes
     assert device.composition.bytes == device.peak.requested_bytes
     assert device.overhead_at_peak_bytes == device.peak.reserved_bytes - device.peak.requested_bytes
-    for index, live in enumerate(device.curves.live):
+    for index, live in enumerate(device.curves.requested):
         assert sum(curve[index] for curve in device.curves.categories.values()) == live
-    assert max(device.curves.live, default=device.peak.requested_bytes) == device.peak.requested_bytes
+    drawn = max(device.curves.requested, default=device.peak.requested_bytes)
+    assert drawn == device.peak.requested_bytes if device.peak.event >= 0 else drawn <= device.peak.requested_bytes
     json.dumps(device.to_json(), allow_nan=False)
 
 
@@ -122,7 +126,7 @@ def test_a_failure_is_not_judged_against_a_card_that_serves_it():
     assert device.failure is None
     assert device.verdict.headline.startswith("The 300.00 MiB that failed would be served: at most 1.07 GiB reserved")
     assert "what would have come after it is not known" in device.verdict.headline
-    assert {fix.survives for fix in device.verdict.fixes} == {True}
+    assert {fix.survives for fix in device.verdict.tried} == {True}
 
 
 def test_a_failed_recording_fails_on_a_smaller_card_where_that_is_full():
@@ -148,7 +152,7 @@ def test_a_card_that_cannot_hold_the_failed_request_is_too_small_where_nothing_c
     [device] = explain(unlike, file="snap.pickle", limit=310 * MiB).devices
     assert device.fidelity < 0.95
     assert device.verdict.kind == "capacity"
-    assert "live at most, of 310.00 MiB available; no packing could serve that" in device.verdict.headline
+    assert "requested at most, of 310.00 MiB available; no packing could serve that" in device.verdict.headline
 
 
 def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
@@ -156,7 +160,7 @@ def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
     [device] = explain(unlike, file="snap.pickle").devices
     assert device.fidelity < 0.95
     assert device.verdict.kind == "fragmentation"
-    assert device.verdict.cured_by == device.verdict.fixes == ()
+    assert device.verdict.cured_by == device.verdict.tried == ()
     assert not device.verdict.uncured
     assert device.verdict.headline.endswith("the replay does not repeat the recording, so no cure can be shown")
 
@@ -187,7 +191,7 @@ def test_a_smaller_card_shows_where_the_job_would_have_failed():
     assert device.is_predicted
     event = device.verdict.event
     assert device.failure is not None
-    assert device.verdict.live_requested_bytes == job.timeline().live[event - 1] == device.failure.bytes
+    assert device.verdict.live_requested_bytes == job.timeline().held[event - 1] == device.failure.bytes
     assert device.verdict.requested_bytes == job.trace().size[event]
     assert device.pins is None
     small = Training(160 * MiB)
@@ -224,7 +228,7 @@ def test_what_only_puts_a_failure_off_on_a_smaller_card_is_no_cure():
     fits = explained(machine, limit=2 * GiB - 200 * MiB)
     assert fits.verdict.kind == "headroom"
     recorded = {fix.name: fix.failed_event for fix in replay_file(snapshot_of(machine), limit=GiB).rows}
-    assert {fix.name: fix.failed_event for fix in verdict.fixes} == recorded
+    assert {fix.name: fix.failed_event for fix in verdict.tried} == recorded
 
 
 def fill(machine: Machine) -> None:
@@ -244,7 +248,7 @@ def test_a_card_smaller_than_what_was_reserved_may_do():
     device = explained(machine, limit=GiB)
     assert not device.is_predicted
     assert device.verdict.kind == "headroom"
-    assert "No allocation would fail: 800.00 MiB live at most" in device.verdict.headline
+    assert "No allocation would fail: 800.00 MiB requested at most" in device.verdict.headline
     assert "would release cached memory once" in device.verdict.headline
 
 
@@ -254,7 +258,7 @@ def test_a_card_too_small_for_what_was_cached_before_the_recording():
     machine.builder = TraceBuilder()
     machine.alloc(100 * MiB)
     device = explained(machine, limit=500 * MiB)
-    assert device.verdict.fixes[0].begun_afresh
+    assert device.verdict.tried[0].begun_afresh
     assert "100.00 MiB reserved of 500.00 MiB available, instead of 700.00 MiB as recorded" in device.verdict.headline
     assert "what was cached before the recording began would not fit" in device.verdict.headline
     assert "release" not in device.verdict.headline
@@ -266,12 +270,12 @@ def test_overhead_under_a_setting_is_that_of_the_replay_at_the_peak():
     machine.alloc(400 * MiB)
     device = explained(machine)
     replayed = replay_file(snapshot_of(machine)).rows
-    assert [fix.overhead_bytes for fix in device.verdict.fixes[:2]] == [row.overhead_bytes for row in replayed[:2]]
-    under = device.verdict.fixes[1]
+    assert [fix.overhead_bytes for fix in device.verdict.tried[:2]] == [row.overhead_bytes for row in replayed[:2]]
+    under = device.verdict.tried[1]
     said = f"with {under.name} {format_size(under.overhead_bytes)}"
     assert said in device.verdict.headline
     later = replace(under, peak_reserved_bytes=under.peak_reserved_bytes + GiB)
-    verdict = replace(device.verdict, fixes=(device.verdict.fixes[0], later))
+    verdict = replace(device.verdict, tried=(device.verdict.tried[0], later))
     assert said in headroom_without_card(verdict, Timeline.of(machine.trace(), machine.segments()).reserved_peak()), (
         "what is held later is not of then"
     )
@@ -285,7 +289,7 @@ def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_
     snapshot = snapshot_of(machine, allocator_settings={"expandable_segments": True})
     [device] = explain(snapshot, file="snap.pickle", limit=limit).devices
     assert device.fidelity == 0
-    assert device.verdict.fixes == ()
+    assert device.verdict.tried == ()
     assert "max_split" not in device.verdict.headline
     assert "as recorded" not in device.verdict.headline
     assert "does not repeat this recording (0.0 %): no other settings are compared" in device.caveats[-1]
@@ -302,8 +306,8 @@ def test_a_recording_of_the_failure_alone():
     device = explained(machine)
     assert device.failed_at.site.line == 3
     assert device.place.site is None, "that line did not make the peak"
-    assert explain_words.peak_text(device) == "80.00 MiB live as the recording began"
-    assert device.verdict.fixes
+    assert explain_words.peak_text(device) == "80.00 MiB requested as the recording began"
+    assert device.verdict.tried
     assert not any("nothing can be replayed" in caveat for caveat in device.caveats)
 
 
@@ -327,7 +331,7 @@ def test_without_a_card_the_verdict_is_headroom_and_no_margin_is_claimed():
     assert device.verdict.kind == "headroom"
     assert document["available_bytes"] is None
     assert document["verdict"]["available_bytes"] is None
-    assert {fix["margin_bytes"] for fix in document["fixes"]} == {None}
+    assert {fix["margin_bytes"] for fix in document["tried"]} == {None}
     assert "reserved are overhead at the peak" in device.verdict.headline
     assert device.place.phase == "backward"
     assert device.iterations.count == 3
@@ -356,7 +360,10 @@ def test_a_leak_is_a_tag_of_a_foreign_snapshot_too():
         job.step(leak=2 * MiB)
     device = explained(job)
     assert device.verdict.tags == ("leak",)
-    assert "live memory grows 2.00 MiB an iteration, most of it from …/home/me/metrics.py:33" in device.verdict.headline
+    assert (
+        "requested memory grows 2.00 MiB an iteration, most of it from …/home/me/metrics.py:33"
+        in device.verdict.headline
+    )
     assert [suspect.bytes_per_iteration for suspect in device.suspects] == [2 * MiB]
 
 
@@ -370,9 +377,31 @@ def test_a_file_without_a_trace_shows_the_end_only():
     assert device.shows_end_only
     assert device.peak == device.end
     assert device.peak.requested_bytes == 30 * MiB
-    assert device.verdict.fixes == ()
+    assert device.verdict.tried == ()
     assert "overhead at the end" in device.verdict.headline
     assert device.fidelity is None
+
+
+def test_a_peak_before_the_first_event_is_told_by_every_command():
+    machine = Machine(GiB)
+    given_up, _ = machine.alloc(300 * MiB), machine.alloc(100 * MiB)
+    start = len(machine.builder)
+    machine.free(given_up)
+    machine.empty_cache()
+    machine.alloc(50 * MiB)
+    snapshot = replace(snapshot_of(machine), traces=(tail(machine.trace(), start),))
+    [device] = explain(snapshot, file="snap.pickle").devices
+    sums_hold(device)
+    assert (device.peak.event, device.peak.requested_bytes, device.peak.reserved_bytes) == (-1, 400 * MiB, 400 * MiB)
+    assert explain_words.peak_text(device) == "400.00 MiB requested as the recording began"
+    assert (device.verdict.live_requested_bytes, device.verdict.event) == (400 * MiB, None)
+    [compared] = diff(Named("a", snapshot), Named("b", snapshot)).devices
+    facts = compared.after
+    assert (facts.event, facts.requested_bytes, facts.reserved_bytes, facts.phase) == (-1, 400 * MiB, 400 * MiB, "")
+    replayed = replay_file(snapshot)
+    assert (replayed.requested_peak_event, replayed.requested_peak_bytes) == (-1, 400 * MiB)
+    moment = align(Named("a", snapshot), Named("b", snapshot)).devices[0].peak
+    assert (moment.before_event, moment.after_event, moment.after_bytes) == (-1, -1, 400 * MiB)
 
 
 def test_a_device_that_the_file_does_not_know_is_refused():
@@ -396,7 +425,7 @@ def test_the_document_has_the_keys_that_scripts_rely_on():
     document = explain(snapshot_of(fragmented()), file="snap.pickle").to_json()
     assert {"schema_version", "file", "devices"} <= set(document)
     [device] = document["devices"]
-    wanted = {"index", "events", "truncated", "peak", "end", "overhead_at_peak_bytes", "verdict", "fixes", "categories"}
+    wanted = {"index", "events", "truncated", "peak", "end", "overhead_at_peak_bytes", "verdict", "tried", "categories"}
     assert wanted | {"sites", "reconciled"} <= set(device)
     sizes = {"active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes", "event"}
     assert sizes <= set(device["peak"])
@@ -414,10 +443,12 @@ def test_a_random_program_is_explained_with_exact_sums(steps, conf):
     peak, timeline = device.peak, device.composition
     assert peak.allocated_bytes is not None
     assert peak.active_bytes is not None
-    assert timeline.bytes <= peak.allocated_bytes <= peak.active_bytes <= peak.reserved_bytes
+    waiting = sum(row.bytes for row in device.pending)
+    assert timeline.bytes - waiting <= peak.allocated_bytes <= peak.active_bytes <= peak.reserved_bytes
+    assert timeline.bytes <= peak.active_bytes
     if device.pins is not None and device.failure is None:
         unused = device.pins.pinned_bytes + device.pins.idle_bytes + device.pins.rounding_bytes
-        assert unused == device.overhead_at_peak_bytes - sum(row.bytes for row in device.pending)
+        assert unused == device.overhead_at_peak_bytes
 
 
 @settings(max_examples=12, deadline=None)

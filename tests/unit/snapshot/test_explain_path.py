@@ -50,7 +50,7 @@ def test_a_folder_is_explained_by_its_worst_rank(folder: Path):
     assert isinstance(explained.found, RankSet)
     assert [row.rank for row in explained.found.rows] == [1, 0]
     [worst] = explained.analyses
-    assert worst.timeline.live_bytes_at(worst.timeline.peak_event()) == 100 * MiB
+    assert worst.timeline.requested_bytes_at(worst.timeline.peak_event()) == 100 * MiB
 
 
 def test_a_card_that_is_named_counts_for_a_file_and_for_a_folder(folder: Path):

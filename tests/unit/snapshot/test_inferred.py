@@ -29,7 +29,7 @@ def test_what_the_recording_does_not_say_is_inferred():
     assert not any(moment.phase for moment in found.bare.trace.moments)
     assert {"forward", "backward", "optimizer"} <= {row.phase for row in found.timeline.phase_peaks()}
     assert len(found.iterations) == 4
-    assert (found.timeline.live == found.bare.live).all()
+    assert (found.timeline.requested == found.bare.requested).all()
     told = set(np.unique(found.evidence.category).tolist())
     assert {Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE} <= told
 

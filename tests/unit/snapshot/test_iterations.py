@@ -103,7 +103,7 @@ def test_rhythm_takes_the_shortest_repetition_and_cuts_where_least_is_alive():
     timeline = unmarked(20 * MiB, 12)
     iterations = found(timeline)
     assert iterations.source == "rhythm"
-    assert np.diff(timeline.live[iterations.ends]).tolist() == [20 * MiB] * (len(iterations) - 1)
+    assert np.diff(timeline.requested[iterations.ends]).tolist() == [20 * MiB] * (len(iterations) - 1)
     assert 11 <= len(iterations) <= 12
 
 

@@ -114,10 +114,10 @@ ALIKE = RankRow(
     device=0,
     events=100,
     failed_bytes=None,
-    live_bytes=100 * MiB,
+    requested_bytes=100 * MiB,
     reserved_bytes=120 * MiB,
     overhead_bytes=20 * MiB,
-    end_live_bytes=50 * MiB,
+    end_requested_bytes=50 * MiB,
     iterations=4,
     last_time_us=10_000_000,
     categories={"activation": 100 * MiB},
@@ -128,8 +128,8 @@ ALL_ALIKE = [replace(ALIKE, rank=rank) for rank in range(5)]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"live_bytes": 120 * MiB}, "needs 20% more at its peak than the middle rank"),
-        ({"live_bytes": 90 * MiB}, "needs 10% less at its peak than the middle rank"),
+        ({"requested_bytes": 120 * MiB}, "needs 20% more at its peak than the middle rank"),
+        ({"requested_bytes": 90 * MiB}, "needs 10% less at its peak than the middle rank"),
         ({"iterations": 2}, "shows 2 iterations, the middle rank 4"),
         ({"last_time_us": 4_500_000}, "recorded its last event 5.5 s before the middle rank"),
     ],
@@ -146,7 +146,7 @@ def test_ranks_that_are_alike_have_no_stragglers():
 
 
 def test_stages_of_a_pipeline_are_no_stragglers():
-    assert list(stragglers_of([replace(row, live_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
+    assert list(stragglers_of([replace(row, requested_bytes=(row.rank + 1) * 100 * MiB) for row in ALL_ALIKE])) == []
 
 
 def test_a_file_that_cannot_be_read_costs_its_rank_alone(folder: Path):

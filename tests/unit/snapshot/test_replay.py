@@ -53,7 +53,7 @@ def test_a_replay_under_the_recorded_settings_does_what_was_recorded(steps, conf
     timeline = Timeline.of(machine.trace(), machine.segments())
     stream = int(timeline.trace.stream[failure.event]) if failure else 0
     last = Last(failure.event, failure.requested_bytes, stream) if failure else None
-    assert timeline.initial_live_bytes == 0
+    assert timeline.initial_requested_bytes == 0
     outcome = replay(requests_of(timeline, last), AllocatorSettings.parse(conf), machine.device)
     if failure and outcome.survives:
         requests = requests_of(timeline, last, pending_at_last=True)

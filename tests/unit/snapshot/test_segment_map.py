@@ -61,7 +61,7 @@ def test_segments_and_blocks_are_those_of_the_allocator_at_every_event(steps, co
         )
         assert blocks(found.segments) == blocks(segments)
         assert found.reserved_bytes == timeline.reserved[event]
-        assert sum(block[1] for block in blocks(found.segments)) == timeline.active[event]
+        assert sum(block[1] for block in blocks(found.segments)) == timeline.requested[event]
 
 
 @settings(max_examples=30, deadline=None)
@@ -73,7 +73,7 @@ def test_what_is_pinned_idle_and_rounded_sums_to_what_is_reserved_and_not_live(s
     for event in range(-1, len(timeline.trace)):
         here = segments_after(timeline, event, AllocatorSettings.parse(conf))
         pins = pins_of(timeline, here, lambda row: (HERE, "activation"))
-        active = int(timeline.active[event]) if event >= 0 else 0
+        active = int(timeline.requested[event]) if event >= 0 else 0
         unused = pins.pinned_bytes + pins.idle_bytes + pins.rounding_bytes
         assert unused == here.reserved_bytes - active
         assert sum(line.unused_bytes for line in pins.lines) == pins.pinned_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,10 @@ REAL_FILES = sorted((GROUND_TRUTH / "snapshots").glob("*.p*k*l*"))
 
 
 @given(recordings())
-def test_live_bytes_are_exact_at_every_event_wherever_the_recording_began(recording):
-    trace, segments, live = recording
+def test_requested_bytes_are_exact_at_every_event_wherever_the_recording_began(recording):
+    trace, segments, requested = recording
     timeline = Timeline.of(trace, segments)
-    assert timeline.live.tolist() == live
+    assert timeline.requested.tolist() == requested
     assert timeline.reconcile().difference_bytes == 0
     assert timeline.reconcile().inconsistent_events == 0
     assert len(timeline.lifetimes.inconsistent_events) == 0
@@ -36,21 +37,22 @@ def test_live_bytes_are_exact_at_every_event_wherever_the_recording_began(record
 
 @given(recordings(clean_start=True))
 def test_a_complete_recording_needs_no_segments(recording):
-    trace, _, live = recording
-    assert Timeline.of(trace).live.tolist() == live
-    assert Timeline.of(trace).initial_live_bytes == 0
+    trace, _, requested = recording
+    assert Timeline.of(trace).requested.tolist() == requested
+    assert Timeline.of(trace).initial_requested_bytes == 0
 
 
 @given(recordings())
-def test_the_live_set_sums_to_the_curve_at_every_event(recording):
+def test_the_blocks_sum_to_the_curves_at_every_event(recording):
     trace, segments, _ = recording
     timeline = Timeline.of(trace, segments)
     table = timeline.lifetimes
     for event in range(-1, len(trace)):
-        assert table.size[timeline.live_at(event)].sum() == timeline.live_bytes_at(event)
+        assert table.size[timeline.requested_at(event)].sum() == timeline.requested_bytes_at(event)
         pending = table.size[table.pending_at(event)].sum()
+        assert timeline.held_bytes_at(event) + pending == timeline.requested_bytes_at(event)
         if event >= 0:
-            assert timeline.live[event] + pending == timeline.active[event]
+            assert timeline.held[event] + pending == timeline.requested[event]
 
 
 def test_events_that_contradict_each_other_are_counted_and_do_not_break_the_walk():
@@ -64,7 +66,7 @@ def test_events_that_contradict_each_other_are_counted_and_do_not_break_the_walk
     ):
         builder.event(action, 4096, 100)
     timeline = Timeline.of(builder.build())
-    assert timeline.live.tolist() == [100, 100, 0, 0, 0]
+    assert timeline.held.tolist() == [100, 100, 0, 0, 0]
     assert timeline.lifetimes.inconsistent_events.tolist() == [1, 4]
 
 
@@ -74,26 +76,26 @@ def test_some_traces_record_no_requests_to_free():
     builder.event(Action.ALLOC, 4096, 100)
     builder.event(Action.FREE_COMPLETED, 4096, 100)
     timeline = Timeline.of(builder.build())
-    assert timeline.initial_live_bytes == 50
-    assert timeline.live.tolist() == [0, 100, 0]
+    assert timeline.initial_requested_bytes == 50
+    assert timeline.held.tolist() == [0, 100, 0]
 
 
-def test_a_block_freed_before_the_recording_is_pending_not_live():
+def test_a_block_freed_before_the_recording_is_pending_not_held():
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 4096, 100)
     builder.event(Action.FREE_REQUESTED, 4096, 100)
     builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
     builder.event(Action.FREE_COMPLETED, 4096, 100)
     timeline = Timeline.of(builder.build())
-    assert timeline.live.tolist() == [100, 0, 0, 0]
-    assert timeline.active.tolist() == [150, 150, 100, 0]
+    assert timeline.held.tolist() == [100, 0, 0, 0]
+    assert timeline.requested.tolist() == [150, 150, 100, 0]
 
 
 def test_a_lone_completion_is_of_a_block_freed_before_the_recording():
     builder = TraceBuilder()
     builder.event(Action.FREE_COMPLETED, 1 << 20, 50)
     builder.event(Action.ALLOC, 4096, 100)
-    assert Timeline.of(builder.build()).live.tolist() == [0, 100]
+    assert Timeline.of(builder.build()).held.tolist() == [0, 100]
 
 
 def segment(total: int, *blocks: Block, device: int = 0) -> Segment:
@@ -144,11 +146,28 @@ def test_phase_peaks_join_the_microbatches_of_a_phase():
     assert timeline.peak_event(until=3) == 1
 
 
+def test_a_peak_before_the_first_event_is_found():
+    """Of 400 + 600 bytes that were there the first event frees 600, and no more than 500 are asked for again."""
+    builder = TraceBuilder()
+    builder.event(Action.FREE_COMPLETED, 1024, 600)
+    builder.event(Action.SEGMENT_FREE, 1024, 1024)
+    builder.event(Action.ALLOC, 512, 500)
+    builder.event(Action.FREE_COMPLETED, 512, 500)
+    held = segment(1024, Block(address=0, size=512, requested_size=400, state="active_allocated"))
+    timeline = Timeline.of(builder.build(), (held,))
+    assert timeline.requested.tolist() == [400, 400, 900, 400]
+    assert timeline.peak_event() == timeline.peak_event(until=1) == -1
+    assert timeline.requested_bytes_at(timeline.peak_event()) == 1000
+    assert [timeline.reserved_bytes_at(event) for event in (-1, 0, 1)] == [2048, 2048, 1024]
+    as_much = replace(timeline.trace, size=np.array([600, 1024, 600, 600]))
+    assert Timeline.of(as_much, (held,)).peak_event() == 2, "an event that reaches as much has a line"
+
+
 def test_an_empty_trace_has_what_the_segments_hold():
     held = segment(1024, Block(address=0, size=512, requested_size=400, state="active_allocated"))
     timeline = Timeline.of(TraceBuilder().build(), (held,))
     assert timeline.peak_event() == -1
-    assert timeline.live_bytes_at(-1) == timeline.end_live_bytes == 400
+    assert timeline.requested_bytes_at(-1) == timeline.end_requested_bytes == 400
     assert timeline.reconcile().difference_bytes == 0
     assert timeline.phase_peaks() == ()
 
@@ -183,7 +202,7 @@ def test_most_may_be_reserved_before_the_first_event():
     machine.alloc(100 * MiB)
     timeline = Timeline.of(machine.trace(), machine.segments())
     assert timeline.initial_reserved_bytes == 600 * MiB
-    assert timeline.reserved_peak() == ReservedPeak(event=-1, reserved_bytes=600 * MiB, live_bytes=0)
+    assert timeline.reserved_peak() == ReservedPeak(event=-1, reserved_bytes=600 * MiB, requested_bytes=0)
     unknown = Timeline.of(machine.trace())
     assert unknown.initial_reserved_bytes == 600 * MiB, "what is given back was there"
     assert Timeline.of(TraceBuilder().build(), machine.segments()).reserved_peak().reserved_bytes == 100 * MiB

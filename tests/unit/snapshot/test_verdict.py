@@ -45,7 +45,7 @@ def test_capacity():
     assert verdict.categories == {"parameter": 1000 * MiB}
     assert verdict.packing_lower_bound_bytes == 1100 * MiB
     assert gaps(verdict) == {"free_device": 24 * MiB}
-    assert not any(fix.survives for fix in verdict.fixes)
+    assert not any(fix.survives for fix in verdict.tried)
     assert "76.00 MiB too much" in verdict.headline
 
 
@@ -57,12 +57,12 @@ def test_fragmentation_that_expandable_segments_cure():
     assert verdict.cured_by[0] == "expandable_segments:True"
     assert not verdict.uncured
     assert gaps(verdict) == {"split_remainder": 680 * MiB, "free_device": 224 * MiB}
-    recorded, cure = verdict.fixes[:2]
+    recorded, cure = verdict.tried[:2]
     assert not recorded.survives
     assert recorded.failed_event == verdict.event == machine.failure.event
     assert cure.survives
     assert 0 <= cure.margin_bytes == GiB - cure.peak_reserved_bytes
-    assert "pass under expandable_segments:True" in verdict.headline
+    assert "pass to the end of the recording under expandable_segments:True" in verdict.headline
     assert "the other 904.00 MiB did not serve it: 680.00 MiB free pieces between live blocks" in verdict.headline
     assert "each too small, and 224.00 MiB free on the device; " in verdict.headline
 
@@ -163,7 +163,7 @@ def test_a_leak_that_only_the_run_without_a_limit_shows():
     whole = verdict_on(leaking(GiB, per_iteration=10 * MiB, iterations=5)).leak
     verdict = verdict_on(fragmented(), leak_after=whole)
     assert (verdict.leak, verdict.tags) == (whole, ("leak",))
-    assert "live memory grows 10.00 MiB an iteration" in verdict.headline
+    assert "requested memory grows 10.00 MiB an iteration" in verdict.headline
 
 
 def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_iteration():
@@ -188,7 +188,7 @@ def test_the_caller_chooses_the_line_that_is_named():
 def test_it_is_said_how_long_private_pools_count_as_in_use():
     machine = Machine(GiB)
     machine.alloc(MiB, pool=1)
-    assert verdict_on(machine).fixes[0].note == "a private pool counts as in use until its segments are given back"
+    assert verdict_on(machine).tried[0].note == "a private pool counts as in use until its segments are given back"
 
 
 @pytest.mark.parametrize(("per_iteration", "iterations"), [(100 * MiB, 3), (1000, 20)])
@@ -205,10 +205,12 @@ def test_no_leak_where_the_first_iteration_makes_the_optimizer_states():
     assert verdict_on(machine).tags == ()
 
 
-def test_later_capacity_cured_here_but_the_run_goes_on_to_need_more():
+def test_later_capacity_nothing_cures_a_run_that_goes_on_to_need_more():
     verdict = verdict_on(fragmented(), demand_after=2 * GiB)
     assert verdict.kind == "fragmentation"
-    assert verdict.cured_by
+    assert (verdict.cured_by, verdict.uncured) == ((), False)
+    assert verdict.gets_past.name == "expandable_segments:True"
+    assert "expandable_segments:True gets past this failure" in verdict.headline
     assert verdict.tags == ("later: capacity",)
     assert "goes on to need 2.00 GiB" in verdict.headline
 
@@ -222,7 +224,7 @@ def test_headroom():
     assert verdict.kind == "headroom"
     assert verdict.event == 1
     assert verdict.live_requested_bytes == verdict.reserved_bytes == 200 * MiB
-    assert [fix.name for fix in verdict.fixes] == ["as recorded", "expandable_segments:True"]
+    assert [fix.name for fix in verdict.tried] == ["as recorded", "expandable_segments:True"]
     assert "824.00 MiB to spare" in verdict.headline
 
 
@@ -231,7 +233,7 @@ def test_headroom_compares_what_is_live_and_reserved_at_one_moment():
     verdict = verdict_on(machine)
     assert (verdict.live_requested_bytes, verdict.reserved_bytes) == (800 * MiB, 800 * MiB)
     assert verdict.headline.startswith(
-        "Peak 800.00 MiB live, 800.00 MiB reserved then; at most 1.07 GiB reserved, with 420.00 MiB live, "
+        "Peak 800.00 MiB requested, 800.00 MiB reserved then; at most 1.07 GiB reserved, with 420.00 MiB requested, "
         "948.00 MiB to spare of 2.00 GiB; 680.00 MiB of those 1.07 GiB is overhead; under expandable_segments:True"
     )
 
@@ -249,7 +251,7 @@ def test_failures_elsewhere_are_not_replayed(failed_in, kind):
     assert verdict.kind == kind
     assert verdict.live_requested_bytes == verdict.wanted_bytes == 100 * MiB
     assert verdict.requested_bytes is verdict.event is None
-    assert verdict.fixes == verdict.gaps == ()
+    assert verdict.tried == verdict.gaps == ()
     assert "the error's own words" in verdict.headline
 
 
@@ -293,8 +295,8 @@ def test_real_files_are_judged(path):
         verdict = judge(trace, Device(total_bytes=100 * GiB), segments=snapshot.segments)
         assert verdict.kind == "headroom"
         assert sum(verdict.categories.values()) == verdict.live_requested_bytes
-        assert all(fix.survives for fix in verdict.fixes)
-        assert all(fix.peak_reserved_bytes >= verdict.packing_lower_bound_bytes for fix in verdict.fixes)
+        assert all(fix.survives for fix in verdict.tried)
+        assert all(fix.peak_reserved_bytes >= verdict.packing_lower_bound_bytes for fix in verdict.tried)
 
 
 @settings(max_examples=40, deadline=None)
@@ -312,4 +314,4 @@ def test_every_failure_is_judged_and_its_numbers_add_up(steps):
     assert sum(gaps(verdict).values()) >= 0
     assert verdict.uncured == (verdict.kind == "fragmentation" and not verdict.cured_by)
     if verdict.kind == "capacity":
-        assert not any(fix.survives for fix in verdict.fixes)
+        assert not any(fix.survives for fix in verdict.tried)

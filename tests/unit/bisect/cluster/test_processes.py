@@ -36,7 +36,7 @@ def test_a_search_as_jobs_finds_the_culprit(tmp_path: Path) -> None:
         range=RevisionRange(good=hashes[0], bad="main"),
         subject=InCheckout(target=PRINTS, settings=load_preset("gpt-tiny").config),
         places=Places(tmp_path / "state"),
-        bad=Bad.parse("live>1000"),
+        bad=Bad.parse("requested>1000"),
         jobs=2,
         cluster=PROCESSES,
     )

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from oomscope.probe.gpus import find_gpu
 from oomscope.probe.measurement import Measurement
 from oomscope.probe.session import SessionSettings
 from oomscope.probe.sim import SimSession
 from oomscope.snapshot.trace import Action, Category, Trace
+from oomscope.virtual.cards import find_card
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def simulate() -> Callable[..., SimSession]:
     """Return a maker of sessions."""
 
     def make(**settings: object) -> SimSession:
-        bare = {"gpu": find_gpu("h100-80gb"), "op_temporaries": False, "non_torch_bytes": 0}
+        bare = {"gpu": find_card("h100-80gb"), "op_temporaries": False, "non_torch_bytes": 0}
         return SimSession(SessionSettings(**{**bare, **settings}))
 
     return make
@@ -55,7 +55,7 @@ class Story:
         """Every event's action."""
         return [Action(int(action)) for action in self.trace.action]
 
-    def live_bytes(self) -> int:
+    def requested_bytes(self) -> int:
         """Requested bytes live at the end."""
         live: dict[int, int] = {}
         for action, address, size in zip(self.trace.action, self.trace.address, self.trace.size, strict=True):

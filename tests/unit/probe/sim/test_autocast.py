@@ -41,6 +41,8 @@ LEFT_OUT = {
     "linalg_matrix_norm",
     "linalg_matrix_norm.str_ord",
     "binary_cross_entropy",
+    "linalg_matrix_sqrth",
+    "_cudnn_rnn",
 }
 
 

@@ -233,9 +233,9 @@ def test_gradients_are_scattered_into_fresh_zeros_in_place(simulate, story, use)
 
 
 def test_flash_attention_needs_a_card_that_has_it(simulate):
-    from oomscope.probe.gpus import find_gpu
+    from oomscope.virtual.cards import find_card
 
-    session = simulate(gpu=find_gpu("t4"))
+    session = simulate(gpu=find_card("t4"))
     with session:
         q = torch.randn(2, 4, 128, 64, device=session.device, dtype=torch.float16, requires_grad=True)
         assert "Efficient" in functional.scaled_dot_product_attention(q, q, q).grad_fn.name()

@@ -1,0 +1,54 @@
+"""Hatchling's hook: compiles the virtual card into the wheel, and in place for an editable install.
+
+``OOMSCOPE_CARD_TARGET`` compiles for another machine or an older glibc, by zig: ``x86_64-linux-gnu.2.28``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from oomscope.errors import MachineUnfitError
+from oomscope.virtual import build
+from oomscope.virtual.platform_tag import platform_tag
+from oomscope.virtual.sonames import CARD, SONAMES, file_of
+
+TARGET = os.environ.get("OOMSCOPE_CARD_TARGET", "")
+ZIG = "ziglang>=0.13"
+
+
+class CardHook(BuildHookInterface[Any]):
+    """Builds the card where there is one: on Linux. Elsewhere the wheel has none and is for any machine."""
+
+    def dependencies(self) -> list[str]:
+        """Return the compiler from PyPI where the machine has none."""
+        if not _has_card():
+            return []
+        return [ZIG] if TARGET or not build.has_compiler() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and name what goes into the wheel."""
+        if self.target_name != "wheel" or not _has_card():
+            return
+        out = Path(self.root, "build", f"card-{TARGET}") if TARGET else build.LIBRARIES
+        try:
+            build.build(out, target=TARGET)
+            tag = platform_tag(out / CARD)
+        except MachineUnfitError as error:
+            sys.exit(f"oomscope: {error}")
+        if version == "editable":
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{tag}"
+        for file in (CARD, *map(file_of, SONAMES)):
+            build_data["force_include"][str(out / file)] = f"oomscope/virtual/lib/{file}"
+
+
+def _has_card() -> bool:
+    return bool(TARGET) or sys.platform.startswith("linux")

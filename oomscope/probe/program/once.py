@@ -1,0 +1,113 @@
+"""Runs a program on a card, as often as a probe asks: what its environment brings along, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from oomscope.errors import OomscopeError
+from oomscope.probe.command.asked import argv_of
+from oomscope.probe.command.output import tail_of
+from oomscope.probe.command.run import variables_of
+from oomscope.probe.environment import allocator_conf, allocator_variables
+from oomscope.probe.forked_run import RunHere
+from oomscope.probe.job import ProbeJob, ProgramTarget, Progress, RunsOn
+from oomscope.probe.measure import Ending, OnProgress, not_run
+from oomscope.probe.program import arming
+from oomscope.probe.program.measured import ending_of
+from oomscope.probe.program.run import Ended, run_program
+from oomscope.probe.program.settings import ProgramSettings
+from oomscope.probe.program.spokesman import spokesman
+from oomscope.probe.recorded.virtual_card import budget_of
+from oomscope.probe.recorded.virtual_card import variables_of as card_variables
+from oomscope.probe.result import Failure
+from oomscope.probe.session import SessionSettings
+
+_HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
+_LEDGER = "card"
+
+
+class ProgramRuns:
+    """Begins the runs of one program (:data:`oomscope.probe.measure.Begin`).
+
+    Args:
+        job: what was asked.
+        target: its program, which is run in the working directory.
+        room: a folder for what the program's processes leave.
+    """
+
+    def __init__(self, job: ProbeJob, target: ProgramTarget, room: Path) -> None:
+        self._job = job
+        self._target = target
+        self._room = room
+        self._backwards: int | None = None
+
+    def __call__(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> RunHere[Ending]:
+        """Run the program once, under ``settings``."""
+
+        def run() -> Ending:
+            try:
+                return self._run(settings, backend, progress)
+            except OomscopeError as error:
+                return not_run(error)
+
+        return RunHere(run)
+
+    def _run(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> Ending:
+        progress(Progress(stage="step", total=self._job.iterations))
+        log = sys.stdout.fileno()
+        begin = os.fstat(log).st_size
+        with tempfile.TemporaryDirectory(prefix="program-", dir=self._room) as folder:
+            ended = run_program(
+                argv_of(self._target.command),
+                self._environment(settings, backend, Path(folder)),
+                Path(folder),
+                told=lambda done: progress(Progress(stage="step", done=done, total=self._job.iterations)),
+            )
+            budget = budget_of(settings) if backend == "virtual" else None
+            ending = ending_of(ended, settings, budget, self._job.iterations)
+        self._remember(ended)
+        if ending.failure is not None:
+            return replace(ending, failure=replace(ending.failure, detail=tail_of(log, begin)))
+        return self._under_its_own_settings(ending, settings)
+
+    def _environment(self, settings: SessionSettings, backend: RunsOn, folder: Path) -> dict[str, str]:
+        told = ProgramSettings(
+            folder=str(folder),
+            backend="cuda" if backend == "cuda" else "virtual",
+            card=settings.gpu.name if settings.gpu else None,
+            iterations=self._job.iterations,
+            max_entries=settings.max_entries,
+            max_frames=settings.max_frames,
+            limit_bytes=settings.limit_bytes or (settings.gpu.total_bytes if settings.gpu else None),
+            is_recorded=settings.is_recorded,
+            most_backwards=self._backwards if settings.values == "ones" else None,
+        )
+        environment = variables_of(self._job, os.environ)
+        environment |= arming.variables(told, environment)
+        if settings.allocator_conf:
+            environment |= allocator_variables(settings.allocator_conf)
+        if backend == "virtual":
+            environment.pop(_HIDES_CARDS, None)
+            environment |= card_variables(settings, ledger=str(folder / _LEDGER))
+        return environment
+
+    def _remember(self, ended: Ended) -> None:
+        """Keep how many backward passes the first run made: under other values it might never step an optimizer."""
+        speaker = spokesman(ended.receipts)
+        if self._backwards is None and speaker is not None:
+            self._backwards = speaker.backwards
+
+    def _under_its_own_settings(self, ending: Ending, settings: SessionSettings) -> Ending:
+        """Say where the program gave its allocator other settings than it was given; such a run shows no cure."""
+        measurement = ending.measurement
+        if measurement is None or measurement.allocator_conf == settings.allocator_conf:
+            return ending
+        own = f"the program itself sets its allocator to {measurement.allocator_conf or 'its defaults'}"
+        if settings.allocator_conf != allocator_conf(self._job, os.environ):
+            return Ending(measurement=None, failure=Failure(kind="step", message=own))
+        note = f"{own}: that is what was measured"
+        return replace(ending, measurement=replace(measurement, notes=(*measurement.notes, note)))

@@ -1,0 +1,12 @@
+"""The virtual card: stand-ins for NVIDIA's libraries, on which PyTorch's own CUDA build runs without a GPU.
+
+Importing this package is cheap: no torch, and no library is loaded before :func:`load`.
+"""
+
+from __future__ import annotations
+
+from oomscope.virtual.counts import CardState, on_unknown_read, state
+from oomscope.virtual.loading import is_loaded, load
+from oomscope.virtual.settings import CardSettings
+
+__all__ = ["CardSettings", "CardState", "is_loaded", "load", "on_unknown_read", "state"]

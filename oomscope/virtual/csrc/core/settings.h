@@ -1,0 +1,29 @@
+// What this process is told of its card.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "card.h"
+
+namespace card {
+
+enum class AddressOrder { ascending, descending, scattered };
+
+struct Settings {
+  card_description description{};
+  AddressOrder order = AddressOrder::ascending;
+  uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
+  bool ones = false;         // unknown bytes read as the 64-bit integer 1, repeated
+  std::string ledger;        // file through which processes of one machine share its cards; empty: none
+  int installed = 1;         // devices in the machine
+  std::vector<int> visible;  // which of them this process sees, in the order of its ordinals
+  std::string fault;         // what is wrong with the settings; empty: nothing
+};
+
+// Reads OOMSCOPE_CARD and CUDA_VISIBLE_DEVICES.
+Settings read_settings();
+
+// The settings of this process: fixed from its first CUDA call on, until then those of the environment.
+const Settings &settings();
+
+}  // namespace card

@@ -1,0 +1,67 @@
+// Looking up functions of the driver by name.
+#include "driver/entry_points.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "core/process.h"
+
+using namespace card;
+
+namespace {
+
+// Where a version of the interface has a form of a function that is neither "name_v2" nor "name".
+struct Form {
+  const char *name;
+  int since;
+  const char *symbol;
+};
+const Form forms[] = {
+    {"cuStreamGetCaptureInfo", 12030, "cuStreamGetCaptureInfo_v3"},
+    {"cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"},
+    {"cuCtxCreate", 13000, "cuCtxCreate_v4"},
+    {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
+    {"cuMemAdvise", 13000, "cuMemAdvise_v2"},
+    {"cuMemAdvise", 0, "cuMemAdvise"},
+    {"cuMemPrefetchAsync", 13000, "cuMemPrefetchAsync_v2"},
+    {"cuMemPrefetchAsync", 0, "cuMemPrefetchAsync"},
+};
+
+void *symbol_of(const std::string &name) {
+  static void *self = [] {
+    Dl_info info;
+    return dladdr(reinterpret_cast<const void *>(&cuda_entry_point), &info)
+               ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
+               : nullptr;
+  }();
+  return self ? dlsym(self, name.c_str()) : nullptr;
+}
+
+}  // namespace
+
+void *card::cuda_entry_point(const char *name, int version) {
+  for (auto &form : forms)
+    if (std::string(form.name) == name && version >= form.since) return symbol_of(form.symbol);
+  void *found = symbol_of(std::string(name) + "_v2");
+  return found ? found : symbol_of(name);
+}
+
+CARD_API int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t, int *found) {
+  if (!name || !function) return CARD_INVALID_VALUE;
+  constexpr int is_found = 0, is_unknown = 1;
+  *function = cuda_entry_point(name, version);
+  if (found) *found = *function ? is_found : is_unknown;
+  return *function ? 0 : CARD_NOT_FOUND;
+}
+
+CARD_API int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+  return cuGetProcAddress_v2(name, function, version, flags, nullptr);
+}
+
+// Undocumented tables, which NVIDIA's own libraries ask for.
+CARD_API int cuGetExportTable(const void **table, const void *) {
+  if (table) *table = nullptr;
+  card_unsupported("cuGetExportTable");
+  return CARD_NOT_FOUND;
+}

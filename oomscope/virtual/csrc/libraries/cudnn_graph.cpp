@@ -1,0 +1,215 @@
+// cuDNN's graph interface: descriptors give back what was set, every graph has one engine.
+//
+// Of a graph's plan only the workspace matters here, and cuDNN does not publish it: 0 bytes, noted by the kind of the
+// operation. What cudnn-frontend adds by itself (attention's backward) it computes on the host, as on a real card.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "libraries/cudnn.h"
+
+namespace {
+
+// Attribute types whose elements are not 4 bytes long.
+enum { HANDLE = 0, BOOLEAN = 2, INT64 = 3, DOUBLE = 5, VOID_POINTER = 6, DESCRIPTOR = 15, INT32 = 23, CHAR = 24, FRACTION = 26 };
+// Attributes that are answered rather than remembered.
+enum {
+  HEURISTIC_GRAPH = 201,
+  HEURISTIC_RESULTS = 202,
+  CONFIG_ENGINE = 300,
+  CONFIG_INTERMEDIATES = 301,
+  CONFIG_KNOBS = 302,
+  CONFIG_WORKSPACE = 303,
+  CONFIG_SHARED_MEMORY = 304,
+  PLAN_CONFIG = 401,
+  PLAN_WORKSPACE = 402,
+  PLAN_COMPUTED_INTERMEDIATES = 403,
+  PLAN_RUN_ONLY_INTERMEDIATES = 404,
+  PLAN_JSON = 405,
+  GRAPH_OPERATIONS = 801,
+  GRAPH_ENGINES = 802,
+  PACK_POINTERS = 1001,
+  PACK_WORKSPACE = 1003,
+  ENGINE_GRAPH = 1300,
+  ENGINE_INDEX = 1301,
+  ENGINE_KNOBS = 1302,
+  ENGINE_NUMERICAL_NOTES = 1303,
+  ENGINE_LAYOUTS = 1304,
+  ENGINE_BEHAVIOUR_NOTES = 1305
+};
+enum { ENGINE = 2, CONFIG = 3, HEURISTIC = 4 };  // kinds of descriptors that are made here
+
+struct Content;
+struct Attribute {
+  std::vector<char> bytes;                          // of plain values
+  std::vector<std::shared_ptr<Content>> contents;  // of descriptors, as they were when they were set
+};
+struct Content {
+  int kind = 0;
+  std::map<int, Attribute> attributes;
+};
+struct Descriptor {
+  std::shared_ptr<Content> content;
+};
+
+size_t element_bytes(int type) {
+  switch (type) {
+    case HANDLE: case INT64: case DOUBLE: case VOID_POINTER: case DESCRIPTOR: return 8;
+    case BOOLEAN: case CHAR: return 1;
+    case FRACTION: return 16;
+    default: return 4;
+  }
+}
+
+const Attribute* find(const Content& content, int name) {
+  auto at = content.attributes.find(name);
+  return at == content.attributes.end() ? nullptr : &at->second;
+}
+const Content* only(const Content* content, int name) {
+  const Attribute* attribute = content ? find(*content, name) : nullptr;
+  return attribute && !attribute->contents.empty() ? attribute->contents[0].get() : nullptr;
+}
+
+// The operation that decides about the workspace, for the note.
+const char* operation(const Content* config) {
+  static const struct {
+    int kind;
+    const char* name;
+  } known[] = {{10, "cudnn convolution forward"},      {11, "cudnn convolution backward filter"},
+               {12, "cudnn convolution backward data"}, {41, "cudnn attention forward"},
+               {43, "cudnn attention backward"},        {29, "cudnn norm forward"},
+               {30, "cudnn norm backward"},             {25, "cudnn resample forward"},
+               {26, "cudnn resample backward"},         {19, "cudnn matmul"}};
+  const Content* graph = only(only(config, CONFIG_ENGINE), ENGINE_GRAPH);
+  const Attribute* operations = graph ? find(*graph, GRAPH_OPERATIONS) : nullptr;
+  for (const auto& one : known)
+    if (operations)
+      for (const auto& each : operations->contents)
+        if (each->kind == one.kind) return one.name;
+  return "cudnn graph";
+}
+
+std::shared_ptr<Content> engine_config(const std::shared_ptr<Content>& graph) {
+  auto engine = std::make_shared<Content>();
+  engine->kind = ENGINE;
+  engine->attributes[ENGINE_GRAPH].contents = {graph};
+  auto config = std::make_shared<Content>();
+  config->kind = CONFIG;
+  config->attributes[CONFIG_ENGINE].contents = {engine};
+  return config;
+}
+
+// Answers the attributes that nobody sets. Returns false where the descriptor has no such attribute.
+bool answer(const Content& content, int name, Attribute& out) {
+  auto number = [&out](auto value) {
+    out.bytes.resize(sizeof value);
+    std::memcpy(out.bytes.data(), &value, sizeof value);
+    return true;
+  };
+  switch (name) {
+    case HEURISTIC_RESULTS: {
+      const Attribute* graph = find(content, HEURISTIC_GRAPH);
+      if (!graph || graph->contents.empty()) return false;
+      out.contents = {engine_config(graph->contents[0])};
+      return true;
+    }
+    case CONFIG_WORKSPACE:
+      library_unknown_workspace(operation(&content));
+      return number(int64_t{0});
+    case PLAN_WORKSPACE:
+      library_unknown_workspace(operation(only(&content, PLAN_CONFIG)));
+      return number(int64_t{0});
+    case CONFIG_SHARED_MEMORY: return number(int32_t{0});
+    case GRAPH_ENGINES: return number(int64_t{1});
+    case ENGINE_INDEX: return number(int64_t{0});
+    case PLAN_JSON:
+      out.bytes = {'{', '}'};
+      return true;
+    case CONFIG_INTERMEDIATES: case CONFIG_KNOBS: case PLAN_COMPUTED_INTERMEDIATES: case PLAN_RUN_ONLY_INTERMEDIATES:
+    case ENGINE_KNOBS: case ENGINE_NUMERICAL_NOTES: case ENGINE_LAYOUTS: case ENGINE_BEHAVIOUR_NOTES:
+      return true;  // lists without elements
+    default: return false;
+  }
+}
+
+}  // namespace
+
+CARD_API int cudnnBackendCreateDescriptor(int kind, Descriptor** out) {
+  *out = new (std::nothrow) Descriptor;
+  if (!*out) return CUDNN_ALLOC_FAILED;
+  (*out)->content = std::make_shared<Content>();
+  (*out)->content->kind = kind;
+  return CUDNN_SUCCESS;
+}
+CARD_API int cudnnBackendInitialize(Descriptor* descriptor) {
+  int kind = descriptor->content->kind;
+  descriptor->content = std::make_shared<Content>();
+  descriptor->content->kind = kind;
+  return CUDNN_SUCCESS;
+}
+CARD_API int cudnnBackendDestroyDescriptor(Descriptor* descriptor) {
+  delete descriptor;
+  return CUDNN_SUCCESS;
+}
+CARD_API int cudnnBackendFinalize(Descriptor* descriptor) { return descriptor ? CUDNN_SUCCESS : CUDNN_BAD_PARAM; }
+
+CARD_API int cudnnBackendSetAttribute(Descriptor* descriptor, int name, int type, int64_t count, const void* elements) {
+  if (!descriptor || count < 0 || (count && !elements)) return CUDNN_BAD_PARAM;
+  Attribute set;
+  if (type == DESCRIPTOR) {
+    auto others = static_cast<Descriptor* const*>(elements);
+    for (int64_t i = 0; i < count; i++) {
+      if (!others[i]) return CUDNN_BAD_PARAM;
+      set.contents.push_back(others[i]->content);
+    }
+  } else {
+    auto bytes = static_cast<const char*>(elements);
+    set.bytes.assign(bytes, bytes + static_cast<size_t>(count) * element_bytes(type));
+  }
+  descriptor->content->attributes[name] = std::move(set);
+  return CUDNN_SUCCESS;
+}
+
+CARD_API int cudnnBackendGetAttribute(const Descriptor* descriptor, int name, int type, int64_t wanted, int64_t* count,
+                                      void* elements) {
+  if (!descriptor) return CUDNN_BAD_PARAM;
+  Attribute answered;
+  const Attribute* attribute = find(*descriptor->content, name);
+  if (!attribute) {
+    if (!answer(*descriptor->content, name, answered)) {
+      if (count) *count = 0;
+      return CUDNN_BAD_PARAM;
+    }
+    attribute = &answered;
+  }
+  int64_t has = static_cast<int64_t>(type == DESCRIPTOR ? attribute->contents.size()
+                                                        : attribute->bytes.size() / element_bytes(type));
+  if (count) *count = has;
+  if (!elements) return CUDNN_SUCCESS;
+  int64_t given = wanted < has ? wanted : has;
+  if (type == DESCRIPTOR) {  // the caller made the descriptors; they become those that are asked for
+    auto others = static_cast<Descriptor**>(elements);
+    for (int64_t i = 0; i < given; i++) others[i]->content = attribute->contents[static_cast<size_t>(i)];
+  } else {
+    std::memcpy(elements, attribute->bytes.data(), static_cast<size_t>(given) * element_bytes(type));
+  }
+  return CUDNN_SUCCESS;
+}
+
+// Every array of the pack counts as written: which of them are outputs only the engine knows.
+CARD_API int cudnnBackendExecute(void* handle, Descriptor* plan, Descriptor* pack) {
+  if (!plan || !pack) return CUDNN_BAD_PARAM;
+  if (card_enter()) return CUDNN_NOT_INITIALIZED;
+  card_launched(library_stream(handle));
+  for (int name : {PACK_POINTERS, PACK_WORKSPACE}) {
+    const Attribute* pointers = find(*pack->content, name);
+    for (size_t at = 0; pointers && at + sizeof(void*) <= pointers->bytes.size(); at += sizeof(void*)) {
+      void* pointer;
+      std::memcpy(&pointer, pointers->bytes.data() + at, sizeof pointer);
+      card_written(pointer);
+    }
+  }
+  return CUDNN_SUCCESS;
+}

@@ -1,0 +1,212 @@
+/* cuFFT: plans by number, and an estimate of their work area.
+ *
+ * cuFFT's own work areas are not published. The rule here, from its manual: one dimension whose length has no prime
+ * factor above 7 and fits one kernel (8192 points) needs none; otherwise as much as the transformed data, and for
+ * lengths with prime factors above 127 (Bluestein's algorithm, padded to a power of two) twice the padded data. */
+#define _GNU_SOURCE
+#include <pthread.h>
+
+#include "libraries/library.h"
+
+enum { SUCCESS = 0, INVALID_PLAN = 1, ALLOC_FAILED = 2, INVALID_VALUE = 4, SETUP_FAILED = 7, NOT_SUPPORTED = 16 };
+enum { PLANS = 65536, RANKS = 3, LARGEST_FACTOR = 7, BLUESTEIN_FACTOR = 127, ONE_KERNEL_POINTS = 8192 };
+
+typedef struct {
+  void *stream, *work_area;
+  size_t work_bytes;
+  int allocates, owns_work_area;
+} plan;
+
+static plan *plans[PLANS];
+static int used = 1; /* 0 is no plan */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static plan *plan_of(int number) { return number > 0 && number < PLANS ? plans[number] : NULL; }
+
+CARD_API int cufftCreate(int *out) {
+  int status = ALLOC_FAILED, number;
+  plan *made;
+  if (card_enter()) return SETUP_FAILED;
+  made = calloc(1, sizeof *made);
+  if (!made) return ALLOC_FAILED;
+  made->allocates = 1;
+  pthread_mutex_lock(&mutex);
+  for (number = 1; number < used && plans[number]; number++) continue;
+  if (number < PLANS) {
+    plans[number] = made;
+    used = number == used ? used + 1 : used;
+    *out = number;
+    status = SUCCESS;
+  }
+  pthread_mutex_unlock(&mutex);
+  if (status) free(made);
+  return status;
+}
+static void release_work_area(plan *p) {
+  if (p->owns_work_area) card_free(p->work_area);
+  p->work_area = NULL, p->owns_work_area = 0;
+}
+CARD_API int cufftDestroy(int number) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  release_work_area(p);
+  pthread_mutex_lock(&mutex);
+  plans[number] = NULL;
+  pthread_mutex_unlock(&mutex);
+  free(p);
+  return SUCCESS;
+}
+CARD_API int cufftSetStream(int number, void *stream) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  p->stream = stream;
+  return SUCCESS;
+}
+CARD_API int cufftSetAutoAllocation(int number, int allocates) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  p->allocates = allocates;
+  return SUCCESS;
+}
+CARD_API int cufftSetWorkArea(int number, void *area) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  release_work_area(p);
+  p->work_area = area;
+  return SUCCESS;
+}
+CARD_API int cufftGetVersion(int *version) {
+  *version = 12200;
+  return SUCCESS;
+}
+CARD_API int cufftGetProperty(int part, int *value) {
+  static const int parts[] = {12, 2, 0};
+  if (part < 0 || part > 2 || !value) return INVALID_VALUE;
+  *value = parts[part];
+  return SUCCESS;
+}
+
+static long long largest_factor(long long n) {
+  long long largest = 1;
+  for (long long factor = 2; factor * factor <= n; factor++)
+    for (; n % factor == 0; n /= factor) largest = factor;
+  return n > largest ? n : largest;
+}
+static size_t work_bytes(int rank, const long long *n, long long batch, size_t element) {
+  size_t points = (size_t)(batch > 0 ? batch : 1), padding = 1;
+  int needs_none = rank == 1;
+  for (int i = 0; i < rank; i++) {
+    long long factor = largest_factor(n[i]), padded = 1;
+    points *= (size_t)n[i];
+    needs_none = needs_none && factor <= LARGEST_FACTOR && n[i] <= ONE_KERNEL_POINTS;
+    if (factor <= BLUESTEIN_FACTOR) continue;
+    while (padded < 2 * n[i] - 1) padded *= 2;
+    padding = (size_t)((2 * padded + n[i] - 1) / n[i]);
+  }
+  return needs_none ? 0 : points * element * padding;
+}
+static int make_plan(int number, int rank, const long long *n, long long batch, size_t element, size_t *bytes) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  if (rank < 1 || rank > RANKS || !element) return NOT_SUPPORTED;
+  for (int i = 0; i < rank; i++)
+    if (n[i] < 1) return INVALID_VALUE;
+  library_unknown_workspace("cufftMakePlan");
+  p->work_bytes = work_bytes(rank, n, batch, element);
+  if (bytes) *bytes = p->work_bytes;
+  release_work_area(p);
+  if (p->allocates && p->work_bytes) {
+    if (card_malloc(&p->work_area, p->work_bytes)) return ALLOC_FAILED;
+    p->owns_work_area = 1;
+  }
+  return SUCCESS;
+}
+/* Types of the older interface end in 'Z' or 'D' for double precision: 0x69 to 0x6c; single: 0x29 to 0x2d. */
+static size_t element_of(int type) { return type >= 0x69 ? 16 : 8; }
+/* Of two real and complex types the work is done in the complex one. */
+static size_t complex_element(int input, int output) {
+  size_t in = library_type_bytes(input), out = library_type_bytes(output);
+  return in > out ? in : out;
+}
+
+CARD_API int cufftMakePlan1d(int p, int nx, int type, int batch, size_t *bytes) {
+  return make_plan(p, 1, (long long[]){nx}, batch, element_of(type), bytes);
+}
+CARD_API int cufftMakePlan2d(int p, int nx, int ny, int type, size_t *bytes) {
+  return make_plan(p, 2, (long long[]){nx, ny}, 1, element_of(type), bytes);
+}
+CARD_API int cufftMakePlan3d(int p, int nx, int ny, int nz, int type, size_t *bytes) {
+  return make_plan(p, 3, (long long[]){nx, ny, nz}, 1, element_of(type), bytes);
+}
+CARD_API int cufftMakePlanMany(int p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
+                          int ostride, int odist, int type, int batch, size_t *bytes) {
+  long long sizes[RANKS] = {0};
+  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist;
+  for (int i = 0; i < rank && i < RANKS; i++) sizes[i] = n[i];
+  return make_plan(p, rank, sizes, batch, element_of(type), bytes);
+}
+CARD_API int cufftMakePlanMany64(int p, int rank, const long long *n, const long long *inembed, long long istride,
+                            long long idist, const long long *onembed, long long ostride, long long odist, int type,
+                            long long batch, size_t *bytes) {
+  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist;
+  return make_plan(p, rank, n, batch, element_of(type), bytes);
+}
+CARD_API int cufftXtMakePlanMany(int p, int rank, const long long *n, const long long *inembed, long long istride,
+                            long long idist, int input, const long long *onembed, long long ostride, long long odist,
+                            int output, long long batch, size_t *bytes, int execution) {
+  (void)inembed, (void)istride, (void)idist, (void)onembed, (void)ostride, (void)odist, (void)execution;
+  return make_plan(p, rank, n, batch, complex_element(input, output), bytes);
+}
+static int create_and_make(int *p, int rank, const long long *n, int batch, int type) {
+  int status = cufftCreate(p);
+  return status ? status : make_plan(*p, rank, n, batch, element_of(type), NULL);
+}
+CARD_API int cufftPlan1d(int *p, int nx, int type, int batch) {
+  return create_and_make(p, 1, (long long[]){nx}, batch, type);
+}
+CARD_API int cufftPlan2d(int *p, int nx, int ny, int type) { return create_and_make(p, 2, (long long[]){nx, ny}, 1, type); }
+CARD_API int cufftPlan3d(int *p, int nx, int ny, int nz, int type) {
+  return create_and_make(p, 3, (long long[]){nx, ny, nz}, 1, type);
+}
+CARD_API int cufftPlanMany(int *p, int rank, const int *n, const int *inembed, int istride, int idist, const int *onembed,
+                      int ostride, int odist, int type, int batch) {
+  int status = cufftCreate(p);
+  if (status) return status;
+  return cufftMakePlanMany(*p, rank, n, inembed, istride, idist, onembed, ostride, odist, type, batch, NULL);
+}
+CARD_API int cufftGetSize(int number, size_t *bytes) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  *bytes = p->work_bytes;
+  return SUCCESS;
+}
+
+static int execute(int number, void *output) {
+  plan *p = plan_of(number);
+  if (!p) return INVALID_PLAN;
+  card_launched(p->stream);
+  library_written(output, 0);
+  library_written(p->work_area, 0);
+  return SUCCESS;
+}
+CARD_API int cufftXtExec(int p, void *input, void *output, int direction) {
+  (void)input, (void)direction;
+  return execute(p, output);
+}
+CARD_API int cufftExecC2C(int p, void *input, void *output, int direction) {
+  (void)input, (void)direction;
+  return execute(p, output);
+}
+CARD_API int cufftExecZ2Z(int p, void *input, void *output, int direction) {
+  (void)input, (void)direction;
+  return execute(p, output);
+}
+#define EXECUTE(name)                                 \
+  CARD_API int name(int p, void *input, void *output) {    \
+    (void)input;                                      \
+    return execute(p, output);                 \
+  }
+EXECUTE(cufftExecR2C)
+EXECUTE(cufftExecC2R)
+EXECUTE(cufftExecD2Z)
+EXECUTE(cufftExecZ2D)

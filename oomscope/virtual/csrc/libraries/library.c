@@ -1,0 +1,79 @@
+/* Handles and outputs of library calls, in one place for all libraries. */
+#define _GNU_SOURCE
+#include "libraries/library.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+static const uint32_t mark = 0x6f6f6d73;
+static const uintptr_t first_page = 4096; /* below: small numbers that some libraries use as handles */
+
+void *library_new(size_t bytes) {
+  library_object *object = calloc(1, bytes < sizeof *object ? sizeof *object : bytes);
+  if (object) object->mark = mark;
+  return object;
+}
+
+static const library_object *object_of(const void *pointer) {
+  const library_object *object = pointer;
+  return (uintptr_t)pointer >= first_page && object->mark == mark ? object : NULL;
+}
+
+void *library_stream(const void *handle) {
+  const library_object *object = object_of(handle);
+  return object ? object->stream : NULL;
+}
+
+void *library_values(const void *descriptor) {
+  const library_object *object = object_of(descriptor);
+  return object ? object->values : NULL;
+}
+
+void library_written(void *pointer, size_t bytes) {
+  if (!pointer) return;
+  if (card_is_device(pointer))
+    card_written(pointer);
+  else if (bytes)
+    card_answer_unknown(pointer, bytes);
+}
+
+void library_zero(void *pointer, size_t bytes, void *stream) {
+  if (pointer && bytes) card_fill(pointer, 0, bytes, stream);
+}
+
+size_t library_type_bytes(int type) {
+  /* Real and complex types alternate: 16 bits, 32, 64, integers of 8, 32, 4, 16 and 64 bits, bfloat16, 8-bit floats. */
+  static const struct {
+    int type;
+    size_t bytes;
+  } known[] = {{2, 2},  {6, 4},  {14, 2}, {15, 4}, {0, 4},  {4, 8},  {1, 8},  {5, 16}, {3, 1}, {7, 2}, {8, 1},
+               {9, 2},  {10, 4}, {11, 8}, {12, 4}, {13, 8}, {20, 2}, {21, 4}, {22, 2}, {23, 4}, {24, 8},
+               {25, 16}, {26, 8}, {27, 16}, {28, 1}, {29, 1}, {30, 1}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].type == type) return known[i].bytes;
+  return 0;
+}
+
+static const char *noted[1024]; /* more calls than estimate anything */
+static size_t notes;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void library_unknown_workspace(const char *name) {
+  size_t i = 0;
+  pthread_mutex_lock(&mutex);
+  while (i < notes && strcmp(noted[i], name)) i++;
+  if (i == notes && notes < sizeof noted / sizeof *noted) noted[notes++] = name;
+  pthread_mutex_unlock(&mutex);
+}
+
+size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes) {
+  size_t length = 0;
+  if (bytes) *buffer = 0;
+  pthread_mutex_lock(&mutex);
+  for (size_t i = 0; i < notes; i++) {
+    if (length < bytes) snprintf(buffer + length, bytes - length, "%s%s", i ? "\n" : "", noted[i]);
+    length += strlen(noted[i]) + (i > 0);
+  }
+  pthread_mutex_unlock(&mutex);
+  return length;
+}

@@ -1,0 +1,59 @@
+/* What the stand-ins for NVIDIA's libraries share: handles that know their stream, and what a call leaves behind.
+ *
+ * A call is written by hand here, or described in a table (../names, read by stubs.py): it computes, is accepted, or
+ * answers an estimate of a size that only the closed library knows. Anything else is not supported. The last two are
+ * noted by name. */
+#ifndef OOMSCOPE_LIBRARY_H
+#define OOMSCOPE_LIBRARY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "card.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Begins every handle and descriptor of ours. */
+typedef struct {
+  uint32_t mark;
+  uint32_t kind;
+  union {
+    void *stream; /* of a handle: where its kernels are launched */
+    void *values; /* of a descriptor: the array that it describes */
+  };
+} library_object;
+
+/* A zeroed object of so many bytes that begins with a library_object; free() ends it. NULL without host memory. */
+void *library_new(size_t bytes);
+/* The stream of a handle; the default stream for anything that is no object of ours. */
+void *library_stream(const void *handle);
+/* The array that a descriptor describes; NULL for anything that is no object of ours. */
+void *library_values(const void *descriptor);
+
+/* A kernel writes what starts at this address. On the host it is a scalar result of so many bytes, which nobody knows. */
+void library_written(void *pointer, size_t bytes);
+/* The card holds zeros there from now on: a status that says success. NULL: nothing. */
+void library_zero(void *pointer, size_t bytes, void *stream);
+/* Notes, once by name, that a call answered an estimate of a workspace that only the closed library knows. */
+void library_unknown_workspace(const char *name);
+
+/* Bytes of one element of a cudaDataType_t; 0 for an unknown one. */
+size_t library_type_bytes(int type);
+/* The version of an NVIDIA package, as major * 10000 + minor * 100 + patch, that the torch in this process was built
+ * with: the requirement that begins with the name ("nvidia-cudnn-cu") in torch's own metadata. Else the given one. */
+int library_version(const char *package, int otherwise);
+int library_version_of_toolkit(void);
+int library_version_of_cublas(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Writes the names noted by library_unknown_workspace as oomscope_card_unsupported writes its names. */
+CARD_API size_t oomscope_card_unknown_workspaces(char *buffer, size_t bytes);
+
+#endif

@@ -1,0 +1,178 @@
+#include "memory/copies.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/counts.h"
+#include "core/process.h"
+#include "memory/addresses.h"
+#include "memory/budget.h"
+#include "memory/content.h"
+#include "memory/ranges.h"
+#include "memory/values.h"
+
+namespace card {
+namespace {
+
+uintptr_t number(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+struct Side {
+  uintptr_t address;
+  Strides strides;
+  bool on_device;
+
+  Side(const void *pointer, Strides s) : address(number(pointer)), strides(s), on_device(in_device_space(pointer)) {}
+  uintptr_t row(size_t y, size_t z) const { return address + y * strides.row + z * strides.slice; }
+  // From the first byte to the last, gaps included.
+  uint64_t extent(const Block &b) const { return row(b.height - 1, b.depth - 1) + b.width - address; }
+  char *host(size_t y, size_t z) const { return reinterpret_cast<char *>(row(y, z)); }
+};
+
+uint64_t bytes_of(const Block &b) { return static_cast<uint64_t>(b.width) * b.height * b.depth; }
+
+bool is_moved(const Block &b) { return bytes_of(b) <= settings().description.copy_limit_bytes; }
+
+template <class Row>
+void each_row(const Block &b, Row row) {
+  for (size_t z = 0; z < b.depth; z++)
+    for (size_t y = 0; y < b.height; y++) row(y, z);
+}
+
+// Whether the block is a single run of bytes on this side; then it is treated as one row.
+bool is_dense(const Side &side, const Block &b) {
+  return (b.height == 1 || side.strides.row == b.width) && (b.depth == 1 || side.strides.slice == b.width * b.height);
+}
+
+bool check(const Side &side, const Block &b) { return !side.on_device || is_allocated(side.address, side.extent(b)); }
+
+int to_device(const Side &to, const Side &from, const Block &b) {
+  MemoryLock lock(memory_mutex());
+  if (!check(to, b)) return CARD_INVALID_VALUE;
+  add(counts.h2d_bytes, bytes_of(b));
+  if (!is_moved(b)) {
+    unhold(to.address, to.extent(b));
+    return 0;
+  }
+  each_row(b, [&](size_t y, size_t z) {
+    write_content(to.row(y, z), from.host(y, z), b.width);
+    hold(to.row(y, z), b.width);
+  });
+  return 0;
+}
+
+int on_device(const Side &to, const Side &from, const Block &b) {
+  MemoryLock lock(memory_mutex());
+  if (!check(to, b) || !check(from, b)) return CARD_INVALID_VALUE;
+  add(counts.d2d_bytes, bytes_of(b));
+  if (!is_moved(b)) {
+    unhold(to.address, to.extent(b));
+    return 0;
+  }
+  each_row(b, [&](size_t y, size_t z) {
+    move_content(to.row(y, z), from.row(y, z), b.width);
+    move_held(to.row(y, z), from.row(y, z), b.width);
+  });
+  return 0;
+}
+
+// Overwrites what is unknown in a row that was read: by zeros, but for a row that one earlier copy wrote just so; under
+// the other rule by ones of 64 bits, aligned at the start of the copy.
+void answer_unknown(char *row, uintptr_t from, size_t bytes, size_t done) {
+  bool ones = settings().ones;
+  if (!ones && was_held(from, bytes)) return;
+  std::vector<bool> known(bytes);
+  for (auto &[address, size] : held_parts(from, bytes))
+    std::fill_n(known.begin() + static_cast<ptrdiff_t>(address - from), size, true);
+  for (size_t i = 0; i < bytes; i++)
+    if (!known[i]) row[i] = ones && (done + i) % 8 == 0;
+}
+
+int to_host(const Side &to, const Side &from, const Block &b) {
+  uint64_t unknown = bytes_of(b);
+  {
+    MemoryLock lock(memory_mutex());
+    if (!check(from, b)) return CARD_INVALID_VALUE;
+    add(counts.d2h_bytes, bytes_of(b));
+    if (is_moved(b)) {
+      unknown = 0;
+      each_row(b, [&](size_t y, size_t z) { unknown += count_unknown(from.row(y, z), b.width); });
+    }
+  }
+  if (unknown) report_unknown_read(unknown);
+  if (!is_moved(b)) return 0;
+  MemoryLock lock(memory_mutex());
+  if (!check(from, b)) return CARD_INVALID_VALUE;  // freed by what was called back
+  size_t done = 0;
+  each_row(b, [&](size_t y, size_t z) {
+    read_content(to.host(y, z), from.row(y, z), b.width);
+    if (unknown) answer_unknown(to.host(y, z), from.row(y, z), b.width, done);
+    done += b.width;
+  });
+  return 0;
+}
+
+int on_host(const Side &to, const Side &from, const Block &b) {
+  each_row(b, [&](size_t y, size_t z) { memmove(to.host(y, z), from.host(y, z), b.width); });
+  return 0;
+}
+
+}  // namespace
+
+bool is_device_to_host(const void *to, const void *from) { return !in_device_space(to) && in_device_space(from); }
+
+int copy_block(void *to_pointer, Strides to_strides, const void *from_pointer, Strides from_strides, Block b) {
+  if (!b.width || !b.height || !b.depth) return 0;
+  if (!to_pointer || !from_pointer) return CARD_INVALID_VALUE;
+  Side to(to_pointer, to_strides), from(from_pointer, from_strides);
+  if (is_dense(to, b) && is_dense(from, b)) b = {b.width * b.height * b.depth};
+  if (to.on_device) return from.on_device ? on_device(to, from, b) : to_device(to, from, b);
+  return from.on_device ? to_host(to, from, b) : on_host(to, from, b);
+}
+
+int fill_block(void *pointer, Strides strides, uint32_t element, size_t element_bytes, Block b) {
+  if (!b.width || !b.height || !b.depth) return 0;
+  if (!pointer) return CARD_INVALID_VALUE;
+  Side to(pointer, strides);
+  if (is_dense(to, b)) b = {b.width * b.height * b.depth};
+  if (!to.on_device) {
+    each_row(b, [&](size_t y, size_t z) {
+      for (size_t i = 0; i + element_bytes <= b.width; i += element_bytes)
+        memcpy(to.host(y, z) + i, &element, element_bytes);
+    });
+    return 0;
+  }
+  MemoryLock lock(memory_mutex());
+  if (!check(to, b)) return CARD_INVALID_VALUE;
+  if (!is_moved(b)) {
+    unhold(to.address, to.extent(b));
+    return 0;
+  }
+  std::vector<char> row(element_bytes == 1 ? 0 : b.width);
+  for (size_t i = 0; i + element_bytes <= row.size(); i += element_bytes) memcpy(&row[i], &element, element_bytes);
+  each_row(b, [&](size_t y, size_t z) {
+    if (element_bytes == 1 || element == 0) {
+      fill_content(to.row(y, z), static_cast<int>(element & 0xff), b.width);
+    } else {
+      write_content(to.row(y, z), row.data(), b.width);
+    }
+    hold(to.row(y, z), b.width);
+  });
+  return 0;
+}
+
+}  // namespace card
+
+void card_written(const void *pointer) {
+  auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (!card::might_be_held(address)) return;
+  card::MemoryLock lock(card::memory_mutex());
+  card::unhold_at(address);
+}
+
+void card_answer_unknown(void *value, size_t bytes) {
+  card::report_unknown_read(bytes);
+  auto out = static_cast<char *>(value);
+  for (size_t i = 0; i < bytes; i++) out[i] = card::settings().ones && i % 8 == 0;
+}

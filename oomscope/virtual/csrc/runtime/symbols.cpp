@@ -1,0 +1,124 @@
+// Variables on the device that compiled programs register, and libraries that are loaded at run time.
+#include <mutex>
+#include <unordered_map>
+
+#include "core/process.h"
+#include "runtime/types.h"
+#include "work/modules.h"
+#include "work/transfers.h"
+
+using namespace card;
+
+namespace {
+
+constexpr int invalid_symbol = 13;
+
+struct Symbol {
+  size_t bytes;
+  uintptr_t address[64];  // on each device, from its first use on
+};
+
+struct Symbols {
+  std::mutex mutex;
+  std::unordered_map<const void *, Symbol> all;
+};
+Symbols &symbols() {
+  static Symbols &all = *new Symbols;
+  return all;
+}
+
+int symbol_memory(const void *host, void **pointer, size_t *bytes) {
+  std::lock_guard<std::mutex> guard(symbols().mutex);
+  auto found = symbols().all.find(host);
+  if (found == symbols().all.end()) return invalid_symbol;
+  uintptr_t &address = found->second.address[current_device];
+  if (!address) address = variable_memory(found->second.bytes);
+  *pointer = reinterpret_cast<void *>(address);
+  *bytes = found->second.bytes;
+  return address ? 0 : CARD_OUT_OF_MEMORY;
+}
+
+// Calls `copy` with the address at an offset of a symbol.
+template <class Copy>
+int with_symbol(const void *symbol, size_t bytes, size_t offset, Copy copy) {
+  return runtime_call([&]() -> int {
+    void *pointer = nullptr;
+    size_t whole = 0;
+    if (int status = symbol_memory(symbol, &pointer, &whole)) return status;
+    if (offset > whole || bytes > whole - offset) return CARD_INVALID_VALUE;
+    return copy(static_cast<char *>(pointer) + offset);
+  });
+}
+
+}  // namespace
+
+// Called while a library is loaded: these touch no card.
+CARD_API void __cudaRegisterVar(void **, char *host, char *, const char *, int, size_t bytes, int, int) {
+  std::lock_guard<std::mutex> guard(symbols().mutex);
+  symbols().all[host] = {bytes, {}};
+}
+CARD_API void __cudaRegisterManagedVar(void **, void **, char *, const char *, int, size_t, int, int) {
+  card_unsupported("__managed__ variables");
+}
+
+CARD_API int cudaGetSymbolAddress(void **pointer, const void *symbol) {
+  return runtime_call([&]() -> int {
+    size_t bytes;
+    return pointer ? symbol_memory(symbol, pointer, &bytes) : CARD_INVALID_VALUE;
+  });
+}
+
+CARD_API int cudaGetSymbolSize(size_t *bytes, const void *symbol) {
+  return runtime_call([&]() -> int {
+    void *pointer;
+    return bytes ? symbol_memory(symbol, &pointer, bytes) : CARD_INVALID_VALUE;
+  });
+}
+
+CARD_API int cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int) {
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_and_wait(at, {}, from, {}, {bytes}); });
+}
+CARD_API int cudaMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, int) {
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_and_wait(to, {}, at, {}, {bytes}); });
+}
+CARD_API int cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes, size_t offset, int,
+                                     Stream_t stream) {
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_on(stream, at, {}, from, {}, {bytes}); });
+}
+CARD_API int cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int,
+                                       Stream_t stream) {
+  return with_symbol(symbol, bytes, offset, [&](void *at) { return copy_on(stream, to, {}, at, {}, {bytes}); });
+}
+
+// ---- libraries
+
+CARD_API int cudaLibraryLoadData(Module **library, const void *image, int *, void **, unsigned, int *, void **,
+                                 unsigned) {
+  return runtime_call([&] { return load_module(library, image); });
+}
+CARD_API int cudaLibraryLoadFromFile(Module **library, const char *path, int *, void **, unsigned, int *, void **,
+                                     unsigned) {
+  return runtime_call([&] { return load_module_file(library, path); });
+}
+CARD_API int cudaLibraryUnload(Module *library) {
+  return runtime_call([&] { return unload_module(library); });
+}
+CARD_API int cudaLibraryGetKernel(Kernel **kernel, Module *library, const char *name) {
+  return runtime_call([&] { return module_kernel(library, name, kernel); });
+}
+CARD_API int cudaLibraryGetKernelCount(unsigned *count, Module *library) {
+  return runtime_call([&]() -> int {
+    if (!count || !library) return CARD_INVALID_VALUE;
+    *count = static_cast<unsigned>(library->kernels.size());
+    return 0;
+  });
+}
+CARD_API int cudaLibraryGetGlobal(void **pointer, size_t *bytes, Module *library, const char *name) {
+  return runtime_call([&]() -> int {
+    Variable variable{};
+    int status = module_variable(library, name, &variable);
+    if (pointer) *pointer = reinterpret_cast<void *>(variable.address);
+    if (bytes) *bytes = variable.bytes;
+    return status;
+  });
+}

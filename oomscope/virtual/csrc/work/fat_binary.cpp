@@ -1,0 +1,97 @@
+#include "work/fat_binary.h"
+
+#include <string.h>
+
+#include "work/cubin.h"
+#include "work/zstd.h"
+
+namespace card {
+namespace {
+
+constexpr uint32_t wrapper_magic = 0x466243b1, header_magic = 0xba55ed50;
+constexpr uint16_t kind_ptx = 1, kind_machine_code = 2;
+constexpr uint64_t flag_exact = 0x100000;  // code for one capability only, such as sm_90a
+constexpr uint64_t flag_zstd = 0x8000, flag_lz4 = 0x2000;
+constexpr uint64_t whole_limit = 1 << 30;
+
+struct Wrapper {
+  uint32_t magic, version;
+  const unsigned char *image;
+  const void *unused;
+};
+struct Header {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t bytes;
+};
+struct Image {
+  uint16_t kind, version;
+  uint32_t header_bytes;
+  uint64_t padded_bytes;
+  uint32_t bytes;  // compressed
+  uint32_t unused[2];
+  uint32_t capability;
+  uint32_t word_bits, unused2;
+  uint64_t flags, unused3;
+  uint64_t whole_bytes;
+};
+
+}  // namespace
+
+struct FatBinary::Choice {
+  int code = 0, ptx = 0;
+  Image image{};
+  const unsigned char *data = nullptr;  // of the machine code
+};
+
+FatBinary::Choice FatBinary::choose(int major, int minor) const {
+  Choice choice;
+  auto *wrapper = static_cast<const Wrapper *>(wrapper_);
+  if (!wrapper || wrapper->magic != wrapper_magic || !wrapper->image) return choice;
+  Header header;
+  memcpy(&header, wrapper->image, sizeof header);
+  if (header.magic != header_magic) return choice;
+  int card = major * 10 + minor;
+  auto *at = wrapper->image + header.header_bytes, *end = at + header.bytes;
+  while (at + sizeof(Image) <= end) {
+    Image image;
+    memcpy(&image, at, sizeof image);
+    int capability = static_cast<int>(image.capability);
+    bool fits = image.flags & flag_exact ? capability == card : capability <= card;
+    if (image.kind == kind_ptx && fits && capability > choice.ptx) choice.ptx = capability;
+    if (image.kind == kind_machine_code && fits && capability / 10 == major && capability > choice.code) {
+      choice.code = capability;
+      choice.image = image;
+      choice.data = at + image.header_bytes;
+    }
+    at += image.header_bytes + image.padded_bytes;
+  }
+  return choice;
+}
+
+ImageVersion FatBinary::version_for(int major, int minor) const {
+  Choice choice = choose(major, minor);
+  if (choice.code) return {choice.code, choice.code};
+  return choice.ptx ? ImageVersion{choice.ptx, major * 10 + minor} : ImageVersion{0, 0};
+}
+
+const Signature *FatBinary::signature(const std::string &kernel, int major, int minor) {
+  if (!signatures_) {
+    signatures_ = std::make_unique<std::unordered_map<std::string, Signature>>();
+    Choice choice = choose(major, minor);
+    std::string whole;
+    const void *code = choice.data;
+    size_t bytes = choice.image.padded_bytes;
+    if (choice.image.flags & flag_zstd && code) {
+      size_t limit = choice.image.whole_bytes < whole_limit ? choice.image.whole_bytes : 0;
+      code = decompress_zstd(choice.data, choice.image.bytes, limit, &whole) ? whole.data() : nullptr;
+      bytes = whole.size();
+    }
+    if (code && !(choice.image.flags & flag_lz4))
+      for (auto &found : kernels_of_cubin(code, bytes)) (*signatures_)[found.name] = std::move(found.signature);
+  }
+  auto found = signatures_->find(kernel);
+  return found != signatures_->end() && found->second.is_known ? &found->second : nullptr;
+}
+
+}  // namespace card

@@ -1,0 +1,167 @@
+"""Takes the virtual card into this process, before torch: after that, torch's CUDA build imports and finds the card.
+
+The libraries are loaded global and by full path, the one with the code first. The dynamic loader then resolves what
+torch wants from the card, whatever other libraries of the same names are mapped later (NVIDIA's wheels, a driver): it
+searches in the order of loading. Nothing of CUDA is called, so that a fork of this process can still choose its card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+from oomscope.errors import MachineUnfitError
+from oomscope.virtual.elf import read_elf
+from oomscope.virtual.installed_torch import InstalledTorch, find_torch, missing_libraries, wants_of
+from oomscope.virtual.sonames import CARD, SONAMES, file_of
+
+LIBRARIES = Path(__file__).resolve().parent / "lib"
+CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
+"""Where a Linux with Python is had on macOS."""
+_WHERE = "virtual card"
+_NAMED_AT_MOST = 5
+
+_loaded: ctypes.CDLL | None = None
+
+
+def load() -> None:
+    """Load the virtual card; does nothing where it is loaded.
+
+    Raises:
+        MachineUnfitError: it cannot be: not Linux, no CUDA build of torch, torch imported already, the library is
+            missing or lacks something that this torch wants, or NVIDIA's own is in the process already.
+    """
+    global _loaded  # noqa: PLW0603 - what a process has loaded is a fact of the process
+    if _loaded is None:
+        check()
+        if "torch" in sys.modules:
+            raise MachineUnfitError(
+                "torch was imported before the virtual card was loaded", where=_WHERE, remedy="load the card first"
+            )
+        _loaded = load_libraries(LIBRARIES)
+
+
+def load_where_needed() -> None:
+    """Load the virtual card where torch's CUDA build cannot be imported otherwise, for work that needs no GPU.
+
+    That is where NVIDIA's libraries are not installed. Where there is a GPU, or torch needs none of them, nothing is
+    loaded, and nothing that is wrong with torch is said: importing it will tell.
+
+    Raises:
+        MachineUnfitError: as for :func:`load`.
+    """
+    if is_loaded() or "torch" in sys.modules or not sys.platform.startswith("linux") or has_gpu():
+        return
+    torch = find_torch()
+    if torch is None or torch.cuda is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        if not missing_libraries(torch):
+            return
+    load()
+
+
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether the machine shows a GPU: NVIDIA's device files, or those of Windows' subsystem for Linux."""
+    return any(any(devices.glob(name)) for name in ("nvidia[0-9]*", "dxg"))
+
+
+def check() -> InstalledTorch:
+    """Return the torch that the card can be loaded for; nothing is loaded.
+
+    Raises:
+        MachineUnfitError: it cannot be: not Linux, no CUDA build of torch, or the library is missing or lacks something
+            that this torch wants.
+    """
+    if not sys.platform.startswith("linux"):
+        raise MachineUnfitError(
+            f"needs Linux, and this is {sys.platform}", where=_WHERE, remedy=f"use a container: {CONTAINER}"
+        )
+    if not (LIBRARIES / CARD).is_file():
+        raise MachineUnfitError(f"{CARD} is missing", where=_WHERE, remedy=_rebuild())
+    torch = _torch_with_cuda()
+    _check_wants(torch)
+    return torch
+
+
+def is_loaded() -> bool:
+    """Whether this process, or the one that it was forked from, has loaded the card."""
+    return _loaded is not None
+
+
+def library() -> ctypes.CDLL:
+    """Return the card's library.
+
+    Raises:
+        RuntimeError: it is not loaded.
+    """
+    if _loaded is None:
+        raise RuntimeError("the virtual card is not loaded in this process")
+    return _loaded
+
+
+def load_libraries(folder: Path) -> ctypes.CDLL:
+    """Load the libraries in ``folder`` and return the card's own.
+
+    Raises:
+        MachineUnfitError: one cannot be loaded, or another library of its name is in the process.
+    """
+    for soname in SONAMES:
+        if _is_in_process(soname):
+            raise MachineUnfitError(
+                f"another {soname} is in the process already", where=_WHERE, remedy="load the card first"
+            )
+    try:
+        card = ctypes.CDLL(str(folder / CARD), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
+        for soname in SONAMES:
+            ctypes.CDLL(str(folder / file_of(soname)), mode=ctypes.RTLD_GLOBAL | os.RTLD_NOW)
+    except OSError as error:
+        raise MachineUnfitError(f"cannot be loaded ({error})", where=_WHERE, remedy=_rebuild()) from error
+    return card
+
+
+def _is_in_process(soname: str) -> bool:
+    try:
+        ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
+
+
+def _torch_with_cuda() -> InstalledTorch:
+    torch = find_torch()
+    if torch is None:
+        raise MachineUnfitError("torch is not installed", where=_WHERE, remedy="pip install torch")
+    if torch.cuda is None:
+        raise MachineUnfitError(
+            f"torch {torch.version} is built without CUDA",
+            where=str(torch.folder),
+            remedy="install PyTorch's CUDA build (pip install torch, from PyPI, on Linux); no GPU is needed",
+        )
+    return torch
+
+
+def _check_wants(torch: InstalledTorch) -> None:
+    try:
+        exported = read_elf(LIBRARIES / CARD, exports=True).exported
+        unmet = wants_of(torch).unmet(SONAMES, exported)
+    except (OSError, ValueError) as error:
+        raise MachineUnfitError(f"cannot be compared with torch ({error})", where=_WHERE, remedy=_rebuild()) from error
+    if unmet:
+        named = ", ".join(unmet[:_NAMED_AT_MOST])
+        rest = f" and {len(unmet) - _NAMED_AT_MOST} more" if len(unmet) > _NAMED_AT_MOST else ""
+        raise MachineUnfitError(
+            f"torch {torch.version} (CUDA {torch.cuda}) wants {named}{rest}, which the virtual card lacks",
+            where=str(torch.folder),
+            remedy="install a torch from 2.11 to 2.15 built for CUDA 13",
+        )
+
+
+def _rebuild() -> str:
+    """Return how to get the libraries: a checkout compiles them, anybody else installs the wheel that has them."""
+    if (LIBRARIES.parent / "csrc").is_dir():
+        return f"compile it: {sys.executable} -m oomscope.virtual.build"
+    return "install oomscope's wheel for this machine anew"

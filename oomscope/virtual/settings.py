@@ -1,0 +1,84 @@
+"""What a process is told of its card, as the environment variable that the card's library reads.
+
+The variable is read at the process's first CUDA call, not when the library is loaded: a process that was forked from
+one with the card loaded still chooses its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oomscope.units import MiB
+from oomscope.virtual.cards import CARDS, DEFAULT_CARD, Card
+
+VARIABLE = "OOMSCOPE_CARD"
+
+_MOST_DEVICES = 64
+
+AddressPolicy = Literal["ascending", "descending", "scattered"]
+ValueRule = Literal["zeros", "ones"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardSettings:
+    """One process's view of the card. Unset fields make an H100 of its real size, of which others hold nothing."""
+
+    card: Card = field(default_factory=lambda: CARDS[DEFAULT_CARD])
+    total_bytes: int = 0
+    """Bytes of each device; 0 for as many as the card has."""
+    used_bytes: int = 0
+    """Of these: what contexts, NCCL and other processes hold."""
+    devices: int = 1
+    """Cards of this kind in the machine."""
+    address_policy: AddressPolicy = "ascending"
+    """The order of the addresses that cudaMalloc and address reservations return."""
+    event_lag: int = 0
+    """How many later events of its stream complete an event; 0 for complete at once."""
+    values: ValueRule = "zeros"
+    """What is read where the card holds nothing: zeros, or the 64-bit integer 1 repeated."""
+    copy_limit_bytes: int = MiB
+    """Larger copies move nothing."""
+    ledger: str = ""
+    """The file through which processes of one card share its budget; empty for a card of this process alone."""
+
+    def __post_init__(self) -> None:
+        fits = 0 <= self.used_bytes <= self.capacity_bytes and 1 <= self.devices <= _MOST_DEVICES
+        if not fits or min(self.total_bytes, self.event_lag, self.copy_limit_bytes) < 0:
+            raise ValueError(f"no card can be like that: {self}")
+        if any(sign in self.ledger + self.card.device_name for sign in ";\n\0"):
+            raise ValueError(f"a card's settings cannot name a file like {self.ledger!r}")
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes of each device in all."""
+        return self.total_bytes or self.card.total_bytes
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variable of these settings: ``key=value``, separated by semicolons.
+
+        The keys are those that csrc/core/settings.cpp reads.
+        """
+        card, limits = self.card, self.card.sm_limits
+        values: dict[str, object] = {
+            "name": card.device_name,
+            "total": self.capacity_bytes,
+            "used": self.used_bytes,
+            "devices": self.devices,
+            "sms": card.multiprocessors,
+            "major": card.capability[0],
+            "minor": card.capability[1],
+            "l2": card.l2_bytes,
+            "bus": card.bus_bits,
+            "smem_block": limits.shared_bytes_per_block,
+            "smem_sm": limits.shared_bytes,
+            "threads_sm": limits.threads,
+            "blocks_sm": limits.blocks,
+            "addresses": self.address_policy,
+            "event_lag": self.event_lag,
+            "values": self.values,
+            "copy_limit": self.copy_limit_bytes,
+        }
+        if self.ledger:
+            values["ledger"] = self.ledger
+        return {VARIABLE: ";".join(f"{key}={value}" for key, value in values.items())}

@@ -1,0 +1,50 @@
+"""Names of the libraries of the virtual card: one holds all code, an empty one answers to each name that is asked for.
+
+PyTorch's libraries need NVIDIA's by soname. An empty library of ours with that soname satisfies the dynamic loader; its
+only content is the need for the card's library, so that ``dlsym`` on a handle of it finds the card's functions.
+"""
+
+from __future__ import annotations
+
+CARD = "liboomscope_card.so"
+"""The library with the code. Its soname must differ from NVIDIA's: glibc refuses unversioned symbols of a library that
+is itself named in the version that is asked for."""
+
+SONAMES = (
+    "libcuda.so.1",
+    "libcudart.so.13",
+    "libnvidia-ml.so.1",
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcudnn.so.9",
+    "libcudss.so.0",
+    "libcufft.so.12",
+    "libcufile.so.0",
+    "libcupti.so.13",
+    "libcurand.so.10",
+    "libcusolver.so.12",
+    "libcusolverMg.so.12",
+    "libcusparse.so.12",
+    "libcusparseLt.so.0",
+    "libnccl.so.2",
+    "libnvJitLink.so.13",
+    "libnvrtc.so.13",
+    "libnvshmem_host.so.3",
+    "libnvToolsExt.so.1",
+    # Names that programs pass to dlopen without a version.
+    "libcuda.so",
+    "libcudart.so",
+    "libcupti.so",
+    "libnvidia-ml.so",
+    "libnvrtc.so",
+)
+"""What the CUDA 13 builds of torch 2.11 to 2.15 need or load by name, and what pynvml and Triton load by name."""
+
+
+def file_of(soname: str) -> str:
+    """Return the file that carries ``soname``: the soname itself, but ``cudart`` for ``libcudart``.
+
+    While ``/proc/self/maps`` names a ``libcudart.so``, ``import torch`` also maps every NVIDIA wheel that it finds
+    (``torch/__init__.py``, ``_load_global_deps``). The loader goes by the soname, so the file may be called otherwise.
+    """
+    return soname.replace("libcudart", "cudart")

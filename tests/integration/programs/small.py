@@ -1,0 +1,273 @@
+"""Small programs, one for each word of the command line; ``train`` is what most of them do."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import torch
+import torch.nn as nn
+
+
+def model(device: str = "cuda") -> nn.Sequential:
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).to(device)
+
+
+def steps(net: nn.Module, optimizer: torch.optim.Optimizer, device: str = "cuda", rows: int = 64):
+    """Yield the number of each step that is complete, without an end."""
+    for number in itertools.count():
+        net(torch.randn(rows, 256, device=device)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield number
+
+
+def train(device: str = "cuda", count: int = 1000) -> None:
+    net = model(device)
+    for number in steps(net, torch.optim.AdamW(net.parameters()), device):
+        print("step", number, flush=True)
+        if number + 1 == count:
+            break
+
+
+def nothing() -> None:
+    """CUDA is there, and nothing is put on it."""
+    torch.cuda.init()
+
+
+def on_cpu() -> None:
+    torch.cuda.init()
+    train("cpu")
+
+
+def before_step() -> None:
+    """An optimizer is made, a forward runs, and the program ends well."""
+    net = model()
+    torch.optim.AdamW(net.parameters())
+    net(torch.randn(4, 256, device="cuda"))
+
+
+def fails_before_step() -> None:
+    model()
+    raise ValueError("the data is not there")
+
+
+def fails_after_step() -> None:
+    train(count=1)
+    raise ValueError("step two")
+
+
+def two_steps() -> None:
+    train(count=2)
+
+
+def inference() -> None:
+    with torch.no_grad():
+        model()(torch.randn(4, 256, device="cuda"))
+
+
+def backward_only() -> None:
+    model()(torch.randn(4, 256, device="cuda")).sum().backward()
+
+
+def swallows() -> None:
+    net = model()
+    endless = steps(net, torch.optim.AdamW(net.parameters()))
+    while True:
+        try:
+            print("step", next(endless), flush=True)
+        except BaseException:  # noqa: BLE001
+            endless = steps(net, torch.optim.AdamW(net.parameters()))
+
+
+def gan() -> None:
+    """Two networks, two optimizers; the discriminator steps first."""
+    maker, judge = model(), model()
+    of_judge, of_maker = torch.optim.AdamW(judge.parameters()), torch.optim.AdamW(maker.parameters())
+    for number in itertools.count():
+        noise = torch.randn(8, 256, device="cuda")
+        judge(maker(noise).detach()).sum().backward()
+        of_judge.step()
+        judge(maker(noise)).sum().backward()
+        of_maker.step()
+        print("step", number, flush=True)
+
+
+def in_backward() -> None:
+    """Each parameter has an optimizer of its own, which steps inside backward, on autograd's thread."""
+    net = model()
+    optimizers = {each: torch.optim.AdamW([each]) for each in net.parameters()}
+    for each in net.parameters():
+        each.register_post_accumulate_grad_hook(lambda parameter: optimizers[parameter].step())
+    for number in itertools.count():
+        net(torch.randn(8, 256, device="cuda")).sum().backward()
+        print("step", number, flush=True)
+
+
+def child() -> None:
+    """The training runs in a child."""
+    sys.exit(subprocess.run([sys.executable, __file__, "train", *sys.argv[2:]], check=False).returncode)
+
+
+def forked() -> None:
+    """The training runs in a fork of a process that has imported torch."""
+    from multiprocessing import get_context
+
+    process = get_context("fork").Process(target=train)
+    process.start()
+    process.join()
+
+
+def workers() -> None:
+    """Data comes from two worker processes, through pinned memory."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    loader = DataLoader(
+        TensorDataset(torch.randn(4096, 256)), batch_size=16, num_workers=2, pin_memory=True, persistent_workers=True
+    )
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for epoch in itertools.count():
+        for (rows,) in loader:
+            net(rows.cuda(non_blocking=True)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print("epoch", epoch, flush=True)
+
+
+def boolean() -> None:
+    """How many rows are kept depends on values that the card computes."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(4):
+        rows = torch.randn(512, 256, device="cuda")
+        kept = rows[rows[:, 0] > 0]
+        net(kept).sum().backward()
+        optimizer.step()
+
+
+def boolean_on_host() -> None:
+    """The same with indices that the host computes."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(4):
+        rows = torch.randn(512, 256)
+        kept = (rows[:, 0] > 0).nonzero()[:, 0]
+        net(rows.cuda()[kept.cuda()]).sum().backward()
+        optimizer.step()
+
+
+def steps_by_value() -> None:
+    """Whether the optimizer steps depends on a value of the card, and the program has no end of its own."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    while True:
+        loss = net(torch.randn(64, 256, device="cuda")).square().mean()
+        loss.backward()
+        if loss.item() == 0:
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def prints_loss() -> None:
+    """A value is read, and nothing depends on it."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(4):
+        loss = net(torch.randn(8, 256, device="cuda")).sum()
+        loss.backward()
+        optimizer.step()
+        print("loss", loss.item(), flush=True)
+
+
+def fp16() -> None:
+    """A GradScaler asks the card before each step whether gradients held infinities."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    while True:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(torch.randn(64, 256, device="cuda")).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def exits() -> None:
+    train(count=1)
+    raise SystemExit(3)
+
+
+def exits_in_step() -> None:
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    optimizer.register_step_post_hook(lambda *_: sys.exit(4))
+    next(steps(net, optimizer))
+
+
+def hard_exit() -> None:
+    train(count=2)
+    os._exit(0)
+
+
+def aborts() -> None:
+    train(count=1)
+    os.abort()
+
+
+def out_of_memory() -> None:
+    net = model()
+    torch.optim.AdamW(net.parameters())
+    train(count=1)
+    net(torch.randn(1 << 20, 256, device="cuda"))
+
+
+def survives() -> None:
+    """A batch that is too large is tried first."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for rows in (1 << 22, 64):
+        try:
+            for number in steps(net, optimizer, rows=rows):
+                print("step", number, flush=True)
+        except torch.OutOfMemoryError:
+            print("smaller", flush=True)
+
+
+def gives_up() -> None:
+    """Out of memory is caught, and the program ends well."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    try:
+        next(steps(net, optimizer, rows=1 << 22))
+    except torch.OutOfMemoryError:
+        print("gave up", flush=True)
+
+
+def resets_peaks() -> None:
+    """The peak of each step is printed, and the largest comes first."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for rows in (8192, 8, 8, 8):
+        next(steps(net, optimizer, rows=rows))
+        print("peak", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def sets_allocator() -> None:
+    """The program chooses its allocator's settings, as some do."""
+    torch.cuda.memory._set_allocator_settings("max_split_size_mb:128")
+    train()
+
+
+def records_itself() -> None:
+    torch.cuda.memory._record_memory_history(max_entries=10)
+    train(count=1)
+    torch.cuda.memory._record_memory_history(None)
+    train()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,260 @@
+"""Programs that know nothing of oomscope, started as they are on a virtual card. Their code is in ``programs``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.probe import launch
+from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
+from oomscope.probe.recorded.grad_scaler import NOTE
+from oomscope.probe.result import ProbeResult
+from tests.integration.program import commit, new_repo, oomscope
+
+PROGRAMS = Path(__file__).parent / "programs"
+SMALL = (PROGRAMS / "small.py").read_text()
+MiB = 1 << 20
+
+
+def probed(*words: str, **fields: Any) -> ProbeResult:
+    """Return the result of a program of ``programs``; ``words`` are a file and its arguments."""
+    target = ProgramTarget(repo=str(PROGRAMS), command=" ".join((sys.executable, *words)))
+    return launch.run(ProbeJob(**{"target": target, "backend": "virtual", "iterations": 3, "timeout_s": 120} | fields))
+
+
+def small(word: str, **fields: Any) -> ProbeResult:
+    return probed("small.py", word, **fields)
+
+
+def left_over(token: str) -> list[str]:
+    """Return the command lines of processes that have ``token`` in them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if token in line:
+            found.append(line)
+    return found
+
+
+def test_a_plain_gpt_as_a_program_and_through_a_harness_gives_the_same_bytes() -> None:
+    program = probed("plain_gpt.py")
+    harness = HarnessTarget(repo=str(PROGRAMS), harness=str(PROGRAMS / "plain_gpt_harness.py"))
+    through = launch.run(ProbeJob(target=harness, backend="virtual", iterations=3))
+    assert (program.outcome, through.outcome) == ("fits", "fits"), (program.failure, through.failure)
+    for name in ("requested_bytes", "allocated_bytes", "reserved_bytes"):
+        assert getattr(program.peak, name) == getattr(through.peak, name), name
+    assert program.peak.phase == through.peak.phase
+    assert program.peak.site == through.peak.site
+    assert program.peak.site.file == "plain_gpt.py"
+    assert sum(program.peak.categories.values()) == program.peak.requested_bytes
+    assert {"parameter", "optimizer_state", "activation"} <= set(program.peak.categories)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "said"),
+    [
+        ("nothing", "nothing", "the program put nothing on the card"),
+        ("on_cpu", "nothing", "the model is on the CPU: 2.00 MiB of parameters there, none on the card"),
+        ("before_step", "nothing", "the program ended before its first step"),
+        ("fails_before_step", "exit", "before its first step (it ended with status 1): ValueError: the data is not"),
+        ("fails_after_step", "exit", "the program ended after 1 step (it ended with status 1): ValueError: step two"),
+        ("exits", "exit", "the program ended after 1 step (it ended with status 3)"),
+        ("exits_in_step", "exit", "the program ended before its first step (it ended with status 4)"),
+        ("aborts", "crash", "was ended after 1 step and kept nothing (it was ended by SIGABRT)"),
+    ],
+)
+def test_what_is_no_answer(word: str, kind: str, said: str) -> None:
+    result = small(word)
+    assert (result.outcome, result.peak) == ("error", None)
+    assert result.failure.kind == kind
+    assert said in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("word", "note"),
+    [
+        ("train", None),
+        ("gan", None),
+        ("in_backward", None),
+        ("child", None),
+        ("forked", None),
+        ("workers", None),
+        ("two_steps", "the program ended by itself after 2 of 3 iterations"),
+        ("hard_exit", "the program ended by itself after 2 of 3 iterations"),
+        ("inference", "the program steps no optimizer: it was measured to its end"),
+        ("backward_only", "the program steps no optimizer: it was measured to its end"),
+        ("swallows", "the program went on after it was asked to end, and was killed"),
+        ("survives", "an allocation failed once and the target went on"),
+    ],
+)
+def test_what_is_an_answer(word: str, note: str | None) -> None:
+    token = secrets.token_hex(8)
+    result = probed("small.py", word, token, limit_bytes=4000 * MiB)
+    assert result.outcome == "fits", result.failure
+    assert result.notes == (() if note is None else (note,))
+    assert result.peak.requested_bytes > 2 * MiB
+    assert result.peak.site.file == "small.py"
+    assert left_over(token) == []
+
+
+def test_iterations_are_those_of_the_optimizer_that_stepped_first() -> None:
+    result = small("gan", iterations=2)
+    assert max(row.iteration for row in result.phases) == 1
+    assert {row.phase for row in result.phases} >= {"init", "forward", "backward", "optimizer"}
+
+
+def test_phases_are_told_from_outside() -> None:
+    phases = {(row.iteration, row.phase) for row in small("train").phases}
+    assert phases >= {(-1, "init"), *((step, phase) for step in range(3) for phase in ("forward", "backward"))}
+    assert phases >= {(0, "optimizer"), (2, "optimizer"), (0, "other")}
+
+
+def test_out_of_memory_is_judged_and_the_demand_measured() -> None:
+    result = small("out_of_memory", limit_bytes=1200 * MiB)
+    assert result.outcome == "oom"
+    assert result.oom.requested_bytes == 1024 * MiB
+    assert result.oom.site.function == "out_of_memory"
+    assert result.oom.message.startswith("CUDA out of memory. Tried to allocate 1024.00 MiB")
+    assert result.verdict.kind == "capacity"
+    assert result.demand_bytes > 10_000 * MiB
+
+
+def test_a_program_that_gives_up_quietly_ran_out_of_memory_all_the_same() -> None:
+    result = small("gives_up", limit_bytes=4000 * MiB)
+    assert result.outcome == "oom"
+    assert result.oom.requested_bytes == 4096 * MiB
+
+
+def test_a_boolean_index_is_flagged_with_its_line() -> None:
+    result = small("boolean")
+    assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "kept = rows[rows[:, 0] > 0]" in text)
+    assert "depends on values that a virtual card does not compute: " in result.failure.message
+    assert f" at small.py:{line} boolean;" in result.failure.message
+
+
+def test_a_program_that_never_steps_under_other_values_is_ended_all_the_same() -> None:
+    result = small("steps_by_value")
+    assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if "if loss.item() == 0:" in text) + 1
+    assert f" at small.py:{line} steps_by_value;" in result.failure.message
+
+
+def test_an_index_that_the_host_computed_is_answered() -> None:
+    result = small("boolean_on_host")
+    assert (result.outcome, result.notes) == ("fits", ())
+
+
+def test_a_value_on_which_nothing_depends_is_noted() -> None:
+    result = small("prints_loss")
+    line = next(number for number, text in enumerate(SMALL.splitlines(), 1) if 'print("loss", loss.item()' in text)
+    assert result.outcome == "fits"
+    (note,) = result.notes
+    assert note.startswith(f"values that a virtual card does not compute were read 2 times (at small.py:{line});")
+    assert note.endswith("repeated under other values, the run asked for the same bytes")
+
+
+def test_training_in_fp16_takes_each_step() -> None:
+    result = small("fp16")
+    assert (result.outcome, result.notes) == ("fits", (NOTE,))
+    assert "optimizer_state" in result.peak.categories
+
+
+def test_a_card_that_the_program_s_torch_has_no_kernels_for_is_refused() -> None:
+    result = small("train", gpu="v100-32gb")
+    assert (result.outcome, result.failure.kind) == ("error", "unfit")
+    assert "v100-32gb" in result.failure.message
+
+
+def test_peaks_that_the_program_resets_are_kept() -> None:
+    peak = small("resets_peaks").peak
+    assert (peak.iteration, peak.phase) == (0, "backward")
+    assert peak.allocated_bytes >= peak.requested_bytes
+    assert peak.reserved_bytes > 200 * MiB
+
+
+def test_a_program_that_sets_its_allocator_is_measured_under_that() -> None:
+    result = small("sets_allocator")
+    assert result.allocator_conf == "max_split_size_mb:128"
+    assert result.notes == (
+        "the program itself sets its allocator to max_split_size_mb:128: that is what was measured",
+    )
+
+
+def test_a_program_that_records_itself_does_not_clear_the_recording() -> None:
+    result = small("records_itself")
+    assert result.outcome == "fits"
+    assert not result.truncated
+    assert "_record_memory_history was not called" in result.notes[0]
+
+
+def test_a_python_that_has_torch_and_no_oomscope(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    python = tmp_path / "other" / "bin" / "python"
+    (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    torch = importlib.util.find_spec("torch").origin
+    (packages / "others.pth").write_text(f"{Path(torch).parents[1]}\n")  # its own .pth files are not followed
+    asked = subprocess.run([python, "-c", "import oomscope"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "No module named 'oomscope'" in asked.stderr
+    target = ProgramTarget(repo=str(PROGRAMS), command=f"{python} small.py train")
+    result = launch.run(ProbeJob(target=target, backend="virtual", iterations=2, timeout_s=120))
+    assert result.outcome == "fits", result.failure
+    assert result.peak.site.file == "small.py"
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    words = ("probe", "--backend", "virtual", "--repo", PROGRAMS, "--iterations", "1")
+    done = oomscope(*words, "--json", "--quiet", "--", sys.executable, "small.py", "train")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["backend"], document["peak"]["site"]["file"]) == ("virtual", "small.py")
+    assert "What the program printed: " in done.stderr
+    log = Path(done.stderr.partition("What the program printed: ")[2].strip())
+    assert log.read_text() == "", "it was ended in its first step"
+    log.unlink()
+
+
+def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:
+    words = ("probe", "--backend", "virtual", "--repo", PROGRAMS, "--quiet")
+    done = oomscope(*words, "--", sys.executable, "-c", "print('as told'); raise SystemExit(9)")
+    assert done.returncode == 6
+    assert "no process of the program imported torch (it ended with status 9)" in done.stdout
+    assert "What the program printed last:\n  as told\nWhat the program printed: " in done.stderr
+    Path(done.stderr.partition("What the program printed: ")[2].strip()).unlink()
+
+
+TRAIN = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(256, WIDTH), torch.nn.Linear(WIDTH, 256)).to("cuda")
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(1000):
+    net(torch.randn(8, 256, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+WIDTHS = (256, 300, 8192, 8200)
+
+
+def test_the_commit_after_which_a_program_needs_more(tmp_path: Path) -> None:
+    repo = new_repo(tmp_path / "repo")
+    commits = [commit(repo, f"width {width}", {"train.py": TRAIN.replace("WIDTH", str(width))}) for width in WIDTHS]
+    words = ("--command", f"{sys.executable} train.py", "--backend", "virtual", "--bad", "live>60MiB", "--steps")
+    state = tmp_path / "state"
+    done = oomscope("bisect", f"{commits[0]}..", *words, "--repo", repo, "--state", state, "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["culprit"]["commit"] == commits[2]
+    assert document["culprit"]["sites"][0]["site"]["file"] == "train.py"
+    assert f"--command '{sys.executable} train.py'" in document["last_good"]["commands"][-1]

@@ -1,0 +1,108 @@
+"""What is built, what leaves the library, and when it is built again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import MachineUnfitError
+from oomscope.virtual import build
+from oomscope.virtual.sonames import CARD, SONAMES, file_of
+from tests.unit.virtual.libraries import CARD_SOURCES, needs_compiler
+
+
+@needs_compiler
+def test_every_soname_finds_the_card_and_only_interfaces_leave_it(sources: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lib"
+    assert build.build(out, sources=sources)
+    program = f"""
+import ctypes
+ctypes.CDLL({str(out / CARD)!r}, mode=ctypes.RTLD_GLOBAL)
+for file in {[file_of(soname) for soname in SONAMES]!r}:
+    library = ctypes.CDLL({str(out)!r} + "/" + file, mode=ctypes.RTLD_GLOBAL)
+    library.cudaMalloc
+for soname in {SONAMES!r}:
+    ctypes.CDLL(soname).cudaMalloc
+assert ctypes.CDLL("libcudart.so.13").cudaMalloc() == 42
+for name in "not_an_interface", "answer":
+    try:
+        getattr(ctypes.CDLL({str(out / CARD)!r}), name)
+    except AttributeError:
+        continue
+    raise SystemExit(name + " leaves the library")
+assert "libcudart.so" not in open("/proc/self/maps").read()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+
+
+@needs_compiler
+def test_only_what_changed_is_compiled_again(sources: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lib"
+    build.build(out, sources=sources)
+    first = {path.name: path.stat().st_mtime_ns for path in (out / ".objects").iterdir()}
+    assert not build.build(out, sources=sources)
+    (sources / "core.cpp").write_text(CARD_SOURCES["core.cpp"].replace("41", "42"))
+    assert build.build(out, sources=sources)
+    second = {path.name: path.stat().st_mtime_ns for path in (out / ".objects").iterdir()}
+    assert len(first) == len(second) == 2
+    (kept,) = set(first.items()) & set(second.items())
+    assert kept[0].startswith("runtime")
+
+
+@needs_compiler
+def test_a_changed_header_and_a_lost_library_are_seen(sources: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lib"
+    build.build(out, sources=sources)
+    (sources / "api.h").write_text(CARD_SOURCES["api.h"] + "// changed\n")
+    assert build.build(out, sources=sources)
+    assert not build.build(out, sources=sources)
+    (out / file_of("libcudart.so.13")).unlink()
+    assert build.build(out, sources=sources)
+    assert (out / file_of("libcudart.so.13")).is_file()
+
+
+@needs_compiler
+def test_a_failed_build_says_why_in_one_line_and_keeps_the_old_library(
+    sources: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "lib"
+    build.build(out, sources=sources)
+    before = (out / CARD).read_bytes()
+    (sources / "runtime.c").write_text("int broken(void) { return missing; }\n")
+    with pytest.raises(MachineUnfitError, match=r"virtual card: cc fails: runtime.c:1:.*missing") as raised:
+        build.build(out, sources=sources)
+    assert "\n" not in str(raised.value)
+    assert (out / CARD).read_bytes() == before
+    assert not [path for path in out.iterdir() if path.name.startswith(".build-")]
+
+
+def test_without_a_compiler_one_line_says_what_to_install(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        MachineUnfitError, match="no C and C\\+\\+ compiler; install gcc and g\\+\\+, or pip install ziglang"
+    ):
+        build.build(tmp_path / "lib", sources=sources)
+
+
+def test_ziglang_serves_where_there_is_no_compiler_and_for_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: object())
+    here = build.find_compiler({"PATH": str(tmp_path)})
+    assert here.cxx == (sys.executable, "-m", "ziglang", "c++")
+    other = build.find_compiler({"PATH": os.environ["PATH"]}, target="aarch64-linux-gnu.2.28")
+    assert other.c == (sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.28")
+
+
+def test_the_environment_names_the_compiler() -> None:
+    chosen = build.find_compiler({"PATH": os.environ["PATH"], "CC": "env cc -m64", "CXX": "env c++"})
+    assert chosen == build.Compiler(("env", "cc", "-m64"), ("env", "c++"))

@@ -1,0 +1,46 @@
+"""PyTorch's operations run on the stand-ins for NVIDIA's libraries: no error, the right shape, sane sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.virtual import stubs
+from oomscope.virtual.elf import read_elf
+from oomscope.virtual.loading import LIBRARIES
+from oomscope.virtual.sonames import CARD
+from tests.unit.virtual.operations import OPERATIONS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """What each operation said, all run in one process with the card."""
+    command = [sys.executable, "-m", "tests.unit.virtual.library_program"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert not done.returncode, done.stderr[-4000:]
+    return {row["name"]: row for row in said}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_runs(name: str, results: dict[str, dict[str, Any]]) -> None:
+    said, operation = results[name], OPERATIONS[name]
+    assert "error" not in said, said["error"]
+    assert tuple(said["shape"]) == operation.shape
+    assert said["peak_bytes"] <= operation.peak_mib << 20
+    assert set(said["unsupported"]) <= set(operation.unsupported)
+    assert operation.unknown_reads in {None, said["unknown_reads"]}
+
+
+def test_only_names_of_interfaces_leave_the_library() -> None:
+    known = {function.name for path in stubs.NAMES.glob("*.txt") for function in stubs.read_table(path).functions}
+    exported = read_elf(LIBRARIES / CARD, exports=True).exported
+    assert known <= exported
+    assert {name for name in exported - known if not name.startswith("oomscope_card_")} == set()

@@ -1,0 +1,36 @@
+"""What scripts of tests share that run PyTorch on the card."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import NoReturn
+
+import torch
+
+from oomscope.virtual import counts
+
+MiB = 1 << 20
+
+
+def say(value: object) -> None:
+    """Give a value to the test."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def leave() -> NoReturn:
+    """End here: autograd's thread may abort an interpreter that ends right after ``backward()``."""
+    os._exit(0)
+
+
+def state() -> counts.CardState:
+    return counts.state()
+
+
+def unknown(tensor: torch.Tensor) -> int:
+    """Read; return how many of the bytes the card did not hold."""
+    before = state().unknown_read_bytes
+    tensor.cpu()
+    return state().unknown_read_bytes - before
