@@ -131,8 +131,9 @@ class Cuda:
             self._shared.add(address)
 
     def empty_cache(self) -> None:
-        """Give back what is cached."""
+        """Give back what is cached, and record it before what is asked next."""
         self.allocator.empty_cache()
+        self._drain()
 
     def _sleep(self, cycles: int) -> None:
         self.slept.append(self.current.cuda_stream)
