@@ -8,6 +8,7 @@ ends with its backward.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -34,10 +35,11 @@ class Follower:
     def __init__(self, position: Position, blocks: ToldBlocks) -> None:
         self._position = position
         self._blocks = blocks
-        self._names: dict[int, str] = {}
-        self._roots: list[torch.nn.Module] = []
+        # Held weakly: what the program lets go is to be freed.
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._is_told_roots = False
-        self._optimizers: list[torch.optim.Optimizer] = []
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._microbatch = 0
         self._backward_depth = 0
 
@@ -46,7 +48,7 @@ class Follower:
         for model in models:
             self._is_told_roots = True
             self._learn(model)
-        self._optimizers.extend(optimizers)
+        self._optimizers.update(optimizers)
         self.label()
 
     def iteration_begins(self, index: int) -> None:
@@ -94,7 +96,7 @@ class Follower:
             self._imply("forward")
             if self._backward_depth == 0:
                 self._blocks.tell(Category.INPUT, filter(_is_input, args))
-        self._position.enter_module(self._names.get(id(module), ""))
+        self._position.enter_module(self._names.get(module, ""))
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         self._position.leave_module()
@@ -103,7 +105,7 @@ class Follower:
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters."""
-        if any(module is root for root in self._roots):
+        if module in self._roots:
             return True
         if self._is_told_roots or next(module.parameters(), None) is None:
             return False
@@ -112,9 +114,9 @@ class Follower:
         return True
 
     def _learn(self, model: torch.nn.Module) -> None:
-        self._roots.append(model)
+        self._roots.add(model)
         for name, module in model.named_modules():
-            self._names.setdefault(id(module), name)
+            self._names.setdefault(module, name)
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_leaf:
                 parameter.register_post_accumulate_grad_hook(self._gradient_arrived)

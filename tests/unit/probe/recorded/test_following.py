@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -152,3 +154,17 @@ def test_a_failed_step_leaves_no_hooks_behind(followed: Followed) -> None:
     before = len(followed.texts)
     torch.nn.Linear(1, 1)(torch.ones(1)).backward()
     assert len(followed.texts) == before
+
+
+def test_what_the_program_lets_go_is_freed(followed: Followed) -> None:
+    """Such as a model of one evaluation: kept alive it would be measured as the program's."""
+    with followed.iteration():
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.AdamW(model.parameters())
+        followed.follower.watch([], [optimizer])
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        alive = [weakref.ref(each) for each in (model, *model.parameters())]
+        del model, optimizer
+        gc.collect()  # an optimizer is in a cycle with its own hooks
+        assert [each() for each in alive] == [None] * len(alive)
