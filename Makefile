@@ -46,7 +46,7 @@ test-torch: card
 	@test -n "$(VERSION)" || { echo "which torch? make test-torch VERSION=2.11.0" >&2; exit 1; }
 	@test -f $(OTHER)/.installed || { \
 		$(PYTHON) -m venv $(OTHER) \
-		&& $(OTHER)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps torch==$(VERSION) \
+		&& $(OTHER)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps torch===$(VERSION) \
 		&& $(BIN)/python -c 'import os, sysconfig; print(sysconfig.get_path("purelib"), os.getcwd(), sep="\n")' \
 			> "$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth" \
 		&& touch $(OTHER)/.installed; }

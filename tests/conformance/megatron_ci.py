@@ -6,6 +6,9 @@ FILE is a list of cases, each with the launcher's ``arguments`` and ``rows`` of 
 ``alloc_last`` is ``allocated_bytes.all.current`` after the last step and ``max_last`` its running maximum, both of the
 last rank. The same rank is probed as ``oomscope probe --from megatron`` does. The exit code is 0 only where every peak
 is within 1 % and every steady state within 1 % or 16 MiB.
+
+The virtual card needs a torch of the recordings' time (``make test-torch VERSION=2.13.0``, then its Python): from 2.15
+on torch frees the workspaces of cuBLAS, some 64 MiB here, after use.
 """
 
 from __future__ import annotations
