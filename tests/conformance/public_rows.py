@@ -1,0 +1,20 @@
+"""Measure published rows of memory again on the virtual card: recorded, measured, difference.
+
+    python tests/conformance/public_rows.py FILE [--only TEXT] [--sources FOLDER]
+
+FILE is a CSV of rows with the programs behind them; those of grade A and A- are run. FOLDER (``public-rows``) holds
+clones of Liger-Kernel and peft, and ``transformers-VERSION`` folders (``pip install --no-deps --target``, with the
+tokenizers and huggingface_hub that fit). All rows are run with the torch of this Python: 2.11.0 with triton 3.6.0 for
+the table in docs/accuracy.md. What was measured is kept in FOLDER, so a later call goes on. The rules by which rows are
+excluded stand in ``published/exclusions.py``, known mechanisms in ``published/mechanisms.py``. The exit code is 0 only
+where every miss is explained.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from published.command import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], __doc__ or ""))

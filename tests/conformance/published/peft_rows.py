@@ -1,0 +1,63 @@
+"""PEFT's rows: the experiment of its method comparison that printed them, and the reference they are held against.
+
+The absolute number includes the last batch's logits, as long as the batch's longest text. LoRA of rank 32 was trained
+on the same batches by the same commit, so the difference to it does not; its result lies in the same folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .rows import Row
+
+REPOSITORY = "huggingface/peft"
+REFERENCE = "lora/llama-3.2-3B-rank32"
+"""The experiment."""
+LENGTH = 226
+"""Tokens of a sample: the mean padded length, chosen so that the reference's own number comes out at 51c2ff666."""
+CARD = "l40s"
+
+
+@dataclass(frozen=True)
+class PeftRuns:
+    """Experiments that are run by one process."""
+
+    results: str
+    """The commit that holds results and experiments."""
+    peft: str
+    """The commit of the library."""
+    transformers: str
+    """Version."""
+
+
+def experiment_of(row: Row) -> str:
+    """Return ``method/experiment``."""
+    return Path(row.path).stem.replace("--", "/", 1)
+
+
+def runs_of(rows: Iterable[Row]) -> dict[PeftRuns, list[Row]]:
+    """Return the processes behind some rows, each with its rows.
+
+    Raises:
+        LookupError: a row does not say what it was run with.
+    """
+    runs: dict[PeftRuns, list[Row]] = {}
+    for row in rows:
+        versions = re.fullmatch(r"transformers (\S+); peft \S+ @(\w+)", row.versions)
+        if versions is None:
+            raise LookupError(f"line {row.line} does not name its versions: {row.versions}")
+        runs.setdefault(PeftRuns(row.commit, versions[2], versions[1]), []).append(row)
+    return runs
+
+
+def reference_bytes(clone: Path, results: str) -> int:
+    """Return what PEFT recorded of the reference: its mean over the first steps up to the first evaluation."""
+    path = f"method_comparison/MetaMathQA/results/{REFERENCE.replace('/', '--')}.json"
+    command = ["git", "-C", str(clone), "show", f"{results}:{path}"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return round(json.loads(text)["train_info"]["metrics"][0]["mem allocated avg"])

@@ -1,0 +1,128 @@
+"""Runs the processes behind rows on the virtual card, and keeps what they measured: a later call goes on from there.
+
+All of it lies in one folder: clones of the repositories, ``transformers-VERSION`` (``pip install --target``), the trees
+that are checked out, and what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomscope.virtual.cards import find_card
+from oomscope.virtual.settings import CardSettings
+
+from . import peft_rows
+from .liger_rows import LigerCase, LigerScript
+from .peft_rows import PeftRuns
+
+TRANSFORMERS = (("2024-10-24", "4.44.2"), ("2025-01", "4.46.3"), ("2025-06", "4.49.0"), ("2026", "4.53.3"))
+"""Versions that Liger's scripts run with: up to a date, the newest one before it or nearly so."""
+TRANSFORMERS_NOW = "4.57.1"
+HOURS = 3600
+_HERE = Path(__file__).parent
+
+Measured = Mapping[tuple[str, ...], Mapping[str, object]]
+"""By key: ``bytes`` or ``error``."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folder that everything is read from and written to."""
+
+    folder: Path
+
+    def clone(self, repository: str) -> Path:
+        """Return where a repository is cloned."""
+        return self.folder / repository.split("/")[1]
+
+    def tree(self, repository: str, parts: Mapping[str, Sequence[str]]) -> Path:
+        """Return a folder with paths of commits, checked out once.
+
+        Args:
+            repository: ``owner/name``.
+            parts: paths by commit; those that a commit lacks are left out.
+        """
+        tree = self.folder / "trees" / "-".join([self.clone(repository).name, *(commit[:9] for commit in parts)])
+        if not tree.exists():
+            tree.mkdir(parents=True)
+            for commit, paths in parts.items():
+                for path in paths:
+                    self._check_out(self.clone(repository), commit, path, tree)
+        return tree
+
+    def run(self, name: str, program: Sequence[object], given: object, gpu: str, transformers: str) -> Measured:
+        """Return what a program measured on a card; it is not run again where it has been.
+
+        Args:
+            name: of the file that keeps the results.
+            program: the file of this package and its arguments before and after OUT, which is written ``None``.
+            given: goes to its standard input, as JSON.
+            gpu: the card.
+            transformers: version.
+        """
+        out = self.folder / "measured" / f"{name}.jsonl"
+        if not out.exists():
+            out.parent.mkdir(exist_ok=True)
+            part = out.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            arguments = [str(part if argument is None else argument) for argument in program]
+            with out.with_suffix(".log").open("w") as log:
+                subprocess.run(
+                    [sys.executable, str(_HERE / arguments[0]), *arguments[1:]],
+                    input=json.dumps(given),
+                    text=True,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    timeout=HOURS,
+                    check=False,
+                    env=self._environment(gpu, transformers),
+                )
+            if not part.exists():
+                return {}
+            part.rename(out)
+        lines = map(json.loads, out.read_text().splitlines())
+        return {tuple(line["key"]): line for line in lines}
+
+    def _environment(self, gpu: str, transformers: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            **CardSettings(card=find_card(gpu)).variables(),
+            "PYTHONPATH": str(self.folder / f"transformers-{transformers}"),
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    @staticmethod
+    def _check_out(clone: Path, commit: str, path: str, tree: Path) -> None:
+        archive = subprocess.run(["git", "-C", str(clone), "archive", commit, path], capture_output=True, check=False)
+        if archive.returncode == 0:
+            subprocess.run(["tar", "x", "-C", str(tree)], input=archive.stdout, check=True)
+
+
+def run_liger(sources: Sources, script: LigerScript, cases: Sequence[LigerCase]) -> Measured:
+    """Return what a script of Liger's measured."""
+    timestamp = cases[0].timestamp
+    version = next((version for until, version in TRANSFORMERS if timestamp < until), TRANSFORMERS_NOW)
+    paths = ("src", "benchmark", "test/__init__.py", "test/utils.py", "test/chunked_loss")
+    tree = sources.tree("linkedin/Liger-Kernel", {script.commit: paths})
+    name = f"liger-{script.commit[:9]}-{script.kernel}-{find_card(script.gpu).name}"
+    keys = [case.key for case in cases]
+    return sources.run(name, ("liger_process.py", tree, script.kernel, None), keys, script.gpu, version)
+
+
+def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Measured:
+    """Return what experiments of PEFT's measured, and the reference."""
+    comparison = "method_comparison/MetaMathQA"
+    parts = ("experiments", "utils.py", "data.py", "default_training_params.json")
+    tree = sources.tree(
+        peft_rows.REPOSITORY,
+        {runs.peft: ["src"], runs.results: [f"{comparison}/{part}" for part in parts]},
+    )
+    name = f"peft-{runs.results[:9]}-{runs.peft[:9]}"
+    program = ("peft_process.py", tree, None, peft_rows.LENGTH)
+    return sources.run(name, program, [peft_rows.REFERENCE, *experiments], peft_rows.CARD, runs.transformers)
