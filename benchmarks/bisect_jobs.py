@@ -30,7 +30,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit
 from oomscope.bisect.subjects import HarnessFile
 from oomscope.probe.harness_settings import harness_settings
 
-OVERRIDES = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=sim")
+OVERRIDES = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=virtual")
 
 
 def main() -> None:

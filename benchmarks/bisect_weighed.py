@@ -85,7 +85,7 @@ class Flaky:
             site=None,
             event=0,
         )
-        return ProbeResult(backend="sim", outcome="fits", peak=peak)
+        return ProbeResult(backend="virtual", outcome="fits", peak=peak)
 
 
 def searched(count: int, probe: Flaky, noise: Noise) -> tuple[Changes | None, int]:

@@ -1,6 +1,6 @@
 """How often the categories that evidence tells are the true ones.
 
-    python benchmarks/evidence.py                       # presets, probed on the simulated device
+    python benchmarks/evidence.py                       # presets, probed on a virtual card
     python benchmarks/evidence.py FILE...               # snapshots that oomscope recorded
 
 A probe knows the category of every allocation. Here its snapshot is stripped of all that PyTorch's own schema has no

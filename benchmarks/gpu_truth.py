@@ -1,14 +1,15 @@
-"""Hold the simulated device against a real card, and write down what both say.
+"""Hold the virtual card against a real one, and write down what both say.
 
-    python benchmarks/gpu_truth.py [OUT] [--part PART]... [--card cuda|sim] [--at-once 4] [--minutes 8] [--only WORD]
+    python benchmarks/gpu_truth.py [OUT] [--part PART]... [--card cuda|virtual] [--at-once 4] [--minutes 8]
+        [--only WORD]
 
 Parts, in this order: ``capture`` (tests/gpu/capture.py), ``accuracy`` (the memory of many configurations, and whether
 they fit limits), ``bisect`` (the demo's history, which has a commit that fragments and one that needs more),
-``recompute`` and ``offload`` (what they cost in time, one run after the other). ``--card sim`` rehearses without a
-card: the simulated device stands on both sides. Each part writes ``OUT/PART.json.gz``, again while it goes on, and
+``recompute`` and ``offload`` (what they cost in time, one run after the other). ``--card virtual`` rehearses without a
+GPU: the virtual card stands on both sides. Each part writes ``OUT/PART.json.gz``, again while it goes on, and
 prints its table.
 
-Exit codes: 0 where all that was asked for was measured and is within the targets, and where torch sees no card, for
+Exit codes: 0 where all that was asked for was measured and is within the targets, and where there is no GPU, for
 then there is nothing to measure; 1 where something failed or was left out for want of time; 2 for a wrong command
 line; 3 where all was measured, but some of it misses the targets: allocated peaks within 1 %, reserved peaks within 3
 % or what orders of addresses make of them, the peak in the same phase and at the same line, the same answer under a
@@ -27,8 +28,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[1]
 ARCHIVES = 4
 """Of snapshots of a part: one part leaves archives in a call, and at most eight files come back from it."""
@@ -39,6 +38,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.truth import accuracy, history, timings  # noqa: E402
 from benchmarks.truth.matrix import CASES, Case  # noqa: E402
 from benchmarks.truth.measuring import Bench  # noqa: E402
+from oomscope.probe.backends import has_card  # noqa: E402
+from oomscope.virtual.installed_torch import find_torch  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
 
 Keep = Callable[[dict[str, Any]], None]
@@ -60,15 +61,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", default=Path("gpu-truth"))
     parser.add_argument("--part", action="append", choices=("capture", *PARTS))
-    parser.add_argument("--card", choices=("cuda", "sim"), default="cuda")
+    parser.add_argument("--card", choices=("cuda", "virtual"), default="cuda")
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", default="", help="measure the configurations whose names hold this")
     given = parser.parse_args()
     if given.only and not any(named(cases, given.only) for cases in (CASES, timings.RECOMPUTE, timings.OFFLOAD)):
         parser.error(f"no configuration has a name that holds {given.only!r}")
-    if given.card == "cuda" and not torch.cuda.is_available():
-        print("torch sees no card: nothing was measured (--card sim rehearses)")
+    if given.card == "cuda" and not has_card():
+        print("there is no GPU: nothing was measured (--card virtual rehearses)")
         return 0
     until = time.monotonic() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,8 @@ def measure(part: str, given: argparse.Namespace, until: float) -> dict[str, Any
         bench = Bench(card=given.card, folder=Path(folder), at_once=given.at_once, until=until)
 
         def keep(document: dict[str, Any], *, is_whole: bool = False) -> None:
-            facts = {"torch": torch.__version__, "card": given.card, "is_whole": is_whole}
+            torch = find_torch()
+            facts = {"torch": torch and torch.version, "card": given.card, "is_whole": is_whole}
             not_packed = write(given.out, part, {**facts, **document}, Path(folder), most=ARCHIVES)
             for name in not_packed if is_whole else ():
                 print(f"no room for {name}", flush=True)

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=5, help="probes each way")
     parser.add_argument("--no-bisect", action="store_true", help="leave out the bisect")
     options = parser.parse_args()
-    job = replace(bundled_job(load_preset("gpt-tiny").config), backend="sim")
+    job = replace(bundled_job(load_preset("gpt-tiny").config), backend="virtual")
     parents = WarmParents()
     ways: dict[str, Callable[..., object]] = {"fresh": launch.run, "warm": parents.run}
     print("gpt-tiny, seconds wall / CPU      first    least   median")
@@ -73,7 +73,7 @@ def within(job: ProbeJob) -> None:
 
 def bisect(repo: Path, state: Path, probe: Callable[..., object]) -> None:
     """Do the demo's first bisect, with nothing remembered."""
-    overrides = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=sim")
+    overrides = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=virtual")
     settings = harness_settings(overrides)
     request = CommitRequest(
         repo=repo,

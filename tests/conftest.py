@@ -56,6 +56,14 @@ def ground_truth() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def virtual_captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of some captures of the virtual card; not to be changed."""
+    from tests.gpu.virtual_captures import SOME, capture
+
+    return capture(tmp_path_factory.mktemp("captures"), ["--at-once=3", *(f"--name={name}" for name in SOME)])
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's caches, allocator settings, terminal and CI system out of the tests and all that they share."""

@@ -1,4 +1,4 @@
-"""Simulated against measured: peaks, segments, categories, the place of the peak, and whether it fits a limit."""
+"""The virtual card against a real one: peaks, segments, the place of the peak, and whether it fits a limit."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from oomscope.units import GiB
 LIMITS = (0.97, 1.03)
 """Of what was reserved on the card at most without a limit: the allocator may reserve so much."""
 ALLOCATED, RESERVED = 0.01, 0.03
-"""How far off the simulation may be."""
+"""How far off the virtual card may be, as shares of the real one's."""
 _METRICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One configuration on both backends."""
+    """One configuration on both cards."""
 
     case: Case
-    sim: ProbeResult
+    virtual: ProbeResult
     card: ProbeResult
     by_order: dict[str, int] = field(default_factory=dict)
-    """The simulated reserved peak by the order of the driver's addresses; empty where there is no such band."""
+    """The virtual card's reserved peak by the order of the driver's addresses; empty where there is no such band."""
     no_band: str = "not known"
     """Why there is none."""
 
     def error(self, metric: str) -> float | None:
-        """Return how far the simulated peak is off, as a share of the card's; None where one is missing."""
-        if self.sim.peak is None or self.card.peak is None:
+        """Return how far the virtual card's peak is off, as a share of the real one's; None where one is missing."""
+        if self.virtual.peak is None or self.card.peak is None:
             return None
         on_card = getattr(self.card.peak, metric)
-        return float((getattr(self.sim.peak, metric) - on_card) / on_card)
+        return float((getattr(self.virtual.peak, metric) - on_card) / on_card)
 
     @property
     def is_within(self) -> bool:
@@ -56,7 +56,7 @@ class Pair:
         return min(self.by_order.values()) <= self.card.peak.reserved_bytes <= max(self.by_order.values())
 
     def deviations(self) -> list[str]:
-        """Return in what the simulation misses its targets; nothing where a peak is missing, which fails."""
+        """Return in what the virtual card misses its targets; nothing where a peak is missing, which fails."""
         allocated, reserved = self.error("allocated_bytes"), self.error("reserved_bytes")
         if allocated is None or reserved is None:
             return []
@@ -68,7 +68,7 @@ class Pair:
     @property
     def same_place(self) -> bool:
         """Whether the peak is in the same phase and at the same line."""
-        return _place(self.sim) == _place(self.card)
+        return _place(self.virtual) == _place(self.card)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -80,7 +80,7 @@ class Pair:
             "same_place": self.same_place,
             "reserved_by_address_order": self.by_order or self.no_band,
             "deviations": self.deviations(),
-            "sim": self.sim.to_json(),
+            "virtual": self.virtual.to_json(),
             "card": self.card.to_json(),
         }
 
@@ -120,9 +120,9 @@ def run(
     alone = pairs[0].card if pairs else None
     keep_pairs(bench.each(cases[1:], lambda case: _pair(bench, case, alone), name=_name, keep=keep_pairs))
     for at, pair in enumerate(pairs):
-        if pair.card.outcome != "fits" or pair.sim.outcome != "fits":
+        if pair.card.outcome != "fits" or pair.virtual.outcome != "fits":
             pairs[at : at + 1] = bench.each([pair.case], lambda case: _pair(bench, case, alone), name=_name) or [pair]
-    fitting = [pair for pair in pairs if pair.card.outcome == "fits" and pair.sim.outcome == "fits"]
+    fitting = [pair for pair in pairs if pair.card.outcome == "fits" and pair.virtual.outcome == "fits"]
     wanted = [(pair, share) for pair in fitting for share in LIMITS]
     keep_answers(
         bench.each(
@@ -143,13 +143,13 @@ def _pair(bench: Bench, case: Case, alone: ProbeResult | None = None) -> Pair:
     """Measure a configuration on both; ``alone``: a result of the card that was measured without others beside it."""
     config = case.config()
     name = case.name.replace(" ", "-").replace(",", "")
-    files = {side: bench.folder / f"{name}-{side}.pickle.gz" for side in ("card", "sim")}
+    files = {side: bench.folder / f"{name}-{side}.pickle.gz" for side in ("card", "virtual")}
     card = bench.measured(config, bench.card, snapshot=files["card"])
     outside = alone or card
     like = replace(card, non_torch_bytes=outside.non_torch_bytes, other_process_bytes=outside.other_process_bytes or 0)
-    sim = bench.measured(config, "sim", snapshot=files["sim"], like=like)
-    by_order, no_band = _by_order(case, files["sim"])
-    pair = Pair(case=case, card=card, sim=sim, by_order=by_order, no_band=no_band)
+    virtual = bench.measured(config, "virtual", snapshot=files["virtual"], like=like)
+    by_order, no_band = _by_order(case, files["virtual"])
+    pair = Pair(case=case, card=card, virtual=virtual, by_order=by_order, no_band=no_band)
     if pair.is_within and pair.same_place:
         for file in files.values():
             file.unlink(missing_ok=True)
@@ -160,14 +160,14 @@ def deviations(pairs: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> list
     """Return what misses the targets, a sentence for each configuration, and for each limit answered differently."""
     told = [f"{pair.case.name}: {', '.join(found)}" for pair in pairs if (found := pair.deviations())]
     return told + [
-        f"{answer['name']} under {answer['share']}: simulated {answer['sim']}, on the card {answer['card']}"
+        f"{answer['name']} under {answer['share']}: virtual {answer['virtual']}, real {answer['card']}"
         for answer in answers
-        if answer["sim"] != answer["card"]
+        if answer["virtual"] != answer["card"]
     ]
 
 
 def _by_order(case: Case, snapshot: Path) -> tuple[dict[str, int], str]:
-    """Return the band that addresses make of a simulated peak, or why there is none; the pair is worth having alone."""
+    """Return the band that addresses make of a peak, or why there is none; the pair is worth having alone."""
     try:
         return (reserved_by_order(snapshot) if snapshot.exists() else {}), "not known"
     except NotApplicableError as error:
@@ -178,7 +178,7 @@ def _by_order(case: Case, snapshot: Path) -> tuple[dict[str, int], str]:
 
 
 def _under_limit(bench: Bench, pair: Pair, share: float) -> dict[str, Any]:
-    """Return whether both backends say the same where the allocator may reserve ``share`` of the pair's peak.
+    """Return whether both cards say the same where the allocator may reserve ``share`` of the pair's peak.
 
     The limit is the allocator's own setting, since one of the card's size goes by what others hold meanwhile.
     """
@@ -191,30 +191,30 @@ def _under_limit(bench: Bench, pair: Pair, share: float) -> dict[str, Any]:
     config = pair.case.config([f"allocator.conf={conf}"])
     card = bench.measured(config, bench.card)
     alone = replace(card, non_torch_bytes=0, other_process_bytes=0)
-    sim = bench.measured(config, "sim", like=alone, demand=False)
-    verdicts = [result.verdict.kind if result.verdict else None for result in (sim, card)]
+    virtual = bench.measured(config, "virtual", like=alone, demand=False)
+    verdicts = [result.verdict.kind if result.verdict else None for result in (virtual, card)]
     return {
         "name": pair.case.name,
         "share": share,
         "limit_bytes": limit,
-        "sim": sim.outcome,
+        "virtual": virtual.outcome,
         "card": card.outcome,
-        "sim_verdict": verdicts[0],
+        "virtual_verdict": verdicts[0],
         "card_verdict": verdicts[1],
-        "failures": [result.failure.message for result in (sim, card) if result.failure],
+        "failures": [result.failure.message for result in (virtual, card) if result.failure],
     }
 
 
 def _table(pairs: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> str:
     def row(pair: Pair) -> list[str]:
         mine = [answer for answer in answers if answer["name"] == pair.case.name]
-        agreeing = sum(answer["sim"] == answer["card"] for answer in mine)
+        agreeing = sum(answer["virtual"] == answer["card"] for answer in mine)
         order = _band(pair)
         peaks = [_gib(pair.card.peak and getattr(pair.card.peak, metric)) for metric in _METRICS]
         errors = [_percent(pair.error(metric)) for metric in _METRICS]
         cells = [f"{peak} ({error})" for peak, error in zip(peaks, errors, strict=True)]
-        segments = f"{pair.card.segments} / {pair.sim.segments}"
-        failed = [result.failure.message for result in (pair.card, pair.sim) if result.failure]
+        segments = f"{pair.card.segments} / {pair.virtual.segments}"
+        failed = [result.failure.message for result in (pair.card, pair.virtual) if result.failure]
         place = failed[0] if failed else "same" if pair.same_place else "differs"
         return [pair.case.name, *cells, order, segments, place, f"{agreeing} of {len(mine)}"]
 
@@ -226,7 +226,7 @@ def _table(pairs: Sequence[Pair], answers: Sequence[dict[str, Any]]) -> str:
 
 
 def _band(pair: Pair) -> str:
-    """Return how far off the simulated reserved peak is at least and at most, whatever the order of addresses."""
+    """Return how far off the virtual card's reserved peak is at least and at most, whatever the order of addresses."""
     if not pair.by_order:
         return pair.no_band
     if pair.card.peak is None or not pair.card.peak.reserved_bytes:

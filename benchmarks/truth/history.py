@@ -1,7 +1,7 @@
-"""The demo's history bisected on the card and on the simulated device: culprits and verdicts of both.
+"""The demo's history bisected on the card and on the virtual one: culprits and verdicts of both.
 
 Searches of the card run one after the other, since what another process holds lowers a limit; and under limits that
-leave as much to the allocator as those of the simulated device do.
+leave as much to the allocator as those of the virtual card do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,13 +25,13 @@ from oomscope.units import GiB
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "fixtures" / "demo"
 SEARCHES = (("v0.1..v0.2", 7 * GiB), ("v0.1.1..long-context", 10 * GiB))
-"""Ranges, and bytes of a card on which the simulated device holds its default outside the allocator."""
+"""Ranges, and bytes of a card of which the virtual one holds its default outside the allocator."""
 _NONE = "none"
 _COMMAND = (sys.executable, "-c", "from oomscope.cli.main import main; main()")
 
 
 def run(bench: Bench) -> dict[str, Any]:
-    """Bisect both ranges of the demo on both backends."""
+    """Bisect both ranges of the demo on both cards."""
     repo = bench.folder / "tinytrain"
     built = subprocess.run([sys.executable, DEMO / "build.py", repo], check=False, capture_output=True, text=True)
     if built.returncode:
@@ -41,13 +42,13 @@ def run(bench: Bench) -> dict[str, Any]:
 
     def search(wanted: tuple[str, int, Backend]) -> dict[str, Any]:
         range_, limit, backend = wanted
-        if backend == "sim":
+        if backend == "virtual":
             return _search(bench, repo, range_, limit, backend)
         with one_card:
             return _search(bench, repo, range_, limit + more, backend)
 
     wanted: list[tuple[str, int, Backend]] = [
-        (range_, limit, backend) for range_, limit in SEARCHES for backend in (bench.card, "sim")
+        (range_, limit, backend) for range_, limit in SEARCHES for backend in (bench.card, "virtual")
     ]
     rows = bench.each(wanted, search, at_once=4, name=lambda each: f"{each[0]} on {each[2]}")
     told = {"failed": bench.failed, "deviations": deviations(rows), "table": _table(rows)}
@@ -55,7 +56,7 @@ def run(bench: Bench) -> dict[str, Any]:
 
 
 def deviations(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the ranges in which the backends name other culprits or verdicts, or none."""
+    """Return the ranges in which the cards name other culprits or verdicts, or none."""
     answers: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         answers.setdefault(row["range"], []).append(_found(row.get("answer", {})))
@@ -73,14 +74,14 @@ def _found(answer: dict[str, Any]) -> tuple[str, str]:
 
 
 def more_outside(card: ProbeResult) -> int:
-    """Return by how much more the card has outside the allocator than the simulated device, in bytes."""
+    """Return by how much more the card has outside the allocator than the virtual one, in bytes."""
     if card.non_torch_bytes is None:
         raise ValueError(f"the card told nothing of itself: {card.failure.message if card.failure else card.outcome}")
     return card.non_torch_bytes + (card.other_process_bytes or 0) - ProbeJob.non_torch_bytes
 
 
 def _search(bench: Bench, repo: Path, range_: str, limit: int, backend: Backend) -> dict[str, Any]:
-    state = bench.folder / f"state-{backend}-{limit}"
+    state = tempfile.mkdtemp(prefix="state-", dir=bench.folder)
     words = ["bisect", range_, "--harness", DEMO / "harness.py", "--repo", repo, "--limit", str(limit)]
     words += ["--iterations", "4"]
     more = ["--backend", backend, "--state", state, "--fresh", "--json", "--quiet"]

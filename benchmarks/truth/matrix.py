@@ -1,4 +1,4 @@
-"""The configurations whose simulated memory is compared with a card's: one idea of transformer memory each."""
+"""The configurations that are measured on the virtual card and a real one: one idea of transformer memory each."""
 
 from __future__ import annotations
 

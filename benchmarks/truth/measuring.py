@@ -1,4 +1,4 @@
-"""Runs probes on either backend, several at once, each in a fresh process that is ended when the time is up."""
+"""Runs probes on either card, several at once, each in a fresh process that is ended when the time is up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oomscope.probe.jobs import bundled_job
 from oomscope.probe.result import ProbeResult
 from oomscope.virtual.cards import DEFAULT_CARD, find_card
 
-Backend = Literal["sim", "cuda"]
+Backend = Literal["virtual", "cuda"]
 Item = TypeVar("Item")
 Row = TypeVar("Row")
 
@@ -40,7 +40,7 @@ class Bench:
     """Where measurements are made, and until when.
 
     Args:
-        card: the backend that stands for the card: ``cuda``, or ``sim`` to rehearse.
+        card: the backend that is held against the virtual card: ``cuda``, or ``virtual`` to rehearse.
         folder: where files go.
         at_once: processes side by side.
         until: by the monotonic clock; what has not begun by then is left out.
@@ -121,13 +121,13 @@ class Bench:
             config: what to train.
             backend: where.
             snapshot: a file to write the trace to.
-            like: a result of the card; a simulated one gets its total and what it found outside the allocator.
-            demand: whether a simulated failure is run once more without a limit.
+            like: a result of the card; the virtual one gets its total and what it found outside the allocator.
+            demand: whether what fails on the virtual card is run once more without a limit.
         """
         job = replace(bundled_job(config), backend=backend, snapshot_path=str(snapshot) if snapshot else None)
         left = max(5.0, self.until + GRACE_S - time.monotonic())
         job = replace(job, timeout_s=min(job.timeout_s, LONGEST_S, left), measure_demand=demand)
-        if like is not None and backend == "sim":
+        if like is not None and backend == "virtual":
             job = replace(job, **_surroundings(job, like))
         return launch.run(job)
 
@@ -146,7 +146,7 @@ def known_gpu(name: str | None) -> str | None:
     try:
         return find_card(name).name if name else None
     except UsageError as error:
-        print(f"{error}: simulated as {DEFAULT_CARD}", file=sys.stderr)
+        print(f"{error}: played as {DEFAULT_CARD}", file=sys.stderr)
         return DEFAULT_CARD
 
 

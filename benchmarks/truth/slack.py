@@ -1,7 +1,7 @@
 """How much of a reserved peak is the driver's choice of addresses, which decides between equally large free blocks.
 
 Up to torch 2.11 the block at the lowest address serves a request; where segments lie is up to the driver. The requests
-that a simulation recorded are served again with addresses in several orders, and nothing is run anew. Under expandable
+of a recording are served again with addresses in several orders, and nothing is run anew. Under expandable
 segments there is no such choice: the blocks of a pool and stream lie in one reserved range, whose pages are mapped from
 its start on (``ExpandableSegment`` of ``c10/cuda/CUDACachingAllocator.cpp``).
 """

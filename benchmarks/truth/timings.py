@@ -1,5 +1,5 @@
 """What recomputation and offloading cost on a card, beside the estimate; one run at a time on the card, where time is
-measured, while the simulations run beside it.
+measured, while the virtual card runs beside it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ OFFLOAD = (
 
 
 Timed = tuple[Case, ProbeResult, ProbeResult | None]
-"""A configuration on the card, and its simulation; None where that raised, or is not there yet."""
+"""A configuration on the card and on the virtual one; None where that raised, or is not there yet."""
 
 
 def run(
@@ -71,11 +71,12 @@ def run(
 
         def one(case: Case) -> tuple[Case, ProbeResult, Future[ProbeResult]]:
             card = bench.measured(case.config(), bench.card)
-            return case, card, pool.submit(bench.measured, case.config(), "sim", like=card)
+            return case, card, pool.submit(bench.measured, case.config(), "virtual", like=card)
 
         def finished(rows: Sequence[tuple[Case, ProbeResult, Future[ProbeResult]]]) -> list[Timed]:
             return [
-                (case, card, sim.result() if sim.done() and not sim.exception() else None) for case, card, sim in rows
+                (case, card, virtual.result() if virtual.done() and not virtual.exception() else None)
+                for case, card, virtual in rows
             ]
 
         rows = bench.each(
@@ -85,27 +86,30 @@ def run(
             name=lambda case: case.name,
             keep=lambda rows: keep(_document(bench, finished(rows), cases[0].name)),
         )
-    for case, _, sim in rows:
-        if error := sim.exception():
-            bench.fails(f"{case.name}, simulated", error)
+    for case, _, virtual in rows:
+        if error := virtual.exception():
+            bench.fails(f"{case.name}, virtual", error)
     return _document(bench, finished(rows), cases[0].name if cases else "")
 
 
 def _document(bench: Bench, rows: Sequence[Timed], first: str) -> dict[str, Any]:
-    timed = [{"name": case.name, "card": card.to_json(), "sim": sim and sim.to_json()} for case, card, sim in rows]
+    timed = [
+        {"name": case.name, "card": card.to_json(), "virtual": virtual and virtual.to_json()}
+        for case, card, virtual in rows
+    ]
     return {"rows": timed, "failed": bench.failed, "table": _table(rows, first)}
 
 
 def _table(rows: Sequence[Timed], first: str) -> str:
-    found = {case.name: (card, sim) for case, card, sim in rows}
+    found = {case.name: (card, virtual) for case, card, virtual in rows}
     lines = []
-    for case, card, sim in rows:
-        base, base_sim = found.get("unfused" if case.name.startswith("unfused") else first, (None, None))
+    for case, card, virtual in rows:
+        base, base_virtual = found.get("unfused" if case.name.startswith("unfused") else first, (None, None))
         peak = f"{card.peak.reserved_bytes / GiB:.2f}" if card.peak else "?"
         seconds = f"{card.step_time_s * 1000:.0f} ms" if card.step_time_s else "?"
         speed = f"{card.tflops_per_s:.0f}" if card.tflops_per_s else "?"
         slower = _slower(card.step_time_s, base and base.step_time_s)
-        told = _slower(sim and sim.cost.get("seconds"), base_sim and base_sim.cost.get("seconds"))
+        told = _slower(virtual and virtual.cost.get("seconds"), base_virtual and base_virtual.cost.get("seconds"))
         lines.append([case.name, peak, seconds, speed, slower, told])
     header = ("configuration", "reserved, GiB", "step", "TFLOP/s", "slower", "slower by the estimate")
     return table(header, lines)

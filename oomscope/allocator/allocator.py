@@ -1,4 +1,4 @@
-"""The caching allocator served one request at a time, by address: what stands behind a simulated device.
+"""The caching allocator served one request at a time, by address.
 
 ``CachingAllocator`` takes the calls that PyTorch's allocator takes and decides as it does; ``engine.py`` holds the
 rules. Frees that are complete at once are not reported as events, since the caller made them; frees that waited for a

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.probe.environment import environment_of
-from oomscope.probe.job import WITHOUT_GPU, ProbeJob
+from oomscope.probe.job import ProbeJob
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
@@ -42,11 +42,11 @@ class Cards:
 
     @contextmanager
     def lent(self, job: ProbeJob) -> Iterator[ProbeJob]:
-        """Yield ``job`` with a card for itself, waiting for one; a simulated job needs none.
+        """Yield ``job`` with a card for itself, waiting for one; a job on a virtual card needs none.
 
         A job that chooses its card itself keeps its choice.
         """
-        if self._free is None or job.backend in WITHOUT_GPU or _VISIBLE in environment_of(job, {}):
+        if self._free is None or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
             yield job
             return
         card = self._free.get()

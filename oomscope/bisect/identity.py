@@ -13,7 +13,7 @@ from oomscope.bisect.packages import installed_packages
 from oomscope.probe.environment import MEASURED_VARIABLES, child_environment
 from oomscope.probe.fingerprint import fingerprint
 from oomscope.probe.harness import harness_files
-from oomscope.probe.job import WITHOUT_GPU, BundledTarget, ProbeJob
+from oomscope.probe.job import BundledTarget, ProbeJob
 
 KEY_VERSION = 3
 
@@ -88,7 +88,7 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
     """Return the key of ``job`` as JSON values.
 
     Where the checkout or the harness lie does not matter; what they hold does, and how an entry or a command is
-    written. Driver and cards count unless the simulated device was asked for. What lies in a checkout may read any
+    written. Driver and cards count unless a virtual card was asked for. What lies in a checkout may read any
     variable, so its whole environment counts but for what belongs to the terminal, the shell and the login; to a
     bundled target only the measured variables matter, which ``machine`` has.
     """
@@ -110,7 +110,7 @@ def key_of(job: ProbeJob, content: Content, machine: Machine, environment: Mappi
         "versions": dict(machine.versions),
         "packages": "" if is_bundled else machine.packages,
         "overlay": content.packages,
-        "gpus": [] if job.backend in WITHOUT_GPU else list(machine.gpus),
+        "gpus": [] if job.backend == "virtual" else list(machine.gpus),
     }
 
 

@@ -32,8 +32,8 @@ def heeded(asked_for: Noise | None, *, is_on_card: bool) -> Noise | None:
     """Return how noise is met; None where every answer is believed.
 
     Args:
-        asked_for: by the user; None leaves it to the backend. A simulated run repeats to the byte and is believed. On a
-            real card others may hold memory, and work may come in another order: answers are weighed.
+        asked_for: by the user; None leaves it to the backend. A run on a virtual card repeats to the byte: it is
+            believed. On a real card others may hold memory, and work may come in another order: answers are weighed.
         is_on_card: whether probes run on a real card.
     """
     if asked_for is None:

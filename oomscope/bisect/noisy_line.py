@@ -19,7 +19,6 @@ from oomscope.bisect.posterior import PosteriorSearch
 from oomscope.bisect.probed_line import OUTSIDE, ProbedLine
 from oomscope.bisect.result import Role
 from oomscope.bisect.search import Answer
-from oomscope.probe.job import WITHOUT_GPU
 
 CHOSEN = 0.5
 """Prior probability of the chosen paths, where there are others."""
@@ -51,7 +50,7 @@ class Searching:
 
     def _is_on_card(self, search: LineSearch) -> bool:
         first = search.experiment(0)
-        if isinstance(first, Untestable) or first.job.backend in WITHOUT_GPU:
+        if isinstance(first, Untestable) or first.job.backend == "virtual":
             return False
         if not search.results:
             try:

@@ -29,8 +29,9 @@ class Step:
 class Threshold:
     """What bytes may differ by without being looked into.
 
-    Requested bytes of a simulated run repeat to the byte. Overhead comes in whole segments, and a change of order
-    alone may move one: by default it counts from more than one large segment on (20 MiB, PyTorch's ``kLargeBuffer``).
+    Requested bytes of a run on a virtual card repeat to the byte. Overhead comes in whole segments, and a change of
+    order alone may move one: by default it counts from more than one large segment on (20 MiB, PyTorch's
+    ``kLargeBuffer``).
     """
 
     requested_bytes: int = 0

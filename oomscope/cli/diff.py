@@ -68,7 +68,7 @@ def diff_command(
     \b
     oomscope diff before.pickle after.pickle
     oomscope diff before.pickle after.pickle --phase backward --html diff.html
-    oomscope diff simulated.pickle measured.pickle --align
+    oomscope diff virtual.pickle measured.pickle --align
     """
     read = [("what is read", before), ("what is read", after)]
     refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))

@@ -15,7 +15,7 @@ def doctor(*, as_json: bool) -> ExitCode:
     """Look at torch, CUDA, driver, cards, allocator settings, git, directories, host and extras.
 
     Each part that is missing is told with what it disables and what to do. Nothing is written, and no context is left
-    on a card. The exit code is 0 where a probe can run, be it on the simulated device, and 5 where none can.
+    on a card. The exit code is 0 where a probe can run, be it on a virtual card, and 5 where none can.
 
     \b
     oomscope doctor

@@ -28,7 +28,7 @@ INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from 
 NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
 ANY_OOM = "any-oom"
 """What ``--bad`` calls running out of memory; of it no commit has a share."""
-BACKEND, BACKENDS = "probe.backend", {"sim", "virtual", "cuda"}
+BACKEND, BACKENDS = "probe.backend", {"virtual", "cuda"}
 """What chooses between the devices, by default which of them are there, and what it knows."""
 LINES_KEPT = 10
 """Of the lines that grew with the commit."""

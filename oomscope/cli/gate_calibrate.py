@@ -62,7 +62,7 @@ def calibrate_command(
     """Measure each case of SUITE.yaml N times and show the bands that follow; --write puts them into the baseline.
 
     The warn band is the spread, the fail band twice that, or the metric's default where that is wider. Bands in the
-    suite come before them. On the simulated device the spread is zero. The bands of a case are written as soon as it is
+    suite come before them. On a virtual card the spread is zero. The bands of a case are written as soon as it is
     measured, so a later one that fails takes nothing with it.
     """
     from oomscope.gate.calibrate import SCHEMA_VERSION, Calibration, calibrate

@@ -120,9 +120,9 @@ def measurement_options(command: Command) -> Command:
         gpu_option,
         click.option(
             "--backend",
-            type=click.Choice(["auto", "cuda", "virtual", "sim"]),
+            type=click.Choice(["auto", "cuda", "virtual"]),
             metavar="NAME",
-            help="Where to measure: auto, cuda, virtual or sim (default: auto).",
+            help="Where to measure: auto, cuda or virtual (default: auto).",
         ),
         click.option(
             "--address-policy",

@@ -42,8 +42,7 @@ def available_backends(torch: str | None, devices: Path = Path("/dev")) -> list[
     has_cuda = "+cpu" not in torch and (devices / "nvidiactl").exists()
     from oomscope.probe.backends import has_virtual_card
 
-    virtual = ["virtual"] if has_virtual_card() else []
-    return [*(["cuda"] if has_cuda else []), *virtual, "sim"]
+    return [*(["cuda"] if has_cuda else []), *(["virtual"] if has_virtual_card() else [])]
 
 
 def _torch_version() -> str | None:

@@ -58,12 +58,12 @@ class Diagnosis:
             return ()
         is_usable = {check.part: check.state in {State.OK, State.NOTE} for check in self.checks}
         cuda = ("cuda",) if is_usable.get("CUDA") and is_usable.get("NVML") else ()
-        return (*cuda, *(("virtual",) if is_usable.get("virtual card") else ()), "sim")
+        return (*cuda, *(("virtual",) if is_usable.get("virtual card") else ()))
 
     @property
     def exit_code(self) -> ExitCode:
         """``OK`` where a probe can run, on whatever backend."""
-        return ExitCode.MACHINE_UNFIT if self.fails else ExitCode.OK
+        return ExitCode.OK if self.backends else ExitCode.MACHINE_UNFIT
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope doctor --json``."""

@@ -10,7 +10,7 @@ from oomscope.doctor.check import Check, State
 from oomscope.units import GiB, KiB, format_size
 
 LITTLE = 2 * GiB
-"""A probe on the simulated device with torch imported holds about half a GiB, and large models more."""
+"""A probe on a virtual card holds about half a GiB, and large models more."""
 _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _GROUP_USED = Path("/sys/fs/cgroup/memory.current")
 

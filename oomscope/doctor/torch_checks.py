@@ -9,7 +9,7 @@ from oomscope.doctor.check import Check, State
 from oomscope.doctor.torch_import import Torch
 
 OLDEST = (2, 11)
-"""The first torch with the helper for Python backends that the simulated device is made with."""
+"""The first torch with a CUDA 13 build, for which the virtual card is made."""
 _NEEDS_IT = "--backend cuda"
 
 
@@ -42,7 +42,10 @@ def _torch(outcome: Torch | str) -> Check:
 def _cuda(torch: Torch) -> Check:
     values: dict[str, int | str | None] = {"devices": torch.devices, "allocator_backend": torch.allocator_backend}
     if torch.hip:
-        found, remedy = "torch is built for ROCm, which oomscope does not measure", "use the simulated device"
+        found, remedy = (
+            "torch is built for ROCm, which oomscope does not measure",
+            "install PyTorch's CUDA build, for the virtual card",
+        )
     elif torch.cuda is None:
         found, remedy = "torch is built without it", "on a machine with a GPU: install a CUDA build of torch"
     elif not torch.devices:

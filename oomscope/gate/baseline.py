@@ -44,17 +44,13 @@ class Key:
     gpu: str
     """The card's model."""
     driver: str
-    """The GPU's driver; empty on the simulated device."""
+    """The GPU's driver; empty on a virtual card."""
     torch: str
-    """Version of torch; with the build (``+cu130``) where kernels of the build ran."""
+    """Version of torch, with its build (``+cu130``)."""
     allocator: str
     """The allocator's settings in force; empty for the defaults."""
     variables: str = ""
     """Other environment variables in force that change the sizes that torch allocates, as ``NAME=value``, sorted."""
-
-    def __post_init__(self) -> None:
-        if self.backend == "sim":
-            object.__setattr__(self, "torch", self.torch.partition("+")[0])
 
     @classmethod
     def of(cls, digest: str, result: ProbeResult) -> Key:
@@ -184,7 +180,7 @@ class EntryDocument(Section):
 
     config: Text
     """What the suite asks for, as a hash."""
-    backend: Literal["sim", "virtual", "cuda", "command"]
+    backend: Literal["virtual", "cuda", "command"]
     """Where it was measured."""
     gpu: Text = ""
     """The card's model."""
@@ -233,9 +229,7 @@ def parse_baseline(data: bytes, path: Path) -> Baseline:
     entries = {name: tuple(_entry(row) for row in rows) for name, rows in document.cases.items()}
     for name, rows in entries.items():
         if len({entry.key for entry in rows}) < len(rows):
-            builds = sorted({row.torch for row in document.cases[name] if row.backend == "sim" and "+" in row.torch})
-            why = f"; {' and '.join(builds)} are one on the simulated device" if builds else ""
-            message = f"{name!r} has two entries for one kind of machine{why}"
+            message = f"{name!r} has two entries for one kind of machine"
             raise InvalidConfigError([Problem(message, str(path), "keep one of them")])
     return Baseline(entries=entries)
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import CaseResult
 from oomscope.gate.status import GREEN, Status
-from oomscope.probe.job import WITHOUT_GPU
 
 _SURPRISES = frozenset({Status.WORSE, Status.BETTER})
 """Statuses that have to be seen twice."""
 
 
 def calls_for_more(first: CaseResult) -> bool:
-    """Whether a case has to be measured again: the simulated device says what is better every time."""
-    may_vary = first.key is not None and first.key.backend not in WITHOUT_GPU
+    """Whether a case has to be measured again: a virtual card says what is better every time."""
+    may_vary = first.key is not None and first.key.backend != "virtual"
     return first.status is Status.WORSE or (may_vary and first.is_better)
 
 

@@ -8,7 +8,7 @@ from oomscope import virtual
 
 
 def computes(device: torch.device) -> bool:
-    """Whether tensors on ``device`` have values: not on ``meta``, on the simulated device and on a virtual card.
+    """Whether tensors on ``device`` have values: not on ``meta`` and on a virtual card.
 
     Where they have none, writing them into memory that is there already may be left out: no memory moves.
     """

@@ -89,7 +89,7 @@ def _adam_kernel(
     factors: list[float],
     step: int,
 ) -> None:
-    """Stand for the fused kernel, which has no temporaries: the simulated device sees one operation."""
+    """Stand for the fused kernel, which has no temporaries."""
     for tensors in zip(params, grads, exp_avgs, exp_avg_sqs, masters, strict=True):
         for pieces in zip(*(tensor.view(-1).split(_PIECE) for tensor in tensors), strict=True):
             _update(*pieces, factors=factors, step=step)

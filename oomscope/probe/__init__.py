@@ -1,1 +1,1 @@
-"""One measurement in a fresh process, on the simulated device or on CUDA."""
+"""One measurement in a fresh process, on a virtual card or on a real one."""

@@ -26,7 +26,7 @@ from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 
 RULES: Final = "allocator_rules"
-"""The key of ``Measurement.versions`` under which sim names the torch version whose allocator it emulates."""
+"""The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
 
 def analyse(
@@ -216,7 +216,7 @@ def rules_of(job: ProbeJob, measurement: Measurement) -> Rules:
     """Return whose allocator served ``measurement``."""
     return Rules(
         conf=measurement.allocator_conf,
-        torch_version=measurement.versions.get(RULES) or job.torch_version or installed_torch(),
+        torch_version=measurement.versions.get(RULES) or installed_torch(),
     )
 
 

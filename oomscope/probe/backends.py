@@ -25,8 +25,7 @@ _HIDES_CARDS: Final = {"", "-1", "NoDevFiles"}
 def backend_of(job: ProbeJob, environment: Mapping[str, str] = os.environ) -> RunsOn:
     """Return the backend that ``job.backend`` stands for here.
 
-    ``auto`` is cuda where there is a card and a torch that can use it, virtual where the virtual card can be loaded for
-    the torch at hand, else sim. A program brings its own torch, and cannot run on sim.
+    ``auto`` is cuda where there is a card and a torch that can use it, else virtual. A program brings its own torch.
     """
     if job.backend != "auto":
         return job.backend
@@ -34,7 +33,7 @@ def backend_of(job: ProbeJob, environment: Mapping[str, str] = os.environ) -> Ru
     hidden = environment_of(job, environment).get("CUDA_VISIBLE_DEVICES") in _HIDES_CARDS
     if not hidden and (is_program or _torch_has_cuda()) and has_card():
         return "cuda"
-    return "virtual" if is_program or has_virtual_card() else "sim"
+    return "virtual"
 
 
 def has_card() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from oomscope.allocator.confparser import VARIABLE
-from oomscope.allocator.settings import AllocatorSettings, parse_version
+from oomscope.allocator.settings import AllocatorSettings
 from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.cublas import workspace_bytes
 from oomscope.probe.environment import CUBLAS_VARIABLE, allocator_variable
@@ -31,8 +31,7 @@ def check_card(loaded: LoadedConfig) -> None:
     allocator, device = loaded.config.allocator, loaded.config.device
     checks: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
         ("device.gpu", device.gpu, find_card),
-        ("allocator.torch_version", allocator.torch_version, parse_version),
-        ("allocator.conf", allocator.conf, lambda conf: _allocator(conf, allocator.torch_version)),
+        ("allocator.conf", allocator.conf, _allocator),
         ("device.cublas_workspace_config", device.cublas_workspace_config, workspace_bytes),
     )
     for key, value, parse in checks:
@@ -54,7 +53,7 @@ def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:
     name = allocator_variable(environment)
     if name is not None and not job.allocator_conf:
         try:
-            _allocator(environment[name], job.torch_version)
+            _allocator(environment[name])
         except AllocatorConfError as error:
             place = (error.where or VARIABLE).replace(VARIABLE, name, 1)
             raise AllocatorConfError(
@@ -65,5 +64,5 @@ def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:
         workspace_bytes(workspace)
 
 
-def _allocator(conf: str, torch_version: str | None) -> AllocatorSettings:
-    return AllocatorSettings.parse(conf, torch_version=torch_version or installed_torch())
+def _allocator(conf: str) -> AllocatorSettings:
+    return AllocatorSettings.parse(conf, torch_version=installed_torch())

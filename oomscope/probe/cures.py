@@ -36,7 +36,7 @@ def is_wanted(job: ProbeJob, backend: RunsOn, verdict: Verdict | None) -> bool:
     """
     if verdict is None or verdict.kind != "fragmentation" or "later: capacity" in verdict.tags:
         return False
-    return backend == "virtual" if job.confirm is None else job.confirm and backend != "sim"
+    return backend == "virtual" if job.confirm is None else job.confirm
 
 
 def with_cures(

@@ -102,9 +102,8 @@ def environment_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, s
 def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which ``job`` is run.
 
-    Hash seeds are fixed and no bytecode is written (commits share none). Where the simulated device was asked
-    for, GPUs are hidden, so that a target that names ``cuda`` is found out instead of being measured elsewhere; a
-    virtual card is hidden from nobody.
+    Hash seeds are fixed and no bytecode is written (commits share none). A virtual card is always visible, whatever
+    the user's CUDA_VISIBLE_DEVICES says of the real ones.
     """
     child = {
         name: value
@@ -115,9 +114,7 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     child["PYTHONUNBUFFERED"] = "1"
     if isinstance(job.target, CheckoutTarget):
         child["PYTHONDONTWRITEBYTECODE"] = "1"
-    if job.backend == "sim":
-        child[_VISIBLE] = ""
-    elif job.backend == "virtual" and _VISIBLE not in job.environment:
+    if job.backend == "virtual" and _VISIBLE not in job.environment:
         child.pop(_VISIBLE, None)
     conf, workspace = allocator_conf(job, child), cublas_workspace_config(job, child)
     for name in ALLOCATOR_VARIABLES:

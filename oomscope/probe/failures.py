@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from oomscope.errors import UntestableError
-from oomscope.probe.job import RunsOn
 from oomscope.snapshot.trace import Frame, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
@@ -37,49 +36,6 @@ _HOST = re.compile(
     r"DefaultCPUAllocator: (?:can't|not enough)|cudaHost(?:Alloc|Register)|pin_memory.*out of memory"
     r"|Cannot allocate memory"
 )
-
-_UNTESTABLE_ON_SIM = (
-    (
-        re.compile(
-            r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"
-            r"|Cannot access accelerator device when none is available|deserialize object on a CUDA device"
-            r"|Expected a 'cuda' device|cudaErrorNoDevice|Cannot get CUDA generator"
-        ),
-        "asks for CUDA by name; take the device from ctx.device, or probe on a GPU with --backend cuda",
-    ),
-    (
-        re.compile(r"ProcessGroupNCCL is only supported with GPUs|Distributed package doesn't have NCCL"),
-        "starts NCCL by itself; leave the default process group to the probe",
-    ),
-    (
-        re.compile(r"^(?:torch\._dynamo|torch\._inductor)\."),
-        "uses torch.compile, whose generated kernels the simulated device cannot follow; probe with --backend cuda",
-    ),
-    (
-        re.compile(r"^triton\."),
-        "uses custom GPU kernels, which the simulated device cannot run; probe with --backend cuda",
-    ),
-    (
-        re.compile(
-            r"\.(?:DataDependentOutput|DynamicOutputShape|UnsupportedOperator|UnsupportedFakeTensor)Exception:"
-            r"|\.GuardOnDataDependentSymNode:"
-        ),
-        "depends on values that the simulated device does not compute; probe with --backend cuda",
-    ),
-)
-"""What to find in ``module.Class: message`` of an exception, and what it says of the target. The classes of the
-last row are those of torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py."""
-
-_KERNELS = {
-    "apex": "pip install git+https://github.com/NVIDIA/apex",
-    "cupy": "pip install cupy-cuda12x, or cupy-cuda13x, as your CUDA is",
-    "flash_attn": "pip install flash-attn",
-    "transformer_engine": "pip install transformer_engine[pytorch]",
-    "triton": "pip install triton",
-}
-"""Modules of GPU kernels, which a host without a GPU lacks for a reason, and what installs them, as their own pages
-say. The apex of PyPI is another program."""
-_MISSING = re.compile(rf"No module named '(?P<module>(?P<kind>{'|'.join(_KERNELS)})(?P<more>\w*)[\w.]*)'")
 
 # The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
 _TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
@@ -181,32 +137,9 @@ def _stack(error: BaseException) -> Stack:
     return tuple(reversed(frames))
 
 
-def untestable_reason(error: BaseException, backend: RunsOn) -> str | None:
-    """Return why ``backend`` cannot run this target; None where the target itself is at fault."""
-    for link in chain(error):
-        if isinstance(link, UntestableError):
-            return said_by(link)
-        if backend != "sim" or isinstance(link, SyntaxError):
-            continue
-        text = f"{type(link).__module__}.{type(link).__qualname__}: {said_by(link)}"
-        if missing := _missing_kernels(text):
-            return missing
-        for pattern, reason in _UNTESTABLE_ON_SIM:
-            if pattern.search(text):
-                return f"the target {reason} ({_one_line(link)})"
-    return None
-
-
-def _missing_kernels(text: str) -> str | None:
-    """Return what to say of a module of GPU kernels that is not installed; None where another module is missing."""
-    match = _MISSING.search(text)
-    if match is None:
-        return None
-    remedy = f"install {match['kind']}{match['more']}" if match["more"] else _KERNELS[match["kind"]]
-    return (
-        f"the target imports {match['module']}, which is not installed here: {remedy}"
-        "; what it runs as GPU kernels needs --backend cuda as well"
-    )
+def untestable_reason(error: BaseException) -> str | None:
+    """Return why this target cannot be measured here; None where the target itself is at fault."""
+    return next((said_by(link) for link in chain(error) if isinstance(link, UntestableError)), None)
 
 
 def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:

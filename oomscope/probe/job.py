@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from oomscope.probe.targets import (
     AnyTarget,
@@ -19,7 +19,6 @@ from oomscope.probe.targets import (
 from oomscope.virtual.settings import AddressPolicy
 
 __all__ = [
-    "WITHOUT_GPU",
     "AnyTarget",
     "Backend",
     "BundledTarget",
@@ -34,11 +33,9 @@ __all__ = [
     "StartedTarget",
 ]
 
-RunsOn = Literal["sim", "virtual", "cuda"]
-"""What a target runs on: the simulated device, a virtual card, or the card that is there."""
+RunsOn = Literal["virtual", "cuda"]
+"""What a target runs on: a virtual card, or the real one that is there."""
 Backend = Literal["auto"] | RunsOn
-WITHOUT_GPU: Final = frozenset({"sim", "virtual"})
-"""Backends that need no GPU: they measure the same on every machine, and several at a time do not meet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +55,13 @@ class ProbeJob:
     non_torch_bytes: int = 1024**3
     other_process_bytes: int = 0
     allocator_conf: str = ""
-    torch_version: str | None = None
     cublas_workspace_config: str | None = None
-    op_temporaries: bool = True
     stream_lag: int = 0
     address_policy: AddressPolicy = "ascending"
     """The order of a virtual card's addresses."""
     measure_demand: bool = True
-    """Without a GPU run once more without a limit after an OOM, so that the demand of the whole run is known, and after
-    a run for which the allocator emptied its cache, so that what it would hold otherwise is."""
+    """On a virtual card run once more without a limit after an OOM, so that the demand of the whole run is known, and
+    after a run for which the allocator emptied its cache, so that what it would hold otherwise is."""
     confirm: bool | None = False
     """After a failure by fragmentation run the whole target again under the settings that may cure it; null means on a
     virtual card, where a run costs little, and not on a real one."""

@@ -31,7 +31,7 @@ from oomscope.probe.environment import allocator_variables
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.harness import HarnessError
-from oomscope.probe.job import WITHOUT_GPU, CheckoutTarget, ProbeJob, Progress, RunsOn
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress, RunsOn
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recipes import Recipe, load_recipe, world_of
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
@@ -62,8 +62,7 @@ def measure(
 ) -> ProbeResult:
     """Run ``job`` and return its result.
 
-    On a card each run has a process of its own; where the first one ended badly, so does this one once its result is
-    kept.
+    Each run has a process of its own; where the first one ended badly, so does this one once its result is kept.
 
     Args:
         job: what to measure.
@@ -91,7 +90,7 @@ def measure(
 
     trusted = ending.measurement
     if is_doubtful(trusted):
-        keep(_after(run, _without_measurement(job, backend, unchecked(job, trusted)), keep))
+        _after(run, _without_measurement(job, backend, unchecked(job, trusted)), keep)
         repeated = partial(_run_again, begin, replace(settings, values="ones"), backend, progress, "values")
         doubt = doubt_of(job, trusted, repeated)
         if isinstance(doubt, Failure):
@@ -103,8 +102,8 @@ def measure(
     emptied_its_cache = not ending.out_of_memory and measurement.stats.num_alloc_retries > 0
     if not (is_refused or emptied_its_cache):
         return _after(run, result, keep)
-    asks_demand = backend in WITHOUT_GPU and job.measure_demand
-    keep(_after(run, replace(result, demand_cut=asks_demand), keep))
+    asks_demand = backend == "virtual" and job.measure_demand
+    _after(run, replace(result, demand_cut=asks_demand), keep)
     whole = _whole_run(begin, settings, backend, progress) if asks_demand else None
     if isinstance(whole, str):
         result = replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
@@ -130,17 +129,17 @@ def measure(
 def _begin(
     job: ProbeJob, settings: SessionSettings, backend: RunsOn, progress: OnProgress, *, opener: Opener
 ) -> ForkedRun[Ending] | RunHere[Ending]:
-    """Begin one run of the target: on a card in a process of its own; the simulated device leaves nothing behind."""
+    """Begin one run of the target, in a process of its own."""
 
     def run() -> Ending:
-        if settings.allocator_conf and backend != "sim":
+        if settings.allocator_conf:
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
         try:
             return run_once(job, settings, backend, progress=progress, opener=opener)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
             return not_run(error)
 
-    return RunHere(run) if backend == "sim" else ForkedRun(run)
+    return ForkedRun(run)
 
 
 def not_run(error: OomscopeError) -> Ending:
@@ -149,9 +148,9 @@ def not_run(error: OomscopeError) -> Ending:
 
 
 def _after(run: ForkedRun[Ending] | RunHere[Ending], result: ProbeResult, keep: Keep) -> ProbeResult:
-    """Return ``result`` once the process of the run has ended; where it ends badly, keep it and end in the same way."""
+    """Keep ``result`` and return it once the process of the run has ended; where it ends badly, end in the same way."""
+    keep(result)  # the process may not end
     if isinstance(run, ForkedRun):
-        keep(result)  # it may not end
         status = run.wait()
         if status:
             end_as(status)
@@ -199,18 +198,13 @@ def run_once(
         OomscopeError: the session cannot be opened: the machine or a setting is at fault, not the target.
     """
     progress(Progress(stage="import"))
-    session = None
-    if backend != "sim":  # a target may use the card while it is imported, or bring modules that the sim imports
-        with uncollected():
-            session = opener(settings, backend)
+    with uncollected():  # before the target, which may use the card while it is imported
+        session = opener(settings, backend)
     try:
         with uncollected():
             recipe = load_recipe(job)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        return Ending(measurement=None, failure=_failure_of(error, job, backend, "import"))
-    if session is None:
-        with uncollected():
-            session = opener(settings, backend)
+        return Ending(measurement=None, failure=_failure_of(error, job, "import"))
     stopped = _run(recipe, session, job, backend, progress)
     return _ending(stopped, session)
 
@@ -234,7 +228,7 @@ def _run(recipe: Recipe, session: Session, job: ProbeJob, backend: RunsOn, progr
                         target.step()
         progress(Progress(stage=stage, done=job.iterations, total=job.iterations))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the target raises is a result
-        return Stopped(refusal=refusal_in(error), moment=moment, failure=_failure_of(error, job, backend, stage))
+        return Stopped(refusal=refusal_in(error), moment=moment, failure=_failure_of(error, job, stage))
     return None
 
 
@@ -283,8 +277,8 @@ def _refused_elsewhere(refusal: Refusal, moment: Moment) -> RefusedElsewhere:
     )
 
 
-def _failure_of(error: Exception | SystemExit, job: ProbeJob, backend: RunsOn, stage: Stage) -> Failure:
-    reason = untestable_reason(error, backend)
+def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> Failure:
+    reason = untestable_reason(error)
     if reason is not None:
         kind: ErrorKind = "nothing" if isinstance(error, NothingOnDeviceError) else "untestable"
         return Failure(kind=kind, message=reason, detail=details(error))

@@ -1,4 +1,4 @@
-"""What a backend hands over once the target has run: raw observations, the same from ``sim`` and from ``cuda``.
+"""What a backend hands over once the target has run: raw observations, the same from ``virtual`` and from ``cuda``.
 
 A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdict are derived from it by
 ``oomscope.probe.analyse``, so both backends are judged by the same code.
@@ -18,7 +18,7 @@ class DeviceBudget:
     """The card as this process sees it, in bytes."""
 
     gpu: str
-    """The card's name: a key of ``oomscope.virtual.cards.CARDS`` on sim, the driver's name for it on cuda."""
+    """The card's name: a key of ``oomscope.virtual.cards.CARDS`` on virtual, the driver's name for it on cuda."""
     limit_bytes: int
     """The card in all: its real total, or the limit that was asked for."""
     non_torch_bytes: int
@@ -134,7 +134,7 @@ class Measurement:
     truncated: bool = False
     """The recorded ring wrapped: the beginning of the trace is missing."""
     step_times_s: tuple[float, ...] = ()
-    """Device time of each completed iteration; empty on sim, which has no clock."""
+    """Device time of each completed iteration; empty on virtual, which has no clock."""
     allocator_conf: str = ""
     """The PYTORCH_ALLOC_CONF that was in force."""
     unanswered: Unanswered = Unanswered()

@@ -107,5 +107,5 @@ def _session() -> Iterator[Any]:
         raise MachineUnfitError(
             f"the NVIDIA driver cannot be asked for memory ({error})",
             where="NVML",
-            remedy="see that nvidia-smi works here, or give --backend sim",
+            remedy="see that nvidia-smi works here, or give --backend virtual",
         ) from error

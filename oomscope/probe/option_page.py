@@ -1,7 +1,7 @@
 """Measures the example of every option and writes ``docs/options.md``.
 
 ``python -m oomscope.probe.option_page docs`` probes each row of ``options/`` before and after its example on the
-simulated device; what several rows begin from is probed once.
+virtual card; what several rows begin from is probed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = """\
 # Options
 
 What each option does to the memory of a rank, what it costs, and an example that was measured: the peak of requested
-bytes of rank 0 (and of reserved and host bytes) before and after the override, on the simulated H100, with
+bytes of rank 0 (and of reserved and host bytes) before and after the override, on a virtual H100, with
 `oomscope probe`. Bytes that are not requested at that moment make no difference there. The time is the estimate of a
 step ([cost](cost.md)), after over before.
 
@@ -132,14 +132,14 @@ def _made_small(preset: str) -> str:
 
 
 def probed() -> Measure:
-    """Return what measures by a probe on the simulated device, each configuration once."""
+    """Return what measures by a probe on the virtual card, each configuration once."""
     known: dict[tuple[str, tuple[str, ...]], Variant] = {}
 
     def measure(preset: str, overrides: tuple[str, ...]) -> Variant:
         asked = (preset, overrides)
         if asked not in known:
             known[asked] = measure_variant(
-                lambda further: load_preset(preset, ("probe.backend=sim", *further)),
+                lambda further: load_preset(preset, ("probe.backend=virtual", *further)),
                 overrides,
                 launched,
                 threading.Event(),

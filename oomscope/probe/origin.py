@@ -18,7 +18,7 @@ def origin_of(measurement: Measurement, job: ProbeJob) -> Provenance:
         reason="end",
         rank=job.rank,
         world_size=job.world_size,
-        torch_version=job.torch_version or installed_torch(),
+        torch_version=installed_torch(),
         max_entries=job.max_entries,
         stacks="python",
         cards=tuple(_card(measurement, trace.device) for trace in measurement.snapshot.traces),

@@ -25,7 +25,7 @@ _READ_WHILE_IMPORTED = ("TORCH_", "TORCHDYNAMO_", "PYTORCH_", "OMP_", "GOMP_", "
 """How the names of variables begin that torch, numpy, numba and their libraries read once, while being imported."""
 _PRELOADED = (
     "numpy.ma",
-    "torch._dynamo",  # torch's first optimizer imports all of it, and so does FakeTensorMode
+    "torch._dynamo",  # torch's first optimizer imports all of it
     "oomscope.config.schema",
     "oomscope.model.mesh",
     "oomscope.model.trainer",
@@ -34,12 +34,11 @@ _PRELOADED = (
     "oomscope.probe.rates",
     "oomscope.probe.recorded.cards",
     "oomscope.probe.recorded.session",
-    "oomscope.probe.sim.session",
 )
 
 
 def preload() -> None:
-    """Import what every probe without a GPU imports sooner or later.
+    """Import what every probe on a virtual card imports sooner or later.
 
     Nothing is run that would leave a trace in a probe: no tensor is made, no device registered, and CUDA not called,
     after which no fork could choose its card or use one; the environment stays as it was.

@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA_VERSION = 2
 Outcome = Literal["fits", "oom", "error"]
-MeasuredOn = Literal["sim", "virtual", "cuda", "command"]
+MeasuredOn = Literal["virtual", "cuda", "command"]
 """``command``: where a command ran is its own business."""
 ErrorKind = Literal[
     "import",

@@ -39,15 +39,10 @@ class SessionSettings:
     non_torch_bytes: int = 0
     other_process_bytes: int = 0
     allocator_conf: str = ""
-    torch_version: str | None = None
-    """Whose allocator rules sim follows; None means the installed torch's."""
     cublas_workspace_config: str | None = None
-    op_temporaries: bool = True
     stream_lag: int = 0
     address_policy: AddressPolicy = "ascending"
     """The order of a virtual card's addresses."""
-    remember_shapes: bool = True
-    """Sim repeats what a shape rule returned for the same signature of arguments; False asks torch each time."""
     seed: int = 1234
     rank: int = 0
     world_size: int = 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 
 from oomscope import virtual
-from oomscope.errors import MachineUnfitError, UsageError
+from oomscope.errors import MachineUnfitError
 from oomscope.probe.backends import backend_of, has_card
 from oomscope.probe.environment import allocator_conf, cublas_workspace_config
 from oomscope.probe.job import CheckoutTarget, ProbeJob, ProgramTarget, RunsOn
 from oomscope.probe.session import Session, SessionSettings
 from oomscope.virtual.cards import DEFAULT_CARD, find_card
-from oomscope.virtual.loading import load_where_needed
 
 
 def resolve_backend(job: ProbeJob) -> RunsOn:
@@ -21,18 +20,13 @@ def resolve_backend(job: ProbeJob) -> RunsOn:
 
     Raises:
         MachineUnfitError: cuda was asked for and there is no GPU, or the virtual card and it cannot be loaded.
-        UsageError: a program is to run on the simulated device.
     """
     backend = backend_of(job)
     if isinstance(job.target, ProgramTarget):
-        if backend == "sim":
-            raise UsageError("a program cannot run on it", where="--backend sim", remedy="use --backend virtual")
         if backend == "cuda" and not has_card():
             raise MachineUnfitError("there is no GPU", where="--backend cuda", remedy="use --backend virtual")
     elif backend == "virtual":
         virtual.load()
-    elif backend == "sim":
-        load_where_needed()
     elif not sees_gpu():
         raise MachineUnfitError(
             "torch finds no CUDA device", where="--backend cuda", remedy="use --backend virtual, which needs none"
@@ -61,9 +55,7 @@ def settings_of(job: ProbeJob, backend: RunsOn, *, unlimited: bool = False) -> S
         non_torch_bytes=job.non_torch_bytes,
         other_process_bytes=job.other_process_bytes,
         allocator_conf=allocator_conf(job, os.environ),
-        torch_version=job.torch_version,
         cublas_workspace_config=cublas_workspace_config(job, os.environ),
-        op_temporaries=job.op_temporaries,
         stream_lag=job.stream_lag,
         address_policy=job.address_policy,
         seed=job.seed,
@@ -77,10 +69,6 @@ def settings_of(job: ProbeJob, backend: RunsOn, *, unlimited: bool = False) -> S
 
 def open_session(settings: SessionSettings, backend: RunsOn) -> Session:
     """Return a fresh session of ``backend``."""
-    if backend == "sim":
-        from oomscope.probe.sim.session import SimSession
-
-        return SimSession(settings)
     from oomscope.probe.recorded.cards import RealCard, VirtualCard
     from oomscope.probe.recorded.session import RecordedSession
 

@@ -19,7 +19,7 @@ class Context:
     """What a harness is told."""
 
     device: torch.device
-    """Put the model and the data here: ``cuda:0``, or the simulated device."""
+    """Put the model and the data here: ``cuda:0``."""
     repo: Path
     """The checkout under test; it is first on ``sys.path``."""
     rank: int = 0

@@ -17,7 +17,7 @@ from typing import Literal
 
 from oomscope.probe import launch
 from oomscope.probe.backends import backend_of
-from oomscope.probe.job import WITHOUT_GPU, CheckoutTarget, ProbeJob, StartedTarget
+from oomscope.probe.job import CheckoutTarget, ProbeJob, StartedTarget
 from oomscope.probe.parent import OF_THE_JOB, Parent
 from oomscope.probe.preload import hides_some_of
 from oomscope.probe.result import ProbeResult
@@ -29,7 +29,7 @@ MOST_PARENTS = 2
 
 
 def suits(job: ProbeJob) -> bool:
-    """Whether a warm parent can serve ``job``: on Linux, and without a GPU.
+    """Whether a warm parent can serve ``job``: on Linux, and on a virtual card.
 
     CUDA must not be started before a fork, and what a library does with a GPU while being imported is not known. A
     command does its own imports.
@@ -38,7 +38,7 @@ def suits(job: ProbeJob) -> bool:
         return False
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return False
-    return backend_of(job) in WITHOUT_GPU
+    return backend_of(job) == "virtual"
 
 
 class WarmParents:

@@ -14,7 +14,7 @@ def is_of_the_machine(result: ProbeResult) -> bool:
     """Whether ``result`` ran out of memory that other programs may have taken, so that it says little of the code.
 
     That is an OOM of the host or of a library beside the caching allocator, and one that other processes on the card
-    had a part in. On the simulated device what others hold is a setting, and repeats.
+    had a part in. On a virtual card what others hold is a setting, and repeats.
     """
     verdict = result.verdict
     if verdict is None:

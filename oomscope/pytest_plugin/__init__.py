@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 refuse_older(pytest.__version__, pluggy.__version__)
 
-BACKENDS = ("auto", "sim", "virtual", "cuda")
+BACKENDS = ("auto", "virtual", "cuda")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the settings of the ini file."""
     parser.addini(
-        "oomscope_backend", "where tests are measured: auto (CUDA where there is a GPU), sim, cuda", None, "auto"
+        "oomscope_backend",
+        "where tests are measured: cuda, virtual or auto",
+        None,
+        "auto",
     )
-    parser.addini("oomscope_gpu", "the card that the simulated device plays, such as h100-80gb", None, "")
+    parser.addini("oomscope_gpu", "the virtual card, such as h100-80gb", None, "")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def gpu_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device whose memory is measured while the test runs: cuda where there is a GPU, else the simulated one."""
+    """The device whose memory is measured while the test runs: cuda:0."""
     from oomscope.pytest_plugin import body
 
     with body.recorded(request.node) as device:

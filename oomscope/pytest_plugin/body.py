@@ -1,7 +1,7 @@
 """Measures the body of a test in pytest's own process, with what its fixtures made on the device.
 
-On CUDA the allocator records itself while the test runs. On the simulated device the recording begins with the fixture
-that names the device, since what fixtures put on it must be simulated as well.
+The allocator records itself while the test runs. A virtual card is used where the ini file asks for it: every test of
+the run then sees a card, and one that computes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from oomscope.errors import MachineUnfitError, UntestableError
-from oomscope.probe.job import WITHOUT_GPU, HarnessTarget, ProbeJob, RunsOn
+from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
 from oomscope.pytest_plugin import probing
 from oomscope.pytest_plugin.failing import one_failure
 
@@ -39,28 +39,31 @@ class Recording:
 
     def __init__(self, item: pytest.Item) -> None:
         self._job = _job_of(item)
-        self._backend, self._session = _opened(self._job)
+        self._backend, session = _opened(self._job)
+        self._device = session.device
+        self._session: Session | None = session
         self._open = ExitStack()
-        self._open.enter_context(self._session)
+        self._open.enter_context(session)
         self._measurement: Measurement | None = None
-        self._is_open = True
 
     @property
     def is_open(self) -> bool:
         """Whether it is still being recorded."""
-        return self._is_open
+        return self._session is not None
 
     @property
     def device(self) -> torch.device:
         """The device that is recorded."""
-        return self._session.device
+        return self._device
 
     @contextmanager
     def body(self) -> Iterator[None]:
         """Mark what runs inside as the test itself, and end the recording after it."""
-        has_passed = False
+        session, has_passed = self._session, False
+        if session is None:
+            raise RuntimeError("the recording has ended")
         try:
-            with self._session.iteration(0):
+            with session.iteration(0):
                 yield
                 has_passed = True
         except UntestableError:
@@ -69,12 +72,12 @@ class Recording:
             return  # nothing was put on the device, which the limits say in a test's terms
         finally:
             self.close()
-        self._measurement = self._session.measurement()
+        self._measurement = session.measurement()
 
     def close(self) -> None:
-        """End the recording, unless it has ended."""
-        if self._is_open:
-            self._is_open = False
+        """End the recording, unless it has ended; the session goes, which keeps what it watched alive."""
+        if self._session is not None:
+            self._session = None
             self._open.close()
 
     @property
@@ -126,9 +129,8 @@ def _begun(item: pytest.Item) -> Recording:
 
 
 def _has_cuda(item: pytest.Item) -> bool:
-    backend = item.config.getini("oomscope_backend")
-    if backend in WITHOUT_GPU:
-        return bool(backend == "virtual")
+    if item.config.getini("oomscope_backend") == "virtual":
+        return True
     from oomscope.probe.sessions import sees_gpu
 
     return sees_gpu()
@@ -147,11 +149,13 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
     from oomscope import virtual
     from oomscope.probe.sessions import open_session, resolve_backend, sees_gpu, settings_of
 
-    if job.backend == "auto":  # the tests of a project see a virtual card only where it asks for one
-        job = replace(job, backend="cuda" if sees_gpu() else "virtual" if virtual.is_loaded() else "sim")
+    if job.backend == "auto":
+        job = replace(job, backend="virtual" if virtual.is_loaded() else "cuda")
+    if job.backend == "cuda" and not sees_gpu():
+        raise MachineUnfitError(
+            "torch finds no CUDA device", remedy="run these tests with -o oomscope_backend=virtual, which needs no GPU"
+        )
     backend = resolve_backend(job)
-    if backend == "sim":
-        return backend, open_session(settings_of(job, backend, unlimited=True), backend)
     import torch
 
     from oomscope.capture import history

@@ -44,7 +44,7 @@ class Probing:
         repo: _FilePath | None = None,
         limit: str | int | None = None,
         gpu: str | None = None,
-        backend: Literal["auto", "sim", "virtual", "cuda"] | None = None,
+        backend: Literal["auto", "virtual", "cuda"] | None = None,
         rank: int | str | None = None,
         world_size: int | None = None,
         iterations: int | None = None,

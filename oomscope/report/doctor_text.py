@@ -33,6 +33,8 @@ def _heading(diagnosis: Diagnosis) -> Text:
     if diagnosis.fails:
         parts = ", ".join(dict.fromkeys(check.part for check in diagnosis.fails))
         return Text(f"UNFIT: nothing can be measured here ({parts})", style="bold red")
+    if not diagnosis.backends:
+        return Text("UNFIT: no GPU, and no virtual card can be loaded", style="bold red")
     return Text(f"FIT: probes run here on {' and '.join(diagnosis.backends)}", style="bold green")
 
 

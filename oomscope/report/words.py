@@ -58,7 +58,7 @@ def moment_text(iteration: int, phase: str, microbatch: int = -1) -> str:
 
 
 def device_text(result: ProbeResult) -> str:
-    """Return which card was measured: ``sim h100-80gb, 79.11 GiB in all, 78.11 GiB for this process``."""
+    """Return which card was measured: ``virtual h100-80gb, 79.11 GiB in all, 78.11 GiB for this process``."""
     card = " ".join(part for part in (result.backend, result.gpu) if part)
     sizes = (
         (result.limit_bytes, "in all"),

@@ -1,4 +1,4 @@
-"""What was captured on a real card, played again without one: by the emulator, by ``explain``, by the simulated device.
+"""What was captured on a real card, held against the emulator, ``explain``, and the same captures of the virtual card.
 
 Each comparison returns sentences about what differs, and none where all is as captured. What a folder of captures
 holds: tests/gpu/README.md.
@@ -16,7 +16,6 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
-from oomscope.probe.measurement import Measurement
 from oomscope.snapshot.comparing.aligned import align_events
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.reading.schema import snapshot_of
@@ -26,16 +25,14 @@ from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
-from tests.gpu import simulated as simulation
 from tests.gpu.captures import golden
 from tests.gpu.captures.history import relative
-from tests.gpu.captures.training import LIMIT_OF_GC
 from tests.gpu.emulated import emulated_torch, on_card
 
 Item = dict[str, Any]
 
 ALLOCATED, RESERVED = 0.01, 0.03
-"""How far off the simulated peaks may be, as shares of the captured ones."""
+"""How far off the virtual card's peaks may be, as shares of the real one's."""
 COMPARED = ("alloc", "free_requested", "free_completed", "oom")
 """Of the trace, beside segment events."""
 KINDS = {"capacity": "capacity"}
@@ -206,41 +203,54 @@ def replay_problems(item: Item, found: Snapshot) -> list[str]:
     return problems
 
 
-def simulated(item: Item, machine: Item) -> Measurement:
-    """Return what the simulated device measures of the same training, under the rules of the captured torch."""
-    conf, total = item["conf"], machine["total_memory"]
-    if conf.startswith("garbage_collection"):
-        conf = f"{conf},per_process_memory_fraction:{min(1.0, LIMIT_OF_GC / total)!r}"
-    card = simulation.card_of(machine)
-    return simulation.trained(item, card, conf=conf, torch_version=item["torch"]).measurement()
+def timelines(found: Snapshot) -> list[Timeline]:
+    """Return the paired traces of a snapshot, of the devices that have any."""
+    return [Timeline.of(trace, found.segments) for trace in found.traces if len(trace)]
 
 
-def simulation_problems(item: Item, captured: Snapshot, machine: Item) -> list[str]:
-    """Return in what the simulated device is further off than it may be, with what makes the difference."""
-    measured = simulated(item, machine)
-    [card], [sim] = timelines(captured), timelines(measured.snapshot)
-    stats, mine = item["stats"], measured.stats
-    problems = _off("the reserved peak", stats["reserved_bytes.all.peak"], mine.reserved_bytes_peak, RESERVED)
-    problems += _off("the allocated peak", stats["allocated_bytes.all.peak"], mine.allocated_bytes_peak, ALLOCATED)
-    problems += _off("the live peak", *(each.requested_bytes_at(each.peak_event()) for each in (card, sim)), ALLOCATED)
-    if (places := [_place(each) for each in (card, sim)]) and places[0] != places[1]:
+# ---- the same captures of the virtual card -------------------------------------------------------------------------
+
+
+def pairs(real: Path, virtual: Path, part: str) -> Iterator[tuple[Item, Item]]:
+    """Yield what was captured of the real card with what was of the virtual one, under the same name and settings.
+
+    Raises:
+        KeyError: the virtual card's lacks.
+    """
+    found = {titled(item): item for item in items(virtual, part)}
+    return ((item, found[titled(item)]) for item in items(real, part))
+
+
+def outcome_problems(real: Item, virtual: Item) -> list[str]:
+    """Return which requests of a failing program only one of both cards served."""
+    requests = ("first", "again", "after_synchronize")
+    return [
+        f"{request}: the real card said {real[request]!r}, the virtual one {virtual[request]!r}"
+        for request in requests
+        if (real[request] is None) != (virtual[request] is None)
+    ]
+
+
+def training_problems(real: Item, real_trace: Snapshot, virtual: Item, virtual_trace: Snapshot) -> list[str]:
+    """Return in what the virtual card is further off than it may be, with the rows that make the difference."""
+    [card], [mine] = timelines(real_trace), timelines(virtual_trace)
+    problems = _off("live", *(each.requested_bytes_at(each.peak_event()) for each in (card, mine)), ALLOCATED)
+    for name, bar in (("reserved", RESERVED), ("allocated", ALLOCATED)):
+        problems += _off(name, *(each["stats"][f"{name}_bytes.all.peak"] for each in (real, virtual)), bar)
+    places = [_place(each) for each in (card, mine)]
+    if places[0] != places[1]:
         problems.append(f"the peak is at {places[1]}, not at {places[0]}")
-    found = align_events(sim, card)
-    if abs(found.delta_bytes) > ALLOCATED * found.peak.after_bytes:
+    found = align_events(card, mine)
+    if abs(found.delta_bytes) > ALLOCATED * found.peak.before_bytes:
         problems.append(f"blocks that differ at the peak hold {format_size(found.delta_bytes, signed=True)}")
     if problems:
         problems += [f"  {row.kind} {row.count} of {row.after_bytes or row.before_bytes}" for row in found.rows[:8]]
     return problems
 
 
-def timelines(found: Snapshot) -> list[Timeline]:
-    """Return the paired traces of a snapshot, of the devices that have any."""
-    return [Timeline.of(trace, found.segments) for trace in found.traces if len(trace)]
-
-
-def _off(what: str, card: int, sim: int, bar: float) -> list[str]:
-    share = (sim - card) / card
-    return [f"{what} is {100 * share:+.2f} % off: {sim} for {card}"] if abs(share) > bar else []
+def _off(name: str, real: int, virtual: int, bar: float) -> list[str]:
+    share = (virtual - real) / real
+    return [f"the {name} peak is {100 * share:+.2f} % off: {virtual} for {real}"] if abs(share) > bar else []
 
 
 def _place(timeline: Timeline) -> tuple[str, int] | None:
@@ -250,30 +260,24 @@ def _place(timeline: Timeline) -> tuple[str, int] | None:
     return (relative(site.file), site.line) if site else None
 
 
-# ---- single operations ---------------------------------------------------------------------------------------------
+def operation_problems(real: Item, virtual: Item) -> dict[str, list[str]]:
+    """Return by operation in what the virtual card takes other bytes than the real card took."""
+    mine = {row["op"]: row for row in virtual["rows"]}
+    return {row["op"]: _row_problems(row, mine.get(row["op"])) for row in real["rows"] if "error" not in row}
 
 
-def operation_problems(item: Item, machine: Item) -> dict[str, list[str]]:
-    """Return by operation in what the simulated device takes other bytes than the card took."""
-    mine = {
-        row["op"]: row
-        for row in simulation.operations(
-            item["name"], simulation.card_of(machine), torch_version=item["torch"], scale=item.get("scale", 1.0)
-        )
-    }
-    return {row["op"]: _row_problems(row, mine.get(row["op"])) for row in item["rows"] if "error" not in row}
-
-
-def _row_problems(card: Item, sim: Item | None) -> list[str]:
-    if sim is None:
-        return ["the simulated device lacks it"]
+def _row_problems(real: Item, virtual: Item | None) -> list[str]:
+    if virtual is None:
+        return ["the virtual card did not come to it"]
+    if "error" in virtual:
+        return [f"on the virtual card: {virtual['error']}"]
     told = []
     for what in ("peak", "after"):
-        theirs, ours = (row[what] - row["before"] for row in (card, sim))
+        theirs, ours = (row[what] - row["before"] for row in (real, virtual))
         if abs(ours - theirs) > ALLOCATED * max(theirs, 1):
             told.append(f"{what}: {format_size(ours, signed=True)} for {format_size(theirs, signed=True)}")
     if told:
-        told.append(f"blocks of the card: {_sizes(card)}, simulated: {_sizes(sim)}")
+        told.append(f"blocks of the real card: {_sizes(real)}, of the virtual one: {_sizes(virtual)}")
     return told
 
 

@@ -8,13 +8,10 @@ import pytest
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from tests.conformance.megatron_stages import sim_session
-
 
 @pytest.fixture
 def fake_world() -> Iterator[None]:
     """Rank 0 of eight whose collectives do nothing."""
-    sim_session()  # names the device
-    dist.init_process_group("sim:fake,cpu:fake", store=FakeStore(), rank=0, world_size=8)
+    dist.init_process_group("cuda:fake,cpu:fake", store=FakeStore(), rank=0, world_size=8)
     yield
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """Probe what Megatron-LM's own CI ran and compare the bytes: one row a case and card.
 
-    python tests/conformance/megatron_ci.py FILE [--only TEXT] [--world-size N] [--backend virtual|sim]
+    python tests/conformance/megatron_ci.py FILE [--only TEXT] [--world-size N]
 
 FILE is a list of cases, each with the launcher's ``arguments`` and ``rows`` of what was logged on one kind of machine:
 ``alloc_last`` is ``allocated_bytes.all.current`` after the last step and ``max_last`` its running maximum, both of the
@@ -24,7 +24,6 @@ from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.errors import OomscopeError
-from oomscope.probe.job import RunsOn
 from oomscope.probe.jobs import bundled_job
 from oomscope.probe.ranks import chosen_ranks
 from oomscope.probe.warm import run
@@ -104,7 +103,7 @@ def config_of(arguments: Mapping[str, str], world_size: int = GPUS_OF_A_MACHINE)
     return load_arguments(given, "megatron", steps).config
 
 
-def probe(case: Case, world_size: int | None = None, backend: RunsOn = "virtual") -> Outcome:
+def probe(case: Case, world_size: int | None = None) -> Outcome:
     """Probe the last rank of a case, in another world than the case's if one is given.
 
     Raises:
@@ -112,7 +111,7 @@ def probe(case: Case, world_size: int | None = None, backend: RunsOn = "virtual"
     """
     config = config_of(case.arguments, world_size or case.cards)
     (rank,) = chosen_ranks("last", config)
-    result = run(replace(bundled_job(config, rank=rank), backend=backend, gpu=case.gpu))
+    result = run(replace(bundled_job(config, rank=rank), backend="virtual", gpu=case.gpu))
     if result.outcome != "fits" or result.peak is None or result.end_allocated_bytes is None:
         raise OomscopeError(result.failure.message if result.failure else f"the probe ends with {result.outcome}")
     return Outcome(case=case, state_bytes=result.end_allocated_bytes, peak_bytes=result.peak.allocated_bytes)
@@ -143,7 +142,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--world-size", type=int, metavar="N", help="cards, where no file says how many more than one machine has"
     )
-    parser.add_argument("--backend", choices=("virtual", "sim"), default="virtual")
     options = parser.parse_args(argv)
     print(LINE.format(*HEADINGS))
     total = held = 0
@@ -152,7 +150,7 @@ def main(argv: Sequence[str]) -> int:
             continue
         total += 1
         try:
-            outcome = probe(case, options.world_size, options.backend)
+            outcome = probe(case, options.world_size)
         except OomscopeError as error:
             print(f"none {case.name} {case.gpu}: {error}", flush=True)
             continue

@@ -1,7 +1,8 @@
-"""Small models on the CPU or the simulated device, for what is claimed of Megatron-Core's memory options."""
+"""Small models on the CPU or a card, for what is claimed of Megatron-Core's memory options."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
@@ -9,13 +10,12 @@ import torch.distributed as dist
 
 from oomscope.config.schema import Config
 from oomscope.model.mesh import ParallelState
+from oomscope.model.observer import Silent
 from oomscope.model.trainer import Trainer
 from oomscope.model.transformer import GPTStage
-from oomscope.probe.session import SessionSettings
-from oomscope.probe.sim.session import SimSession
-from oomscope.virtual.cards import find_card
 
 CPU = torch.device("cpu")
+CARD = torch.device("cuda", 0)
 FULL = {"recompute_granularity": "full"}
 UNFUSED = {"attention_backend": "unfused"}
 
@@ -39,30 +39,44 @@ def stage_of(config: Config, device: torch.device = CPU, state: ParallelState | 
     )
 
 
-def sim_session() -> SimSession:
-    return SimSession(SessionSettings(gpu=find_card("h100-80gb"), op_temporaries=False))
+def live() -> int:
+    """Return the requested bytes of all live blocks of the card."""
+    return int(torch.cuda.memory_stats(CARD)["requested_bytes.all.current"])
 
 
-def live(session: SimSession) -> int:
-    """Return the requested bytes of all live blocks."""
-    return session.memory.allocator.requested_bytes
+def live_peak() -> int:
+    """Return the most of them since the statistics were reset."""
+    return int(torch.cuda.memory_stats(CARD)["requested_bytes.all.peak"])
+
+
+def pinned_peak() -> int:
+    """Return the most pinned host bytes since the statistics were reset, in the blocks of torch's host allocator."""
+    return int(torch.cuda.host_memory_stats()["active_bytes.peak"])
+
+
+def begin() -> int:
+    """Reset the statistics of the card and of pinned memory, and return what is live already."""
+    gc.collect()
+    torch.cuda.init()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # which also ends frees that waited for another stream
+    torch.cuda.reset_peak_memory_stats(CARD)
+    torch.cuda.reset_peak_host_memory_stats()
+    return live()
 
 
 def trained(config: Config, steps: int = 1) -> tuple[int, int]:
     """Return the requested bytes that a world of one holds after ``steps``, and the peak."""
-    session = sim_session()
-    with session:
-        trainer = Trainer(config, ParallelState(), device=session.device, observer=session.observer)
-        trainer.setup()
-        for iteration in range(steps):
-            with session.iteration(iteration):
-                trainer.step(iteration)
-        held = live(session)
-    return held, session.memory.allocator.requested_peak
+    before = begin()
+    trainer = Trainer(config, ParallelState(), device=CARD, observer=Silent())
+    trainer.setup()
+    for iteration in range(steps):
+        trainer.step(iteration)
+    return live() - before, live_peak() - before
 
 
 def layer_kept(config: Config) -> int:
-    """Return what the second of two layers keeps on the simulated device, with its output in place of its input."""
+    """Return what the second of two layers keeps on the card, with its output in place of its input."""
     parallel = config.parallel
     sizes = {"tp": parallel.tensor_model_parallel_size, "cp": parallel.context_parallel_size}
     groups = {axis: dist.new_group(list(range(size))) if size > 1 else None for axis, size in sizes.items()}
@@ -73,15 +87,13 @@ def layer_kept(config: Config) -> int:
     )
     sigma = sizes["tp"] if parallel.sequence_parallel else 1
     rows = config.data.seq_length // (sizes["cp"] * sigma)
-    session = sim_session()
     held: list[int] = []
-    with session:
-        stage = stage_of(config, session.device, state)
-        shape = (rows, config.data.micro_batch_size, config.model.hidden_size)
-        hidden = torch.empty(shape, device=session.device, dtype=torch.bfloat16, requires_grad=True)
-        for layer in stage.layers:
-            layer.register_forward_pre_hook(lambda *_: held.append(live(session)))
-        out = stage._run_layers(hidden)
-        held.append(live(session))
-        del out
+    stage = stage_of(config, CARD, state)
+    shape = (rows, config.data.micro_batch_size, config.model.hidden_size)
+    hidden = torch.empty(shape, device=CARD, dtype=torch.bfloat16, requires_grad=True)
+    for layer in stage.layers:
+        layer.register_forward_pre_hook(lambda *_: held.append(live()))
+    out = stage._run_layers(hidden)
+    held.append(live())
+    del out
     return held[2] - held[1]

@@ -93,16 +93,6 @@ class TestK13:
         statistics = 2 * 8 * 64 * self.S * self.B // 2
         assert layer_kept(longer) == 64 * layer + statistics
 
-    def test_activations_with_tensor_and_context_parallelism(self, fake_world: None) -> None:
-        """Of Bridge's 9,568 bytes the layers: four of 34·sbh over t·c, which each keeps beside its statistics."""
-        longer = self.bridge(
-            parallel={"tensor_model_parallel_size": 2, "sequence_parallel": True, "context_parallel_size": 2},
-            recompute={"recompute_granularity": "selective"},
-            data={"seq_length": 64 * self.S, "micro_batch_size": self.B},
-        )
-        statistics = 2 * 8 * 64 * self.S * self.B // 4
-        assert layer_kept(longer) == 64 * 34 * self.S * self.B * self.H // 4 + statistics
-
 
 S, B, H, A = 512, 2, 512, 8
 SELECTIVE = {"recompute_granularity": "selective"}

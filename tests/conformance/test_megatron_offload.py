@@ -5,6 +5,7 @@ from Megatron's and Megatron-Bridge's own formulas and tests, or by brute force,
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -13,8 +14,20 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.rules import check
 from oomscope.model.mesh import ParallelState, build_parallel_state
+from oomscope.model.observer import Silent
+from oomscope.model.side_stream import SideStream
 from oomscope.model.trainer import Trainer
-from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, live, sim_session, stage_of
+from tests.conformance.megatron_stages import (
+    CARD,
+    FULL,
+    UNFUSED,
+    begin,
+    config_of,
+    live,
+    live_peak,
+    pinned_peak,
+    stage_of,
+)
 
 
 class TestK8:
@@ -38,18 +51,19 @@ class TestK8:
             data={"seq_length": self.N // 2, "micro_batch_size": 2},
             offload={"fine_grained_activation_offloading": smallest is not None, **offload},
         )
-        session, held = sim_session(), []
-        with session:
-            stage = stage_of(config, session.device)
-            tokens = torch.zeros(2, self.N // 2, dtype=torch.int64, device=session.device)
-            for _ in range(2):
-                before = live(session)
-                loss = stage(tokens, tokens)
-                held.append(live(session) - before)
-                loss.backward()
-                for parameter in stage.parameters():
-                    parameter.grad = None
-        return held, session._host.peak_pinned_bytes
+        begin()
+        held = []
+        stage = stage_of(config, CARD)
+        tokens = torch.zeros(2, self.N // 2, dtype=torch.int64, device=CARD)
+        for _ in range(2):
+            before = live()
+            loss = stage(tokens, tokens)
+            torch.cuda.synchronize()
+            held.append(live() - before)
+            loss.backward()
+            for parameter in stage.parameters():
+                parameter.grad = None
+        return held, pinned_peak()
 
     def test_bytes_are_conserved_and_the_last_of_each_name_stays(self) -> None:
         """The first iteration sends all away; then two of three layers' groups leave."""
@@ -78,19 +92,17 @@ class TestK8:
                 **modules,
             },
         )
-        session = sim_session()
-        dist.init_process_group("sim:fake,cpu:fake", store=FakeStore(), rank=rank, world_size=stages)
+        before = begin()
+        dist.init_process_group("cuda:fake,cpu:fake", store=FakeStore(), rank=rank, world_size=stages)
         try:
             state = build_parallel_state(config, rank=rank, world_size=stages)
-            with session:
-                trainer = Trainer(config, state, device=session.device, observer=session.observer)
-                trainer.setup()
-                for iteration in range(2):
-                    with session.iteration(iteration):
-                        trainer.step(iteration)
+            trainer = Trainer(config, state, device=CARD, observer=Silent())
+            trainer.setup()
+            for iteration in range(2):
+                trainer.step(iteration)
         finally:
             dist.destroy_process_group()
-        return session.memory.allocator.requested_peak
+        return live_peak() - before
 
     @pytest.mark.parametrize(
         ("stages", "chunks", "in_flight", "on_their_way"),
@@ -115,17 +127,23 @@ class TestK9:
 
     @staticmethod
     def held(optimizer: dict[str, Any], **precision: bool) -> tuple[int, int, int]:
-        """Return bytes held after a step on device and host (pinned), and the number of parameters."""
+        """Return bytes held after a step on device and host (pinned, as asked for), and the number of parameters."""
+        asked: list[int] = []
+
+        def pinned(stream: SideStream, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+            asked.append(shape.numel() * dtype.itemsize)
+            return plain(stream, shape, dtype)
+
+        plain = SideStream.pinned
         model = {"hidden_size": 256, "num_layers": 1, "vocab_size": 512}
         config = config_of(model=model, optimizer={"use_distributed_optimizer": True, **optimizer}, precision=precision)
-        session = sim_session()
-        with session:
-            trainer = Trainer(config, ParallelState(), device=session.device, observer=session.observer)
+        before = begin()
+        trainer = Trainer(config, ParallelState(), device=CARD, observer=Silent())
+        with mock.patch.object(SideStream, "pinned", pinned):
             trainer.setup()
-            with session.iteration(0):
-                trainer.step(0)
-            parameters = sum(parameter.numel() for chunk in trainer.model for parameter in chunk.parameters())
-            return live(session), session._host.peak_pinned_bytes, parameters
+            trainer.step(0)
+        parameters = sum(parameter.numel() for chunk in trainer.model for parameter in chunk.parameters())
+        return live() - before, sum(asked), parameters
 
     @pytest.mark.parametrize(
         ("optimizer", "precision", "before", "after"),
@@ -181,14 +199,13 @@ class TestK12:
             data={"seq_length": n // 2, "micro_batch_size": 2},
             offload={"cpu_offloading": offloaded > 0, "cpu_offloading_num_layers": offloaded},
         )
-        session = sim_session()
-        with session:
-            stage = stage_of(config, session.device)
-            hidden = torch.empty(n // 2, 2, h, device=session.device, dtype=torch.bfloat16, requires_grad=True)
-            before = live(session)
-            out = stage._run_layers(hidden)
-            resident = live(session) - before
-            out.backward(torch.empty_like(out))
+        stage = stage_of(config, CARD)
+        hidden = torch.empty(n // 2, 2, h, device=CARD, dtype=torch.bfloat16, requires_grad=True)
+        before = live()
+        out = stage._run_layers(hidden)
+        torch.cuda.synchronize()
+        resident = live() - before
+        out.backward(torch.empty_like(out))
         norms, attention, mlp = 4 * n * h, n * (h + 2 * g) + n * h, n * (2 * f + f)
         layer = 2 * (norms + attention + mlp)
         assert resident == pytest.approx((self.LAYERS - offloaded) * layer, rel=0.06)

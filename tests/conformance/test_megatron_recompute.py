@@ -18,7 +18,7 @@ from oomscope.model.layer_groups import layer_groups
 from oomscope.model.mesh import ParallelState
 from oomscope.model.random_state import ModelParallelRandom
 from oomscope.model.recompute import DiscardedOutput, checkpoint
-from tests.conformance.megatron_stages import CPU, FULL, UNFUSED, config_of, live, sim_session, stage_of, trained
+from tests.conformance.megatron_stages import CARD, CPU, FULL, UNFUSED, config_of, live, stage_of, trained
 
 
 class TestK1:
@@ -78,38 +78,34 @@ class TestK2:
             kept.append(tensor)
             return tensor
 
-        session = sim_session()
-        with session:
-            stage = stage_of(config, session.device, state)
-            hidden = torch.empty(16, 2, 64, device=session.device, dtype=torch.bfloat16, requires_grad=True) + 0
-            before = live(session)
-            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-                out = stage._run_layers(hidden)
-            resident = live(session) - before
-            assert [tensor.shape for tensor in kept] == [(16 * 2 * 64 // 2,)]
-            assert hidden.untyped_storage().nbytes() == 0
-            assert resident == out.nbytes + hidden.numel() * 2 // 2 - hidden.numel() * 2
-            out.backward(torch.empty_like(out))
+        stage = stage_of(config, CARD, state)
+        hidden = torch.empty(16, 2, 64, device=CARD, dtype=torch.bfloat16, requires_grad=True) + 0
+        before = live()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out = stage._run_layers(hidden)
+        resident = live() - before
+        assert [tensor.shape for tensor in kept] == [(16 * 2 * 64 // 2,)]
+        assert hidden.untyped_storage().nbytes() == 0
+        assert resident == out.nbytes + hidden.numel() * 2 // 2 - hidden.numel() * 2
+        out.backward(torch.empty_like(out))
 
 
 class TestK3:
     """Between the passes the output of an output-discarding checkpoint has no bytes: inputs alone are live."""
 
     def test_live_bytes_are_the_inputs(self) -> None:
-        session = sim_session()
-        with session:
-            x = torch.empty(1024, 512, device=session.device, requires_grad=True)
-            weight = torch.empty(512, 512, device=session.device, requires_grad=True)
-            before = live(session)
-            region = DiscardedOutput(lambda x: x.sin().exp())
-            inner = region.run(x)
-            assert live(session) - before == x.nbytes
-            out = inner @ weight
-            region.discard(refill_before=out)
-            assert inner.untyped_storage().nbytes() == 0
-            assert live(session) - before == out.nbytes
-            out.sum().backward()
-            assert inner.untyped_storage().nbytes() == x.nbytes
+        x = torch.empty(1024, 512, device=CARD, requires_grad=True)
+        weight = torch.empty(512, 512, device=CARD, requires_grad=True)
+        before = live()
+        region = DiscardedOutput(lambda x: x.sin().exp())
+        inner = region.run(x)
+        assert live() - before == x.nbytes
+        out = inner @ weight
+        region.discard(refill_before=out)
+        assert inner.untyped_storage().nbytes() == 0
+        assert live() - before == out.nbytes
+        out.sum().backward()
+        assert inner.untyped_storage().nbytes() == x.nbytes
 
 
 class TestK4:

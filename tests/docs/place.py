@@ -1,6 +1,6 @@
 """Makes the directory that the commands of the pages speak of: a repository with tags, and the files that they name.
 
-Everything in it is small, so that a probe takes a part of a second; sizes are large, for on the simulated device they
+Everything in it is small, so that a probe takes a part of a second; sizes are large, for on a virtual card they
 cost nothing.
 """
 
@@ -95,7 +95,7 @@ RECORDED = {
     "after": "v0.2",
     "snapshot": "v0.2",
     "snap-0.oom": "v0.2",
-    "simulated": "v0.2",
+    "virtual": "v0.2",
     "measured": "v0.2",
 }
 """Snapshots that the pages name, and of which release of the demo's program they are."""

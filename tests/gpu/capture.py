@@ -1,6 +1,10 @@
-"""Captures on a real GPU what the emulator and the simulated device are held against; needs nothing but torch.
+"""Captures on a real GPU what the emulator and the virtual card are held against; needs nothing but torch.
 
-    python tests/gpu/capture.py OUT [--part PART]... [--golden FILE-OR-FOLDER] [--minutes 8] [--at-once 6]
+    python tests/gpu/capture.py OUT [--part PART]... [--name ITEM]... [--golden FILE-OR-FOLDER] [--minutes 8]
+        [--at-once 6]
+
+Where there is no GPU the very same is captured on the virtual card, for which oomscope has to be there; the
+environment variable ``OOMSCOPE_CARD`` says which card it plays.
 
 Parts, in this order: ``machine`` (versions, bytes of a context and of NCCL), ``failures`` (an OOM of each kind, and
 its cure), ``training`` (two iterations of a small decoder in many ways), ``temporaries`` (what single operations and
@@ -25,10 +29,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+
+from tests.gpu.captures.which_card import CARD  # noqa: E402 - before torch
+
+# isort: split
+import torch  # noqa: E402
 
 from tests.gpu.captures import failures, golden, machine, running, temporaries, training  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
@@ -72,6 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--name", action="append", help="capture only the items of this name")
     parser.add_argument("--golden", type=Path, action="append", default=[])
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--at-once", type=int, default=6)
@@ -83,7 +91,9 @@ def main(words: Sequence[str] | None = None) -> int:
     with running.heeded():
         for part in given.part or PARTS:
             try:
-                wrong += capture(part, given.out, traces, at_once=given.at_once, until=until)
+                specs = [spec for spec in items(part, traces) if not given.name or spec["name"] in given.name]
+                if specs:
+                    wrong += capture(part, given.out, specs, at_once=given.at_once, until=until)
             except Exception:  # noqa: BLE001 # the parts behind it are worth having
                 wrong += 1
                 print(f"{part}: {traceback.format_exc()}", flush=True)
@@ -92,16 +102,16 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def capture(part: str, out: Path, traces: Sequence[Path], *, at_once: int, until: float) -> int:
-    """Capture one part, print how it went, and return how many of its items failed."""
+def capture(part: str, out: Path, specs: Sequence[Spec], *, at_once: int, until: float) -> int:
+    """Capture items of one part, print how it went, and return how many of its items failed."""
     with tempfile.TemporaryDirectory(prefix="capture-", ignore_cleanup_errors=True) as name:
         folder, started = Path(name), time.monotonic()
 
         def keep(done: list[dict[str, Any]], *, is_whole: bool = False) -> list[str]:
-            document = {"torch": torch.__version__, "is_whole": is_whole, "items": done}
+            document = {"torch": torch.__version__, "card": CARD, "is_whole": is_whole, "items": done}
             return write(out, part, document, folder, most=ARCHIVES.get(part, 1))
 
-        done = run_all(PARTS[part], items(part, traces), folder, at_once=at_once, until=until, keep=keep)
+        done = run_all(PARTS[part], specs, folder, at_once=at_once, until=until, keep=keep)
         not_packed = keep(done, is_whole=True)
     wrong = [each for each in done if "failed" in each]
     print(f"{part}: {len(done) - len(wrong)} of {len(done)} in {time.monotonic() - started:.0f} s", flush=True)

@@ -1,7 +1,6 @@
 """As much of torch as the captures of the allocator call, before an emulated allocator in the place of a card's own.
 
-With it a capture is rehearsed where there is no card, and one that was made is played again: by the same program, on a
-driver that hands out the recorded addresses.
+With it what was captured is played again: by the same program, on a driver that hands out the recorded addresses.
 """
 
 from __future__ import annotations

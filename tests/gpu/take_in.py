@@ -4,7 +4,7 @@
 
 OUT is what ``capture.py`` wrote; several are taken together. No file is larger than 2 MiB: documents are cut into
 several, stacks are taken off the frees of a snapshot, and one that is too large even so is left out by name. What is
-no capture is refused (exit code 2) and nothing is written; so is a rehearsal, unless ``--rehearsed`` is given.
+no capture is refused (exit code 2) and nothing is written; so are captures of the virtual card without ``--virtual``.
 """
 
 from __future__ import annotations
@@ -157,11 +157,11 @@ def gathered(outs: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def take_in(outs: Sequence[Path], into: Path, *, command: str, rehearsed: bool = False) -> list[str]:
+def take_in(outs: Sequence[Path], into: Path, *, command: str, virtual: bool = False) -> list[str]:
     """Write the captures in ``outs`` into an empty folder and return what was left out.
 
     Raises:
-        NoCaptureError: something in them is no capture, or only a rehearsal.
+        NoCaptureError: something in them is no capture, or was captured on the virtual card.
     """
     found = gathered(outs)
     documents = {part: document_of(path) for part, path in found.items()}
@@ -170,8 +170,8 @@ def take_in(outs: Sequence[Path], into: Path, *, command: str, rehearsed: bool =
         raise NoCaptureError(f"{found['machine']}: it failed, so nobody knows which card it was: {machine['failed']}")
     if len(versions := {document["torch"] for document in documents.values()}) > 1:
         raise NoCaptureError(f"{', '.join(map(str, outs))}: captures of several torch: {', '.join(sorted(versions))}")
-    if machine.get("gpu") == "emulated" and not rehearsed:
-        raise NoCaptureError(f"{found['machine']}: a rehearsal says nothing of a card")
+    if not virtual and any(document.get("card") != "cuda" for document in documents.values()):
+        raise NoCaptureError(f"{', '.join(map(str, outs))}: not captured on a real card")
     left_out = [f"{part}: all of it" for part in PARTS if part not in found]
     cut = [part for part, document in documents.items() if document.get("is_whole") is False]
     left_out += [f"{part}: what came after it was cut off" for part in cut]
@@ -263,7 +263,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=INTO)
     parser.add_argument("--command", required=True, help="what was run on the card")
     parser.add_argument("--force", action="store_true", help="put them in the place of earlier ones")
-    parser.add_argument("--rehearsed", action="store_true", help="take a rehearsal, too")
+    parser.add_argument("--virtual", action="store_true", help="take captures of the virtual card, too")
     given = parser.parse_args(words)
     if given.into.exists() and not given.force:
         print(f"{given.into} exists (--force puts the captures in its place)", file=sys.stderr)
@@ -273,7 +273,7 @@ def main(words: Sequence[str] | None = None) -> int:
         folder = Path(name) / "cuda"
         folder.mkdir()
         try:
-            left_out = take_in(given.out, folder, command=given.command, rehearsed=given.rehearsed)
+            left_out = take_in(given.out, folder, command=given.command, virtual=given.virtual)
         except NoCaptureError as error:
             print(error, file=sys.stderr)
             return 2

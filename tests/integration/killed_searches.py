@@ -65,7 +65,7 @@ class Lives:
             repo=self.directory / "repo",
             range=RevisionRange(good="good", bad="main"),
             subject=HarnessFile(
-                path=self.directory / "harness.py", settings=load_preset("gpt-tiny", ["probe.backend=sim"]).config
+                path=self.directory / "harness.py", settings=load_preset("gpt-tiny", ["probe.backend=virtual"]).config
             ),
             places=Places(self.home / "state"),
             use_cache=False,

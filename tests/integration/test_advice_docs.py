@@ -77,7 +77,7 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
         reserved_bytes=peak.reserved_bytes,
     )
     return ProbeResult(
-        backend="sim",
+        backend="virtual",
         outcome="fits" if fits else "oom",
         available_bytes=available,
         peak=peak,

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.bisect.repos import Repo
 
 SNAPSHOT = Path("fixtures/snapshots/torch-2.6-wrapped.json").absolute()
-CONFIG = "preset: gpt-tiny\nmodel: {position_embedding_type: rope}\nprobe: {backend: sim}\n"
+CONFIG = "preset: gpt-tiny\nmodel: {position_embedding_type: rope}\nprobe: {backend: virtual}\n"
 PLACES = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME", "TMPDIR")
 
 

@@ -51,7 +51,7 @@ def search(repo: Repo, tmp_path: Path, good: str, bad: str = "main", paths: tupl
         repo=repo.path,
         range=RevisionRange(good=good, bad=bad),
         paths=paths,
-        subject=HarnessFile(path=harness, settings=load_preset("gpt-tiny", ["probe.backend=sim"]).config),
+        subject=HarnessFile(path=harness, settings=load_preset("gpt-tiny", ["probe.backend=virtual"]).config),
         places=Places(tmp_path / "state"),
     )
     return bisect_commits(request, probe=probe, environment={})
@@ -180,7 +180,7 @@ def test_an_interrupt_leaves_nothing_behind(
     words = ["bisect", "main~11..main", "--repo", lived_in.path, target, driver, "--state", state]
     words += ["--exit-status"] if target == "--command" else []
     program = subprocess.Popen(
-        [OOMSCOPE, *words, "--backend", "sim"],
+        [OOMSCOPE, *words, "--backend", "virtual"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""What real histories hold, on one small history: the real command line, and real probes on the simulated device."""
+"""What real histories hold, on one small history: the real command line, and real probes on a virtual card."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_step_is_found_and_named_in_a_partial_clone_that_was_refactored(
 ) -> None:
     (tmp_path / "harness.py").write_text(HARNESS)
     words = ["bisect", "HEAD~2..HEAD", "--repo", str(partial), "--harness", str(tmp_path / "harness.py")]
-    status = run([*words, "--backend", "sim", "--steps", "--json", "--quiet", "--state", str(tmp_path / "state")])
+    status = run([*words, "--backend", "virtual", "--steps", "--json", "--quiet", "--state", str(tmp_path / "state")])
     found = json.loads(capsys.readouterr().out)
     assert status == ExitCode.OK, found
     assert found["untestable"] == []

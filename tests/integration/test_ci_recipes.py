@@ -26,7 +26,7 @@ from tests.integration.recipes import PAGES, RECIPES, Recipe, Step, blocks
 
 SUITE = """\
 defaults:
-  overrides: [probe.backend=sim, probe.iterations=1]
+  overrides: [probe.backend=virtual, probe.iterations=1]
 cases:
   - {name: train, config: ../train.yaml}
 """

@@ -1,4 +1,4 @@
-"""From the command line to the simulated device and back: once by the installed program, else in this process."""
+"""From the command line to the virtual card and back: once by the installed program, else in this process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.integration.program import oomscope
 def test_a_preset_fits_and_names_its_peak(tmp_path: Path) -> None:
     snapshot, page = tmp_path / "trace.pickle", tmp_path / "report.html"
     files = ("--snapshot", snapshot, "--html", page)
-    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "8GiB", *files, "--json")
+    done = oomscope("probe", "--preset", "gpt-tiny", "--backend", "virtual", "--limit", "8GiB", *files, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     result = ProbeResult.from_json(document)
-    assert (result.outcome, result.backend, result.limit_bytes) == ("fits", "sim", 8 * GiB)
+    assert (result.outcome, result.backend, result.limit_bytes) == ("fits", "virtual", 8 * GiB)
     assert result.available_bytes == 8 * GiB - result.non_torch_bytes
     assert result.peak is not None
     assert result.peak.phase
@@ -40,7 +40,7 @@ def test_every_depth_of_multi_token_prediction_keeps_its_own_logits() -> None:
     peaks = []
     for depths in (1, 3):
         given = (rotary, f"model.mtp_num_layers={depths}", "model.mtp_use_repeated_layer=true", "--quiet", "--json")
-        done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", *given)
+        done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "virtual", *given)
         assert done.returncode == 0, done.stderr
         peaks.append(json.loads(done.stdout)["peak"]["requested_bytes"])
     assert 2 * 4 * rows < peaks[1] - peaks[0] < 2 * 4 * rows + 12 * 2**20
@@ -48,7 +48,9 @@ def test_every_depth_of_multi_token_prediction_keeps_its_own_logits() -> None:
 
 def test_an_oom_has_a_verdict_and_its_exit_code() -> None:
     large = ("model.ffn_hidden_size=65536", "device.non_torch_bytes=0")
-    done = forked.oomscope("probe", "--preset", "gpt-tiny", "--backend", "sim", "--limit", "64MiB", *large, "--quiet")
+    done = forked.oomscope(
+        "probe", "--preset", "gpt-tiny", "--backend", "virtual", "--limit", "64MiB", *large, "--quiet"
+    )
     assert done.returncode == 3, done.stdout + done.stderr
     assert "OUT OF MEMORY asking for" in done.stdout
     assert "Verdict: capacity" in done.stdout

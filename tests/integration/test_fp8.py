@@ -1,4 +1,4 @@
-"""Products in fp8 on the simulated device, by the card that is played."""
+"""Products in fp8 on a virtual card, by the card that is played."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from tests import forked
 
 IMPL = "model.transformer_impl=transformer_engine"
-TINY = ("--preset", "gpt-tiny", "--backend", "sim", "data.num_microbatches=1", "--quiet", IMPL)
+TINY = ("--preset", "gpt-tiny", "--backend", "virtual", "data.num_microbatches=1", "--quiet", IMPL)
 TENSORWISE = ("precision.fp8=hybrid", "precision.fp8_recipe=tensorwise")
 
 

@@ -1,21 +1,21 @@
-"""torch's own FSDP2 on the simulated device: what it keeps and gathers, in the bundled model and in anybody's."""
+"""torch's own FSDP2 on a virtual card: what it keeps and gathers, in the bundled model and in anybody's."""
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from oomscope.config.schema import Config
-from oomscope.probe.job import BundledTarget, ProbeJob
-from oomscope.probe.recipes import load_recipe, world_of
-from oomscope.probe.session import SessionSettings
-from oomscope.probe.sim import SimSession
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
-from oomscope.virtual.cards import find_card
+from tests import forked
 from tests.ledgers.sharded import gathered_in_backward, gathered_in_forward, shard_ledger
 
 RANKS = 8
@@ -47,24 +47,18 @@ def make_config(*, bf16: bool = True, recompute: dict[str, Any] | None = None, *
     )
 
 
-def recorded(job: ProbeJob, step_of: Callable[[SimSession], Callable[[], object]] | None = None) -> Trace:
-    """Return the events of two steps, without kernels' temporaries."""
-    session = SimSession(SessionSettings(gpu=find_card("h100-80gb"), op_temporaries=False, non_torch_bytes=0))
-    recipe = None if step_of else load_recipe(job)
-    with world_of(job, session.device):
-        if recipe is not None:
-            recipe.place()
-        with session:
-            step = recipe.build(session).step if recipe is not None else step_of(session)  # type: ignore[misc]
-            for index in range(2):
-                with session.iteration(index):
-                    step()
-    return session.measurement().trace
+def recorded(job: ProbeJob) -> Trace:
+    """Return the events of two steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "snapshot.pickle")
+        result = forked.probe(replace(job, snapshot_path=str(path)))
+        assert result.outcome == "fits", result.failure
+        return load_snapshot(path).traces[0]
 
 
 def traced(config: Config) -> Trace:
     target = BundledTarget(config=config.model_dump(mode="json"))
-    return recorded(ProbeJob(target=target, world_size=config.parallel.world_size))
+    return recorded(ProbeJob(target=target, backend="virtual", world_size=config.parallel.world_size))
 
 
 def lives(trace: Trace) -> Iterator[tuple[Moment, Counter[str]]]:
@@ -107,7 +101,8 @@ def test_one_unit_is_gathered_at_a_time(resharded: Trace) -> None:
     config = make_config()
     shards = shard_ledger(config)["parameters"]
     forward, backward = gathered_in_forward(config), gathered_in_backward(config)
-    assert peaks(resharded, "forward", "parameter", "communication") == shards + sum(forward.values())
+    gathered = peaks(resharded, "forward", "parameter", "communication") - shards
+    assert 0 <= gathered - sum(forward.values()) < 1024, "the offsets that split_with_sizes_copy puts on the card"
     assert peaks(resharded, "backward", "parameter") == shards + backward["model"] + backward["gathered_parameters"]
     together = peaks(resharded, "backward", "parameter", "communication")
     assert together >= shards + sum(backward[name] for name in ("model", "gathered_parameters", "gathering"))
@@ -135,34 +130,40 @@ def test_units_are_gathered_beside_the_computation(recomputed: bool, resharded: 
     assert len(streams["communication"] | streams["gradient"]) > 2, "no stream of their own"
 
 
-def test_a_program_of_ones_own_is_measured_with_its_policy() -> None:
+HARNESS = """
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from oomscope import Target
+
+
+def setup(ctx):
+    layers = (torch.nn.Linear(256, 256, bias=False, device=ctx.device) for _ in range(4))
+    model = torch.nn.Sequential(*layers)
+    mesh = init_device_mesh("cuda", (ctx.world_size,))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in model:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        model(torch.randn(8, 256, device=ctx.device)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Target(step, model=model, optimizer=optimizer)
+"""
+
+
+def test_a_program_of_ones_own_is_measured_with_its_policy(tmp_path: Path) -> None:
     """fp32 parameters, gathered in bf16 and reduced in fp32, as torchtitan does it."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
+    (tmp_path / "harness.py").write_text(HARNESS)
+    target = HarnessTarget(harness=str(tmp_path / "harness.py"), repo=str(tmp_path))
+    trace = recorded(ProbeJob(target=target, backend="virtual", world_size=RANKS))
     width, layers = 256, 4
-
-    def step_of(session: SimSession) -> Callable[[], object]:
-        model = torch.nn.Sequential(
-            *(torch.nn.Linear(width, width, bias=False, device=session.device) for _ in range(layers))
-        )
-        mesh = init_device_mesh(session.device.type, (RANKS,))
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        for layer in model:
-            fully_shard(layer, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        optimizer = torch.optim.AdamW(model.parameters())
-        session.watch(model, optimizer)
-
-        def step() -> None:
-            model(torch.randn(8, width, device=session.device)).square().mean().backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
-
-    trace = recorded(ProbeJob(target=BundledTarget(config={}), world_size=RANKS), step_of)
     shard, unit = layers * width * width // RANKS, width * width
     assert peaks(trace, "optimizer", "parameter") == 4 * shard
     assert peaks(trace, "optimizer", "gradient") == 4 * shard

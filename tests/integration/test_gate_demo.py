@@ -1,4 +1,4 @@
-"""The gate over the demo's history, on the simulated device: red, green, better, neither, and whose commit it was."""
+"""The gate over the demo's history, on a virtual card: red, green, better, neither, and whose commit it was."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ cases:
   - name: tinytrain
     harness: harness.py
     repo: tinytrain
-    overrides: [probe.backend=sim, probe.iterations=1]
+    overrides: [probe.backend=virtual, probe.iterations=1]
 """
 BUFFER = 'self.register_buffer("seen", torch.zeros(512 * 1024))  # 1 MiB in bf16'
 

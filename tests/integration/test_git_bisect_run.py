@@ -15,7 +15,7 @@ device:
   limit: 192MiB
   non_torch_bytes: 0
 probe:
-  backend: sim
+  backend: virtual
 """
 
 

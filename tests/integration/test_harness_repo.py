@@ -87,7 +87,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict]:
         "bad": commit(repo, "more words", {"README.md": "more words"}),
     }
     before = git(repo, "status", "--porcelain"), sorted(path.name for path in (repo / "src").iterdir())
-    arguments = ["--repo", repo, "--harness", folder / "harness.py", "--limit", "512MiB", "--backend", "sim"]
+    arguments = ["--repo", repo, "--harness", folder / "harness.py", "--limit", "512MiB", "--backend", "virtual"]
     done = oomscope("bisect", f"{commits['good']}..main", *arguments, "device.non_torch_bytes=0", "--json")
     assert done.returncode == 0, done.stderr
     assert before == (git(repo, "status", "--porcelain"), sorted(path.name for path in (repo / "src").iterdir()))

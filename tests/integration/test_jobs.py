@@ -24,11 +24,11 @@ def test_two_jobs_of_one_warm_process(tmp_path: Path) -> None:
         "--config",
         "train.yaml",
         "--bad",
-        "requested>100MiB",
+        "requested>60MiB",
         "--jobs",
         "2",
     ]
-    words += ["--backend", "sim", "--iterations", "1", "--state", tmp_path / "state", "--json", "--quiet"]
+    words += ["--backend", "virtual", "--iterations", "1", "--state", tmp_path / "state", "--json", "--quiet"]
     process = subprocess.Popen(
         [str(OOMSCOPE), "bisect", *map(str, words)],
         text=True,

@@ -119,7 +119,7 @@ def test_the_program_killed_at_random_moments(program: Program, tmp_path: Path) 
 
 def test_warm_processes_end_with_a_killed_search(program: Program, tmp_path: Path) -> None:
     (tmp_path / "harness.py").write_text(HARNESS)
-    words = ("good..main", "--repo", "repo", "--harness", "harness.py", "--backend", "sim", "--state", "state")
+    words = ("good..main", "--repo", "repo", "--harness", "harness.py", "--backend", "virtual", "--state", "state")
     with program.start(*words, "--jobs", "2") as process:
         try:
             # The search, its warm parent, and a probe in each slot.

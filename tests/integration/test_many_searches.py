@@ -52,7 +52,7 @@ def test_sixteen_searches_at_once(tmp_path: Path) -> None:
 def words(repo: Repo, places: Places, hashes: list[str], first: int, sizes: list[int]) -> list[str]:
     """Return the words of the search of the range that begins with commit ``first``; what that wants is still good."""
     ends = f"{hashes[first]}..{hashes[first + LENGTH - 1]}"
-    given = ["bisect", ends, "--repo", str(repo.path), "--state", str(places.root), "--backend", "sim", "--json"]
+    given = ["bisect", ends, "--repo", str(repo.path), "--state", str(places.root), "--backend", "virtual", "--json"]
     given += ["--command", "cat size.txt", "--metric-regex", r"peak (\d+)", "--bad", f"requested>{sizes[first]}"]
     return [*given, "--quiet"]
 

@@ -1,4 +1,4 @@
-"""Megatron-FSDP on the simulated device: what a rank keeps, gathers and collects, to the byte."""
+"""Megatron-FSDP on a virtual card: what a rank keeps, gathers and collects, to the byte."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def search(repo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *word
     harness.touch()
     before = fingerprint(tmp_path)
     arguments = ["bisect", ends or "main~3..main", "--repo", str(repo), "--harness", str(harness), *words]
-    status = run([*arguments, "--backend", "sim", "--state", str(state), "--json", "--quiet"])
+    status = run([*arguments, "--backend", "virtual", "--state", str(state), "--json", "--quiet"])
     after = fingerprint(tmp_path)
     assert {
         name for name in before | after if before.get(name) != after.get(name) and not name.startswith("state")

@@ -29,7 +29,9 @@ def test_the_suite_covers_every_preset_and_every_case_was_accepted() -> None:
     for case in suite.cases:
         entries = accepted.entries[case.name]
         assert [entry.key.config for entry in entries] == [case.digest]
-        assert [entry.key.torch for entry in entries] == [TORCH], "accept it anew with oomscope gate update"
+        assert [entry.key.torch.partition("+")[0] for entry in entries] == [TORCH], (
+            "accept it anew with oomscope gate update"
+        )
     assert len(accepted.entries) == len(suite.cases)
 
 

@@ -38,7 +38,7 @@ def ledger_sum(config) -> int:
 )
 def test_the_peak_is_the_ledgers_sum_within_one_per_cent(preset, microbatches):
     config = load_preset(preset, [f"data.num_microbatches={microbatches}"]).config
-    result = probe(replace(bundled_job(config), backend="sim"))
+    result = probe(replace(bundled_job(config), backend="virtual"))
     assert result.outcome == "fits", result.failure
     assert result.peak is not None
     assert result.peak.requested_bytes == pytest.approx(ledger_sum(config), rel=0.01)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,23 +241,6 @@ def bundled() -> BundledTarget:
 def test_the_bundled_model_reads_nothing_that_the_card_does_not_know(bundled: BundledTarget) -> None:
     result = forked.probe(ProbeJob(target=bundled, backend="virtual"))
     assert (result.outcome, result.notes) == ("fits", ())
-
-
-def test_the_bundled_model_is_the_simulated_devices_but_for_workspaces(bundled: BundledTarget) -> None:
-    """On the simulated device cuBLAS keeps its workspaces, as torch up to 2.14 does, one for each thread and stream.
-
-    Torch 2.15 frees them after each product, so that one at most is there at a time; and the peak is that of a product.
-    """
-    job = ProbeJob(target=bundled, backend="virtual")
-    card, sim = (forked.probe(replace(job, backend=backend)) for backend in ("virtual", "sim"))
-    lasting = ("parameter", "main_gradient", "optimizer_state")
-    assert card.peak is not None
-    assert sim.peak is not None
-    assert [card.peak.categories[name] for name in lasting] == [sim.peak.categories[name] for name in lasting]
-    ends = [result.end_requested_bytes for result in (card, sim)]
-    assert None not in ends
-    kept = 2 * 32 * MiB if ends[0] != ends[1] else 0
-    assert ends[1] == (ends[0] or 0) + kept
 
 
 @pytest.mark.parametrize("is_warm", [True, False])

@@ -20,7 +20,7 @@ INI = """
 [pytest]
 addopts = --strict-markers --strict-config -p no:cacheprovider
 filterwarnings = error
-oomscope_backend = sim
+oomscope_backend = virtual
 """
 
 CARD = f"""
@@ -78,7 +78,7 @@ from net import Net, train
 @pytest.mark.limit_gpu_memory("1 GiB")
 @pytest.mark.limit_overhead("100 MiB")
 def test_keeps_to_its_limits(gpu_device):
-    assert gpu_device.type == "sim"
+    assert gpu_device.type == "cuda"
     train(gpu_device)
 
 
@@ -181,10 +181,10 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
         assert f"PASSED test_net.py::{name}" in text
     run.stdout.fnmatch_lines_random(
         [
-            "limit_gpu_memory: 246.00 MiB held by the allocator on sim h100-80gb, 182.00 MiB over * of 64.00 MiB",
-            "peak: 228.06 MiB requested in backward, at net.py:*forward*",
-            "limit_overhead: 17.94 MiB held by the allocator beyond what is alive on sim h100-80gb, * of 1.00 KiB",
-            "limit_gpu_memory: 64.05 MiB requested at once on sim h100-80gb, * over the limit of 32.00 MiB",
+            "limit_gpu_memory: 234.00 MiB held by the allocator on virtual h100-80gb, 170.00 MiB over * of 64.00 MiB",
+            "peak: 184.06 MiB requested in backward, at net.py:*forward*",
+            "limit_overhead: 53.92 MiB held by the allocator beyond what is alive on virtual h100-80gb, * of 1.00 KiB",
+            "limit_gpu_memory: 33.04 MiB requested at once on virtual h100-80gb, * over the limit of 32.00 MiB",
             "limit_gpu_memory: nothing was measured to hold against 1.00 GiB",
             "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
             "E*AssertionError: its own reason",
@@ -225,7 +225,7 @@ def test_a_wrong_marker_is_one_usage_error(pytester: pytest.Pytester) -> None:
 
 
 def test_the_virtual_card_measures_what_says_cuda(pytester: pytest.Pytester) -> None:
-    pytester.makeini(INI.replace("= sim", "= virtual"))
+    pytester.makeini(INI)
     pytester.makepyfile(ON_CUDA)
     run = pytester.runpytest_subprocess("-rA")
     run.assert_outcomes(passed=1, failed=2)
@@ -237,7 +237,7 @@ def test_the_virtual_card_measures_what_says_cuda(pytester: pytest.Pytester) -> 
 def test_a_virtual_card_that_cannot_be_loaded_is_a_usage_error(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytester.makeini(INI.replace("= sim", "= virtual"))
+    pytester.makeini(INI)
     torch = pytester.mkpydir("torch")
     (torch / "version.py").write_text("__version__ = '2.15.0'\n")
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
@@ -250,7 +250,7 @@ def test_an_unknown_backend_is_a_usage_error(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\noomscope_backend = gpu\n")
     run = pytester.runpytest_inprocess()
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    assert "oomscope_backend = gpu: no such backend; give one of auto, sim, virtual, cuda" in run.stderr.str()
+    assert "oomscope_backend = gpu: no such backend; give one of auto, virtual, cuda" in run.stderr.str()
 
 
 def test_a_run_without_markers_imports_nothing_heavy() -> None:

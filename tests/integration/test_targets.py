@@ -131,7 +131,7 @@ def test_the_commit_after_which_an_entry_of_its_own_needs_more(repo: Path, tmp_p
     commit(repo, "speaks to an older oomscope", {"src/tiny/train.py": "from oomscope import Harness"})
     commit(repo, "well", entry(6))
     guilty = commit(repo, "guilty", entry(60))
-    words = ("--entry", "tiny.train:build", "--backend", "sim", "--bad", "requested>20MiB", "--steps")
+    words = ("--entry", "tiny.train:build", "--backend", "virtual", "--bad", "requested>20MiB", "--steps")
     document = bisect(repo, tmp_path, f"{good}..", *words, PYTHONPATH=".")
     assert culprit(document) == guilty
     reasons = {row["subject"]: row["reason"] for row in document["probes"]}
@@ -148,7 +148,7 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
         "from oomscope.probe import target\n"
         "raise SystemExit([probe.NAME, errors.NAME, tiny.WIDTH, oomscope.__file__, target.__file__])\n"
     )
-    words = ("probe", "--harness", harness, "--repo", repo, "--backend", "sim", "--json", "--quiet")
+    words = ("probe", "--harness", harness, "--repo", repo, "--backend", "virtual", "--json", "--quiet")
     environment = {**os.environ, "PYTHONPATH": "."}
     command = [str(OOMSCOPE), *map(str, words)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
@@ -212,7 +212,7 @@ def test_a_command_that_is_a_probe_of_oomscopes_own(tmp_path: Path) -> None:
         "def setup(ctx):\n"
         "    return lambda: torch.empty(30 << 20, dtype=torch.uint8, device=ctx.device)\n"
     )
-    inner = "oomscope probe --harness h.py --backend sim --limit 1040MiB --snapshot s.pickle"
+    inner = "oomscope probe --harness h.py --backend virtual --limit 1040MiB --snapshot s.pickle"
     document = probe("--command", inner, "--snapshot-glob", "*.pickle", "--repo", tmp_path, code=3)
     assert document["verdict"]["kind"] == "capacity"
     assert document["verdict"]["available_bytes"] == 16 << 20

@@ -95,7 +95,7 @@ def test_a_search_that_is_ended_in_a_set_up_leaves_nothing_running(number: int, 
     setup = f"sleep 600 & echo $! > '{tmp_path}/begun'; mv '{tmp_path}/begun' '{tmp_path}/running'; wait"
     words = ["bisect", "main~11..main", "--repo", lived_in.path, "--harness", tmp_path / "H", "--state", state]
     program = subprocess.Popen(
-        [OOMSCOPE, *words, "--backend", "sim", "--setup", setup],
+        [OOMSCOPE, *words, "--backend", "virtual", "--setup", setup],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

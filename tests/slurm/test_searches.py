@@ -92,7 +92,7 @@ def test_the_bundled_transformer_on_a_node(tmp_path: Path) -> None:
         "bisect",
         ends,
         "--backend",
-        "sim",
+        "virtual",
         "--bad",
         "requested>100MiB",
         "--json",

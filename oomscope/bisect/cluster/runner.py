@@ -29,7 +29,7 @@ from oomscope.errors import MachineUnfitError
 from oomscope.probe.card import check_environment
 from oomscope.probe.environment import environment_of, own_environment
 from oomscope.probe.fingerprint import fingerprint
-from oomscope.probe.job import WITHOUT_GPU, ProbeJob, Progress
+from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.rooms import room
@@ -170,7 +170,7 @@ class ClusterRunner:
         if self._machine is None:
             self._machine = there
         known = self._machine
-        if job.backend in WITHOUT_GPU:
+        if job.backend == "virtual":
             there, known = replace(there, gpus=()), replace(known, gpus=())
         if there != known:
             raise MachineUnfitError(

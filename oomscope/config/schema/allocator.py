@@ -12,5 +12,3 @@ class AllocatorConfig(Section):
 
     conf: str = ""
     """PYTORCH_ALLOC_CONF, such as ``expandable_segments:True,max_split_size_mb:128``."""
-    torch_version: str | None = None
-    """Whose allocator rules the simulated device follows; null means the installed torch's."""

@@ -22,11 +22,9 @@ class DeviceConfig(Section):
     """Bytes of the card that other processes hold. On cuda it is measured."""
     cublas_workspace_config: str | None = None
     """CUBLAS_WORKSPACE_CONFIG, such as ``:4096:8``; null means torch's default for the architecture."""
-    op_temporaries: bool = True
-    """On sim: allocate the known temporaries inside CUDA kernels and the cuBLAS workspaces."""
     stream_lag: int = Field(default=0, ge=0, le=2**31 - 1)
-    """An event recorded on a side stream completes after this many further allocations (on virtual: further events of
-    its stream), or when the stream is synchronised. No account is taken of it on cuda."""
+    """On virtual: an event recorded on a side stream completes after this many further events of its stream, or when
+    the stream is synchronised."""
     address_policy: Literal["ascending", "descending", "scattered"] = "ascending"
     """On virtual: the order of the addresses at which the card gives memory. PyTorch up to 2.11 decides by them which
     of several free blocks of one size it takes."""

@@ -177,5 +177,5 @@ class ModelConfig(Section):
     moe_paged_stash: bool = False
     """Keep what the experts save in pages shared by all layers; not modelled."""
     moe_imbalance_factor: float = Field(default=1.0, ge=1)
-    """Rows that reach this rank's experts over an even share, where routing is not observed: on sim, and where one
+    """Rows that reach this rank's experts over an even share, where routing is not observed: on virtual, and where one
     process plays one rank of many."""

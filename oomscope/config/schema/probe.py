@@ -12,8 +12,8 @@ from oomscope.config.schema.section import Count, Section
 class ProbeConfig(Section):
     """How the measurement is made."""
 
-    backend: Literal["auto", "sim", "virtual", "cuda"] = "auto"
-    """Where to measure; auto takes cuda where there is a card, else virtual where that can be had, else sim."""
+    backend: Literal["auto", "virtual", "cuda"] = "auto"
+    """Where to measure; auto takes cuda where there is a card, else virtual."""
     rank: Annotated[int, Field(ge=0, le=2**31 - 1)] | Literal["first", "last", "worst"] = "first"
     """Which rank of the world this process plays; worst probes one rank of every distinct pipeline stage."""
     world_size: Count | None = None

@@ -94,7 +94,7 @@ def _by_snapshot(job: ProbeJob, target: CommandTarget, files: list[Path], *, has
     outside = job.non_torch_bytes + job.other_process_bytes
     card = None if total is None else Card(limit_bytes=total, non_torch_bytes=outside)
     try:
-        found = worst_of(files, target.place, card=card, torch_version=job.torch_version)
+        found = worst_of(files, target.place, card=card)
     except InputError:
         if has_failed:  # it may have ended in the middle of a file
             return None

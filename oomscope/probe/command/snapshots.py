@@ -34,14 +34,13 @@ class Found:
     """How many were written."""
 
 
-def worst_of(files: Sequence[Path], repo: Path, *, card: Card | None, torch_version: str | None) -> Found | None:
+def worst_of(files: Sequence[Path], repo: Path, *, card: Card | None) -> Found | None:
     """Return the recording that speaks for the run; None where no file shows anything.
 
     Args:
         files: the snapshots, below ``repo``.
         repo: the checkout.
         card: on which card to ask again; None for what the files tell.
-        torch_version: whose allocator's rules count; None for what the files tell.
 
     Raises:
         SnapshotError: one cannot be read or trusted.
@@ -52,7 +51,7 @@ def worst_of(files: Sequence[Path], repo: Path, *, card: Card | None, torch_vers
     for path in files:
         name = str(path.relative_to(repo))
         snapshot = load_snapshot(path)
-        for each in analyse(snapshot, file=name, limit=limit, non_torch=non_torch, torch_version=torch_version):
+        for each in analyse(snapshot, file=name, limit=limit, non_torch=non_torch):
             gravity = (failed(each), each.timeline.requested_bytes_at(each.timeline.peak_event()))
             if worst is None or gravity > worst[0]:
                 worst = gravity, Found(analysis=each, file=name, files=len(files))

@@ -60,5 +60,5 @@ NOT_MODELLED: tuple[str, ...] = (
 
 OWN_SECTIONS: tuple[str, ...] = ("device", "probe", "cost")
 """Sections that say what is measured and how, and are no options of a training run."""
-OWN_KEYS: tuple[str, ...] = ("allocator.torch_version",)
+OWN_KEYS: tuple[str, ...] = ()
 """The same, of other sections."""

@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.captures import which_card  # noqa: F401 - before torch
+
+# isort: split
 import torch
 import torch.distributed as dist
 

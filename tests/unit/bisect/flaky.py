@@ -20,7 +20,7 @@ class Flaky:
     chance: float
     seed: int = 0
     spread: int = 0
-    backend: str = "sim"
+    backend: str = "virtual"
     ran: list[int] = field(default_factory=list)
     wrong: int = 0
 

@@ -33,7 +33,7 @@ def peak(live: int, reserved: int | None = None, sites: tuple[SiteBytes, ...] | 
 def fits(live: int, reserved: int | None = None, **fields: Any) -> ProbeResult:
     sites = fields.pop("sites", None)
     return ProbeResult(
-        backend="sim", outcome="fits", available_bytes=AVAILABLE, peak=peak(live, reserved, sites), **fields
+        backend="virtual", outcome="fits", available_bytes=AVAILABLE, peak=peak(live, reserved, sites), **fields
     )
 
 
@@ -62,7 +62,7 @@ def oom(
 ) -> ProbeResult:
     """A run that peaked at ``live`` bytes and failed to allocate ``requested`` with ``at_failure`` alive (``live``)."""
     return ProbeResult(
-        backend=fields.pop("backend", "sim"),
+        backend=fields.pop("backend", "virtual"),
         outcome="oom",
         available_bytes=AVAILABLE,
         peak=peak(live, sites=sites),
@@ -81,4 +81,4 @@ def oom(
 
 
 def error(kind: ErrorKind, message: str = "it failed") -> ProbeResult:
-    return ProbeResult(backend="sim", outcome="error", failure=Failure(kind=kind, message=message))
+    return ProbeResult(backend="virtual", outcome="error", failure=Failure(kind=kind, message=message))

@@ -38,7 +38,7 @@ from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import World, measure
 
-JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="sim")
+JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="virtual")
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Together:
     def experiment(self, changes: frozenset[int]) -> Experiment:
         size = 2000 if self.fault <= changes else len(changes)
         return Experiment(
-            job=ProbeJob(target=BundledTarget(config={"made": sorted(changes), "size": size}), backend="sim")
+            job=ProbeJob(target=BundledTarget(config={"made": sorted(changes), "size": size}), backend="virtual")
         )
 
 

@@ -70,7 +70,7 @@ def test_memory_that_the_machine_refused_is_not_kept(kept: Kept, kind: VerdictKi
 
 def test_an_oom_that_others_on_the_card_had_a_part_in_is_not_kept() -> None:
     foreign = oom("capacity", tags=("foreign",))
-    assert is_repeatable(foreign), "on sim the others are part of the job"
+    assert is_repeatable(foreign), "on virtual the others are part of the job"
     assert not is_repeatable(replace(foreign, backend="cuda"))
     assert is_repeatable(replace(oom(), backend="cuda"))
 

@@ -30,7 +30,7 @@ preset: gpt-tiny
 model: {position_embedding_type: rope}
 data: {seq_length: 100, micro_batch_size: 1, num_microbatches: 1}
 optimizer: {lr: 0.001, clip_grad: 1.0}
-probe: {backend: sim}
+probe: {backend: virtual}
 """
 
 
@@ -143,7 +143,7 @@ model: {position_embedding_type: rope}
 data: {seq_length: 100, micro_batch_size: 1}
 optimizer: {lr: 0.001}
 parallel: {tensor_model_parallel_size: 1, sequence_parallel: false}
-probe: {backend: sim}
+probe: {backend: virtual}
 """
 
 
@@ -261,7 +261,7 @@ def with_deadline(world: World, probes: int) -> BisectResult:
         return inner(job, progress)
 
     bad = GOOD.replace("seq_length: 100, micro_batch_size: 1", "seq_length: 300, micro_batch_size: 3")
-    world.bad.write_text(bad.replace("backend: sim", "backend: sim, seed: 7"))
+    world.bad.write_text(bad.replace("backend: virtual", "backend: virtual, seed: 7"))
     request = ConfigRequest(
         range=FileRange(good=world.good, bad=world.bad), places=world.places, use_cache=False, deadline_s=60 * probes
     )

@@ -47,9 +47,7 @@ JOB_ROWS: dict[str, Any] = {
     "non_torch_bytes": 0,
     "other_process_bytes": 1,
     "allocator_conf": "expandable_segments:True",
-    "torch_version": "2.11",
     "cublas_workspace_config": ":4096:8",
-    "op_temporaries": False,
     "stream_lag": 1,
     "address_policy": "descending",
     "measure_demand": False,
@@ -115,7 +113,7 @@ def test_driver_and_cards_matter_where_they_can_be_used(backend: str) -> None:
     other = replace(MACHINE, gpus=("driver 575", "H100"))
     job = replace(HARNESS, backend=backend)  # type: ignore[arg-type]
     assert digest(job, machine=other) != digest(job)
-    on_sim = replace(HARNESS, backend="sim")
+    on_sim = replace(HARNESS, backend="virtual")
     assert digest(on_sim, machine=other) == digest(on_sim)
 
 

@@ -16,7 +16,9 @@ from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult
 from tests.unit.bisect.results import fits
 
-LOST = ProbeResult(backend="sim", outcome="error", failure=Failure(kind="lost", message="job 7 ended", detail="log"))
+LOST = ProbeResult(
+    backend="virtual", outcome="error", failure=Failure(kind="lost", message="job 7 ended", detail="log")
+)
 
 
 class Losing(Here):
@@ -45,7 +47,7 @@ def measured(runner: Losing, tmp_path: Path) -> Measured:
         (place / "file").touch()
         return ()
 
-    job = ProbeJob(target=CommandTarget(repo=str(tmp_path / "clone"), command="true"), backend="sim")
+    job = ProbeJob(target=CommandTarget(repo=str(tmp_path / "clone"), command="true"), backend="virtual")
     experiment = Experiment(job=job, lay_out=lay_out)
     slots = Slots(are_reused=runner.reuses_places)
     measurer = Measurer(runner=runner, deadline=Deadline(None), cards=Cards(()), slots=slots)

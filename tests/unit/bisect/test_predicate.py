@@ -71,7 +71,7 @@ CASES: list[tuple[str, ProbeResult, Answer]] = [
     ("capacity", OOM_BY_WORDS, UNTESTABLE),
     ("fragmentation", OOM_BY_WORDS, UNTESTABLE),
     ("requested>800", OOM_BY_WORDS, UNTESTABLE),
-    ("any-oom", replace(RAN_THROUGH, backend="sim"), UNTESTABLE),
+    ("any-oom", replace(RAN_THROUGH, backend="virtual"), UNTESTABLE),
     ("capacity", fits(900), GOOD),
     ("capacity", oom("capacity"), BAD),
     # The question is whether the whole run has room; fragmentation hides that unless the demand is known.

@@ -20,7 +20,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import fits
 
-JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="sim")
+JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="virtual")
 
 
 @dataclass

@@ -27,7 +27,7 @@ CONFIG = """\
 preset: gpt-tiny
 model: {position_embedding_type: rope}
 data: {seq_length: %d}
-probe: {backend: sim}
+probe: {backend: virtual}
 """
 ENVIRONMENT = EnvironmentDeltas(
     low={"WORKERS": "1", "CHUNK": "64"}, high={"WORKERS": "8", "LOG": "1"}, good="good.env", bad="bad.env"
@@ -103,7 +103,7 @@ def test_keys_and_variables_that_only_interact(tmp_path: Path) -> None:
 
 def test_the_configuration_as_it_stood_at_two_commits(tmp_path: Path, repo: Repo) -> None:
     for size in (200, 2000):
-        repo.commit(f"to {size}", {"conf/a.yaml": (CONFIG % size).replace("sim}", "sim, seed: 7}")})
+        repo.commit(f"to {size}", {"conf/a.yaml": (CONFIG % size).replace("virtual}", "virtual, seed: 7}")})
     ends = FileRange(
         good=FileAt(revision="HEAD~2", path="conf/a.yaml"), bad=FileAt(revision="main", path="conf/a.yaml")
     )

@@ -48,7 +48,7 @@ class Keys:
     chance: float = 0.0
     seed: int = 0
     spread: int = 0
-    backend: str = "sim"
+    backend: str = "virtual"
     wrong: int = 0
     crashes: bool = False
     ran: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Keys:
         return replace(measure(size), backend=self.backend)  # type: ignore[arg-type]
 
 
-def keys(tmp_path: Path, probe: Keys, noise: Noise | None = None, backend: str = "sim") -> BisectResult:
+def keys(tmp_path: Path, probe: Keys, noise: Noise | None = None, backend: str = "virtual") -> BisectResult:
     files = []
     for name, text in (("good.yaml", GOOD), ("bad.yaml", BAD)):
         (tmp_path / name).write_text(text % backend)
@@ -115,11 +115,11 @@ def test_rows_sum_though_each_measurement_differs(tmp_path: Path) -> None:
     assert result.last_good.result.peak.requested_bytes == seen[len(seen) // 2]
 
 
-@pytest.mark.parametrize(("backend", "noise"), [("sim", None), ("cuda", Noise(repeats=1))])
+@pytest.mark.parametrize(("backend", "noise"), [("virtual", None), ("cuda", Noise(repeats=1))])
 def test_where_answers_are_believed_each_state_is_probed_once(
     tmp_path: Path, backend: str, noise: Noise | None
 ) -> None:
-    result = keys(tmp_path, Keys(backend=backend), noise, "cuda" if backend == "cuda" else "sim")
+    result = keys(tmp_path, Keys(backend=backend), noise, "cuda" if backend == "cuda" else "virtual")
     assert guilty(result) == [GUILTY]
     assert len({each.keys for each in result.probes}) == len(result.probes)
     assert result.notes == ()

@@ -18,7 +18,7 @@ from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
 from tests.unit.bisect.results import AVAILABLE, error, fits, oom
 
-SETTINGS = load_preset("gpt-tiny", ["probe.backend=sim"]).config
+SETTINGS = load_preset("gpt-tiny", ["probe.backend=virtual"]).config
 
 
 def measure(size: int) -> ProbeResult:

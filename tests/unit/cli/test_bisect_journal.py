@@ -21,7 +21,8 @@ from tests.unit.bisect.test_account import begun
 from tests.unit.bisect.worlds import measure
 
 CONFIG = (
-    "preset: gpt-tiny\nmodel: {{position_embedding_type: rope}}\ndata: {{seq_length: {0}}}\nprobe: {{backend: sim}}\n"
+    "preset: gpt-tiny\nmodel: {{position_embedding_type: rope}}\n"
+    "data: {{seq_length: {0}}}\nprobe: {{backend: virtual}}\n"
 )
 LENGTHS = [100 + index for index in range(8)] + [2000 + index for index in range(8)]
 

@@ -325,7 +325,7 @@ def test_bisect_says_why_there_is_nothing_to_search(suite: Path, device: Device,
 @pytest.mark.parametrize("words", [("update",), ("calibrate", "--repeats", "5", "--write")])
 def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys, monkeypatch, words) -> None:
     kept = suite.with_name("memory.baseline.yaml")
-    elsewhere = kept.read_text().replace("backend: sim", "backend: cuda")
+    elsewhere = kept.read_text().replace("backend: virtual", "backend: cuda")
 
     def measure(_job, _stop):
         kept.write_text(elsewhere)

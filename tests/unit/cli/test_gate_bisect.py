@@ -32,7 +32,7 @@ SUITE = """\
 cases:
   - name: train
     config: ../configs/train.yaml
-    overrides: [probe.backend=sim]
+    overrides: [probe.backend=virtual]
 """
 TRAIN = "preset: gpt-tiny\n"
 CHECKOUT = "git -C ../oomscope-{short} checkout --detach {hash}"
@@ -105,7 +105,7 @@ def test_the_search_is_from_the_last_green_commit(repo: Path, asked: list, capsy
     assert code == ExitCode.REGRESSION
     (request,) = asked
     assert (request.range.good, request.range.bad, str(request.bad)) == (good, head, bad)
-    assert (request.subject.path, request.subject.overrides) == ("configs/train.yaml", ("probe.backend=sim",))
+    assert (request.subject.path, request.subject.overrides) == ("configs/train.yaml", ("probe.backend=virtual",))
     assert request.repo.resolve() == (repo / "configs").resolve()
     assert (request.jobs, request.places) == (1, Places.default())
     assert (case["culprit"]["outcome"], case["culprit"]["message"]) == ("no_culprit", "both ends are good")
@@ -172,19 +172,19 @@ def test_it_is_said_how_much_of_the_growth_came_with_the_commit(repo: Path, caps
             "{name: a, config: ../my train.yaml}",
             "my train.yaml",
             ["git show '{hash}:my train.yaml' > 'my train-{short}.yaml'"],
-            "oomscope probe 'my train-{short}.yaml' probe.backend=sim",
+            "oomscope probe 'my train-{short}.yaml' probe.backend=virtual",
         ),
         (
-            "{name: a, harness: harness.py, repo: .., rank: 0, overrides: [probe.backend=sim]}",
+            "{name: a, harness: harness.py, repo: .., rank: 0, overrides: [probe.backend=virtual]}",
             "train.py",
             ["test -d ../oomscope-{short} || git clone --shared --no-checkout . ../oomscope-{short}", CHECKOUT],
-            "oomscope probe --harness ci/harness.py --repo ../oomscope-{short} probe.backend=sim probe.rank=0",
+            "oomscope probe --harness ci/harness.py --repo ../oomscope-{short} probe.backend=virtual probe.rank=0",
         ),
         (
             "{name: a, entry: 'train:step', repo: ../../code}",
             "../code/train.py",
             ["test -d ../oomscope-{short} || git clone --shared --no-checkout ../code ../oomscope-{short}", CHECKOUT],
-            "oomscope probe --entry train:step --repo ../oomscope-{short} probe.backend=sim",
+            "oomscope probe --entry train:step --repo ../oomscope-{short} probe.backend=virtual",
         ),
     ],
     ids=["config", "harness", "entry in another repository"],
@@ -366,7 +366,7 @@ def test_after_an_interrupt_no_other_search_begins(capsys, monkeypatch, repo: Pa
         asked.append(request)
         raise KeyboardInterrupt
 
-    more = f"{SUITE}  - name: again\n    config: ../configs/train.yaml\n    overrides: [probe.backend=sim]\n"
+    more = f"{SUITE}  - name: again\n    config: ../configs/train.yaml\n    overrides: [probe.backend=virtual]\n"
     commit(repo, "Measure twice", {"ci/memory.yaml": more})
     assert run(["gate", "update", str(repo / "ci/memory.yaml"), "--quiet"]) == ExitCode.OK
     commit(repo, "Accept both", {})

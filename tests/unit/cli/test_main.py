@@ -156,14 +156,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     line = capsys.readouterr().out
     assert line.startswith("oomscope ")
     assert "torch" in line
-    assert "sim" in line
+    assert "virtual" in line
 
 
 def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.run(["--version", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == 1
-    assert document["backends"][-1] == "sim"
+    assert document["backends"][-1] == "virtual"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -133,12 +133,12 @@ def test_quiet_says_nothing_on_stderr(probed, capsys) -> None:
 def test_options_and_overrides_reach_the_job(probed, tmp_path: Path) -> None:
     file = tmp_path / "cfg.yaml"
     file.write_text("preset: gpt-tiny\nprobe:\n  iterations: 3\n")
-    options = ["--limit", "12GiB", "--gpu", "a100-80gb", "--backend", "sim", "--timeout", "9"]
+    options = ["--limit", "12GiB", "--gpu", "a100-80gb", "--backend", "virtual", "--timeout", "9"]
     assert run(["probe", str(file), "data.seq_length=64", *options]) == 0
     (job,) = probed.jobs
     assert isinstance(job.target, BundledTarget)
     assert job.target.config["data"]["seq_length"] == 64
-    assert (job.limit_bytes, job.gpu, job.backend, job.timeout_s) == (12 * GiB, "a100-80gb", "sim", 9.0)
+    assert (job.limit_bytes, job.gpu, job.backend, job.timeout_s) == (12 * GiB, "a100-80gb", "virtual", 9.0)
     assert job.iterations == 3
 
 
@@ -154,7 +154,6 @@ def test_worst_probes_one_rank_a_stage(probed, capsys) -> None:
     [
         ("allocator.conf=expandable_segments:Maybe", "PYTORCH_ALLOC_CONF, column 21: Expected 'True' or 'False'"),
         ("allocator.conf=backend:cudaMallocAsync", "cannot be modelled"),
-        ("allocator.torch_version=banana", "'banana' is no torch version"),
         ("device.gpu=h1000", "no card is called 'h1000'"),
         ("device.cublas_workspace_config=big", "cannot read 'big'"),
     ],

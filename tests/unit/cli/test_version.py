@@ -11,10 +11,10 @@ from oomscope.cli.version import available_backends, version_line
     ("torch", "driver", "backends"),
     [
         (None, True, []),
-        ("2.13.0+cpu", True, ["sim"]),
-        ("2.13.0", False, ["sim"]),
-        ("2.13.0", True, ["cuda", "sim"]),
-        ("2.13.0+cu130", True, ["cuda", "sim"]),
+        ("2.13.0+cpu", True, []),
+        ("2.13.0", False, []),
+        ("2.13.0", True, ["cuda"]),
+        ("2.13.0+cu130", True, ["cuda"]),
     ],
 )
 @pytest.mark.parametrize("card", [True, False])
@@ -24,7 +24,7 @@ def test_backends(
     monkeypatch.setattr("oomscope.probe.backends.has_virtual_card", lambda: card)
     if driver:
         (tmp_path / "nvidiactl").touch()
-    expected = [*backends[:-1], "virtual", *backends[-1:]] if card and backends else backends
+    expected = [*backends, *(["virtual"] if card and torch else [])]
     assert available_backends(torch, tmp_path) == expected
 
 

@@ -32,7 +32,6 @@ def overridden(*overrides: str) -> Config:
         ("device.limit=79.5GiB", 85362475008),
         ("device.gpu=h200", "h200"),
         ("device.gpu=", None),
-        ("allocator.torch_version=2.10", "2.10"),
         ("allocator.conf=", ""),
         (
             "allocator.conf=roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64",

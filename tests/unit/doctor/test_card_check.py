@@ -21,7 +21,7 @@ def test_a_card_that_can_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert (check.part, check.state) == (PART, State.OK)
     assert check.found == "liboomscope_card.so (2.00 KiB) has all that torch 2.15.0 wants"
     assert check.values["size_bytes"] == 2048
-    assert Diagnosis((check,)).backends == ("virtual", "sim")
+    assert Diagnosis((check,)).backends == ("virtual",)
 
 
 def test_a_card_that_cannot_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,4 +32,4 @@ def test_a_card_that_cannot_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPa
     check = virtual_card_check()
     assert (check.state, check.found) == (State.MISSING, "/site/torch: torch 2.13.0 is built without CUDA")
     assert (check.disables, check.remedy) == ("--backend virtual", "install another")
-    assert Diagnosis((check,)).backends == ("sim",)
+    assert Diagnosis((check,)).backends == ()

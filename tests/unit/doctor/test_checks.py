@@ -219,10 +219,11 @@ def test_the_remedy_for_a_repository_of_another_user_trusts_that_one_alone(
 @pytest.mark.parametrize(
     ("states", "code", "backends"),
     [
-        ({"torch": State.OK}, ExitCode.OK, ("sim",)),
-        ({"torch": State.OK, "CUDA": State.OK, "NVML": State.OK}, ExitCode.OK, ("cuda", "sim")),
-        ({"torch": State.OK, "CUDA": State.OK, "NVML": State.MISSING}, ExitCode.OK, ("sim",)),
-        ({"torch": State.OK, "git": State.MISSING}, ExitCode.OK, ("sim",)),
+        ({"torch": State.OK, "virtual card": State.OK}, ExitCode.OK, ("virtual",)),
+        ({"torch": State.OK}, ExitCode.MACHINE_UNFIT, ()),
+        ({"torch": State.OK, "CUDA": State.OK, "NVML": State.OK}, ExitCode.OK, ("cuda",)),
+        ({"torch": State.OK, "CUDA": State.OK, "NVML": State.MISSING}, ExitCode.MACHINE_UNFIT, ()),
+        ({"torch": State.OK, "virtual card": State.OK, "git": State.MISSING}, ExitCode.OK, ("virtual",)),
         ({"torch": State.FAILS, "git": State.MISSING}, ExitCode.MACHINE_UNFIT, ()),
     ],
 )

@@ -40,7 +40,7 @@ def measured(live: int = GiB, reserved: int | None = None, **fields: Any) -> Pro
     highest = ReservedPeak(
         reserved_bytes=reserved, requested_bytes=live, iteration=0, phase="forward", microbatch=0, event=0
     )
-    given = {"backend": "sim", "gpu": "h100-80gb", "versions": VERSIONS, "pinned_bytes": 0} | fields
+    given = {"backend": "virtual", "gpu": "h100-80gb", "versions": VERSIONS, "pinned_bytes": 0} | fields
     return ProbeResult(outcome="fits", peak=peak(live, reserved), reserved_peak=highest, **given)
 
 
@@ -75,7 +75,7 @@ def out_of_memory(live: int = GiB, demand: int | None = None) -> ProbeResult:
 
 
 def failed(kind: ErrorKind = "import", message: str = "no module") -> ProbeResult:
-    return ProbeResult(backend="sim", outcome="error", failure=Failure(kind=kind, message=message))
+    return ProbeResult(backend="virtual", outcome="error", failure=Failure(kind=kind, message=message))
 
 
 def entry(of: Case, result: ProbeResult, **fields: Any) -> Entry:

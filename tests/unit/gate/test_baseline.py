@@ -17,7 +17,6 @@ from oomscope.gate.baseline import Baseline, Entry, Key, load_baseline
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured
 
-BUILDS = ("cpu", "cu130")
 TWISTED = "bands: {peak_requested:\n {warn: 2, fail: 1}}"
 WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) | st.from_regex(
     r"[-+]?[0-9a-f_]{1,8}[.eE]?[-+]?[0-9]{0,8}", fullmatch=True
@@ -25,7 +24,7 @@ WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12) |
 KEYS = st.builds(
     Key,
     config=WORDS,
-    backend=st.sampled_from(["sim", "cuda"]),
+    backend=st.sampled_from(["virtual", "cuda"]),
     gpu=WORDS,
     driver=WORDS,
     torch=WORDS,
@@ -57,21 +56,11 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 @pytest.mark.parametrize("word", ["1234567890e12345", "1e5", "-1E-3", "1_0e3", "010", "12:30", "2.13", "null", "yes"])
 def test_text_that_looks_like_a_number_stays_text(tmp_path: Path, word: str) -> None:
-    key = Key(config=word, backend="sim", gpu=word, driver="", torch=word, allocator="")
+    key = Key(config=word, backend="virtual", gpu=word, driver="", torch=word, allocator="")
     made = Baseline().accepting([(word, Entry(key=key, outcome="fits", values={"peak_requested": 1}))])
     path = tmp_path / "memory.baseline.yaml"
     path.write_text(made.to_text())
     assert load_baseline(path) == made
-
-
-@pytest.mark.parametrize(("backend", "same"), [("sim", True), ("cuda", False)])
-def test_only_where_kernels_ran_the_build_of_torch_counts(backend: str, same: bool) -> None:
-    one, other = (
-        Key(config="c", backend=backend, gpu="h100-80gb", driver="", torch=torch, allocator="")
-        for torch in ("2.13.0+cpu", "2.13.0+cu130")
-    )
-    assert (one == other) is same
-    assert bool(one.differences(other)) is not same
 
 
 def test_variables_that_change_what_is_allocated_are_part_of_the_key() -> None:
@@ -116,24 +105,22 @@ def test_other_machines_keep_their_entries_and_what_cannot_be_met_goes() -> None
         ("cases: {}", "schema_version is missing"),
         ("schema_version: 3\ncases: {}", "schema_version is 3, and this oomscope reads 2; read it"),
         ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: tpu, metrics: {}}", ":4: "),
-        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_requested: -1}}", ":4: "),
+        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: virtual, metrics: {peak_requested: -1}}", ":4: "),
         (
-            "schema_version: 2\ncases: {a: [&one {config: x, backend: sim, metrics: {}}, *one]}",
+            "schema_version: 2\ncases: {a: [&one {config: x, backend: virtual, metrics: {}}, *one]}",
             "two entries for one kind of machine",
         ),
         (
-            "schema_version: 2\ncases:\n  a:\n"
-            + "".join(f"  - {{config: x, backend: sim, torch: 2.13.0+{build}, metrics: {{}}}}\n" for build in BUILDS),
-            "2.13.0+cpu and 2.13.0+cu130 are one on the simulated device; keep one of them",
+            "schema_version: 2\ncases:\n  a:\n  - {config: x, backend: virtual, metrics: {peak_lve: 1}}",
+            'metric "peak_lve"',
         ),
-        ("schema_version: 2\ncases:\n  a:\n  - {config: x, backend: sim, metrics: {peak_lve: 1}}", 'metric "peak_lve"'),
-        ("schema_version: 2\ncases: {a: [{config: x, backend: sim, metrics: {}, bands: {b: {}}}]}", 'metric "b"'),
+        ("schema_version: 2\ncases: {a: [{config: x, backend: virtual, metrics: {}, bands: {b: {}}}]}", 'metric "b"'),
         (
-            f"schema_version: 2\ncases:\n  a: [{{config: x, backend: sim, metrics: {{}}, {TWISTED}}}]",
+            f"schema_version: 2\ncases:\n  a: [{{config: x, backend: virtual, metrics: {{}}, {TWISTED}}}]",
             ":4: cases.a[0].bands.peak_requested: warn is wider than fail",
         ),
         (
-            f"schema_version: 2\ncases: {{a: [{{config: x, backend: sim, metrics: {{}}, rank: {'z' * 101}}}]}}",
+            f"schema_version: 2\ncases: {{a: [{{config: x, backend: virtual, metrics: {{}}, rank: {'z' * 101}}}]}}",
             "but must be text of at most 100 characters",
         ),
         ("<<<<<<< ours\nschema_version: 2", "not YAML"),
@@ -158,7 +145,7 @@ def test_a_team_may_have_many_cases(tmp_path: Path) -> None:
 def test_a_version_without_quotes_is_text(tmp_path: Path) -> None:
     path = tmp_path / "memory.baseline.yaml"
     path.write_text(
-        "schema_version: 2\ncases: {a: [{config: x, backend: sim, torch: 2.13, metrics: {peak_requested: 1}}]}"
+        "schema_version: 2\ncases: {a: [{config: x, backend: virtual, torch: 2.13, metrics: {peak_requested: 1}}]}"
     )
     assert load_baseline(path).entries["a"][0].key.torch == "2.13"
 

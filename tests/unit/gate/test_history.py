@@ -73,7 +73,7 @@ def test_two_repositories_are_told_apart_where_both_are_shown() -> None:
 def test_each_card_has_a_trend_of_its_own_and_a_night_without_a_number_is_one_of_each() -> None:
     points = [point(1), on("H100", 2, 2 * GiB), untestable(3), point(4, case_result(4, live=GiB + 1)), on("H100", 5)]
     simulated, real = trends(points, "peak_requested")
-    assert (simulated.label, real.label) == ("tiny (memory.yaml, sim h100-80gb)", "tiny (memory.yaml, cuda H100)")
+    assert (simulated.label, real.label) == ("tiny (memory.yaml, virtual h100-80gb)", "tiny (memory.yaml, cuda H100)")
     assert [entry.value for entry in simulated.entries] == [GiB, None, GiB + 1]
     assert [entry.change for entry in simulated.entries] == [None, None, 1]
     assert [entry.value for entry in real.entries] == [2 * GiB, None, GiB]

@@ -1,4 +1,4 @@
-"""What captures a real GPU, rehearsed without one: the runner with other parts, the operations on the simulation."""
+"""What captures a card: the runner with other parts, operations and ways of training on the virtual card."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import gpu_truth
-from oomscope.probe.session import SessionSettings
-from oomscope.probe.sim import SimSession
-from oomscope.virtual.cards import find_card
 from tests.gpu import capture
 from tests.gpu.captures import collectives, failures, golden, history, machine, parcel, running, temporaries, training
-from tests.gpu.captures.decoder import Shape, Way, named
-from tests.gpu.captures.decoder import training as decoder_training
 from tests.gpu.captures.golden import Card
-from tests.gpu.captures.operations import FAMILIES, Place
+from tests.unit.virtual.on_card import on_card
 
-SMALL = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "ffn_hidden_size": 128, "vocab_size": 256}
 RECORD = {"name": "a/00", "conf": "max_split_size_mb:64", "total_bytes": 1000, "other_bytes": 0, "fraction": None}
 
 
@@ -286,26 +281,51 @@ def test_every_item_has_a_file_of_its_own():
     assert len(set(files)) == len(files)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_operation_runs_on_the_simulated_device(family):
-    session = SimSession(SessionSettings(gpu=find_card("h100-80gb"), non_torch_bytes=0))
-    with session:
-        ran = [(name, call()) for name, call in FAMILIES[family](Place(str(session.device), 1 / 64))]
-    assert len({name for name, _ in ran}) == len(ran) > 3
+def test_every_operation_runs_on_the_virtual_card():
+    ran = on_card(
+        """
+        from tests.gpu.captures.operations import FAMILIES, Place
+
+        def error_of(call):
+            try:
+                call()
+            except RuntimeError as error:
+                return str(error)
+
+        place = Place("cuda", 1 / 64)
+        say({family: [(name, error_of(call)) for name, call in calls(place)] for family, calls in FAMILIES.items()})
+        leave()
+        """,
+        preamble="torch",
+    )
+    for rows in ran.values():
+        assert len(dict(rows)) == len(rows) > 3
+    wrong = {name: error for rows in ran.values() for name, error in rows if error}
+    assert all(name.startswith("sdpa_cudnn") and "dropout" in name for name in wrong), wrong
+    assert {*wrong.values()} <= {"No available kernel. Aborting execution."}
 
 
-@pytest.mark.parametrize("item", training.WAYS, ids=lambda item: item["name"])
-def test_every_way_trains_on_the_simulated_device(item):
-    spec = {**item, **SMALL, "seq_length": 64, "num_query_groups": min(4, item.get("num_query_groups", 4))}
-    session = SimSession(SessionSettings(gpu=find_card("h100-80gb"), non_torch_bytes=0))
-    with session:
-        work = decoder_training(Shape(**named(Shape, spec)), Way(**named(Way, spec)), session.device)
-        for _ in range(training.ITERATIONS):
-            work.step()
-        held = sum(parameter.nbytes for parameter in work.model.parameters())
-    assert len(session.measurement().trace) > 100
-    assert held > 0
+def test_every_way_trains_on_the_virtual_card():
+    trained = on_card(
+        """
+        from tests.gpu.captures import decoder, training
+
+        small = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_query_groups": 4}
+        short = {"ffn_hidden_size": 128, "vocab_size": 256, "seq_length": 64}
+        held = {}
+        for way in training.WAYS:
+            shape = decoder.Shape(**small, **short)
+            work = decoder.training(shape, decoder.Way(**decoder.named(decoder.Way, way)), "cuda")
+            for _ in range(training.ITERATIONS):
+                work.step()
+            held[way["name"]] = sum(each.numel() for each in work.model.parameters())
+        say([held, torch.cuda.memory_stats()["requested_bytes.all.peak"]])
+        leave()
+        """,
+        preamble="torch",
+    )
+    assert trained[0].keys() == {way["name"] for way in training.WAYS}
+    assert trained[1] > 4 * max(trained[0].values())
 
 
 def forbidden(*_):
@@ -353,9 +373,10 @@ def test_collectives_that_fail_or_hang_are_named_and_end(tmp_path, monkeypatch):
     assert told["tells"] == {"nccl": [2, 28, 9]}
 
 
-def test_without_a_card_the_collectives_say_what_lacks(tmp_path):
+def test_collectives_run_on_the_virtual_card(tmp_path):
     [told] = collectives.measured(tmp_path, [1])["1"]
-    assert "failed" in told
+    assert told["nccl"] == [*torch.cuda.nccl.version()]
+    assert {"context", "all_reduce", "destroyed"} <= told["outside_bytes"].keys()
 
 
 @pytest.mark.parametrize("said", ["[N/A]", "[Insufficient Permissions]", None])

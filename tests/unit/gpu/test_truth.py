@@ -1,4 +1,4 @@
-"""The benchmark that holds the simulated device against a card: nothing costs more than its own row."""
+"""The benchmark that holds the virtual card against a real one: nothing costs more than its own row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .results import fitting
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(card="sim", folder=tmp_path, at_once=2, until=time.monotonic() + 60)
+    return Bench(card="virtual", folder=tmp_path, at_once=2, until=time.monotonic() + 60)
 
 
 def test_what_cannot_be_kept_on_the_way_ends_nothing(bench: Bench, monkeypatch, capsys):
@@ -47,7 +47,7 @@ def test_a_measurement_that_raises_costs_its_own_row(bench: Bench, capsys):
 
 
 def test_what_time_leaves_out_is_named(tmp_path: Path):
-    late = Bench(card="sim", folder=tmp_path, at_once=2, until=time.monotonic() - 1)
+    late = Bench(card="virtual", folder=tmp_path, at_once=2, until=time.monotonic() - 1)
     assert late.each(["a"], lambda item: item) == []
     assert late.failed == [{"name": "a", "failed": "left out: the time was up"}]
 
@@ -60,10 +60,10 @@ def test_what_is_done_is_kept_on_the_way(bench: Bench, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "played"), [("NVIDIA H200", "h200"), ("NVIDIA H999", "h100-80gb"), (None, None)])
-def test_the_card_is_simulated_whatever_the_driver_calls_it(bench: Bench, monkeypatch, name, played):
+def test_the_card_is_played_whatever_the_driver_calls_it(bench: Bench, monkeypatch, name, played):
     jobs = []
     monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting())
-    bench.measured(CASES[0].config(), "sim", like=replace(fitting(), gpu=name))
+    bench.measured(CASES[0].config(), "virtual", like=replace(fitting(), gpu=name))
     assert (jobs[0].gpu, jobs[0].limit_bytes) == (played, 100 * GiB)
 
 
@@ -71,8 +71,8 @@ def test_a_probe_ends_with_the_time(bench: Bench, monkeypatch):
     jobs = []
     monkeypatch.setattr(measuring.launch, "run", lambda job: jobs.append(job) or fitting())
     bench.measured(CASES[0].config(), "cuda")
-    late = Bench(card="sim", folder=bench.folder, at_once=2, until=time.monotonic() - 100)
-    late.measured(CASES[0].config(), "sim", demand=False)
+    late = Bench(card="virtual", folder=bench.folder, at_once=2, until=time.monotonic() - 100)
+    late.measured(CASES[0].config(), "virtual", demand=False)
     assert 70 < jobs[0].timeout_s <= 80
     assert (jobs[1].timeout_s, jobs[1].measure_demand) == (5.0, False)
 
@@ -104,28 +104,28 @@ def test_a_pair_that_went_wrong_is_tried_again_alone(bench: Bench, monkeypatch):
     assert len(document["limits"]) == len(accuracy.LIMITS)
 
 
-def test_simulations_run_beside_what_is_timed(bench: Bench, monkeypatch):
+def test_the_virtual_card_runs_beside_what_is_timed(bench: Bench, monkeypatch):
     monkeypatch.setattr(measuring.launch, "run", lambda job: fitting())
     document = timings.run(bench, timings.OFFLOAD[:2])
     assert [row["name"] for row in document["rows"]] == ["no offloading", "optimizer offload 0.25"]
     assert (document["failed"], "?" in document["table"]) == ([], True)
 
 
-def test_a_simulation_that_raises_costs_no_row_of_the_card(bench: Bench, monkeypatch, capsys):
+def test_a_virtual_card_that_raises_costs_no_row_of_the_card(bench: Bench, monkeypatch, capsys):
     def run(job):
-        if job.backend == "sim" and job.gpu:
+        if job.backend == "virtual" and job.gpu:
             raise OSError("no more files")
         return replace(fitting(), step_time_s=2.0 if "optimizer_cpu_offload" in repr(job) else 1.0)
 
     monkeypatch.setattr(measuring.launch, "run", run)
     document = timings.run(bench, timings.OFFLOAD[:2])
-    assert [(row["name"], row["sim"]) for row in document["rows"]] == [
+    assert [(row["name"], row["virtual"]) for row in document["rows"]] == [
         ("no offloading", None),
         ("optimizer offload 0.25", None),
     ]
     assert [each["name"] for each in document["failed"]] == [
-        "no offloading, simulated",
-        "optimizer offload 0.25, simulated",
+        "no offloading, virtual",
+        "optimizer offload 0.25, virtual",
     ]
     assert "OSError: no more files" in capsys.readouterr().err
 
@@ -143,11 +143,11 @@ def test_a_row_is_compared_with_its_own_base_or_none():
     assert "+350.0 %" not in table
 
 
-TRUE = {"sim": "fits", "card": "fits", "name": "gqa", "share": 1.03}
+TRUE = {"virtual": "fits", "card": "fits", "name": "gqa", "share": 1.03}
 
 
 @pytest.mark.parametrize(
-    ("card", "sim", "by_order", "told"),
+    ("card", "virtual", "by_order", "told"),
     [
         (2 * GiB, 2 * GiB, {}, []),
         (2 * GiB, 3 * GiB, {}, ["allocated +50.00 %", "reserved +50.00 %"]),
@@ -155,17 +155,19 @@ TRUE = {"sim": "fits", "card": "fits", "name": "gqa", "share": 1.03}
         (2 * GiB, 3 * GiB, {"bump": 3 * GiB, "down": 4 * GiB}, ["allocated +50.00 %", "reserved +50.00 %"]),
     ],
 )
-def test_what_misses_its_target_is_said(card, sim, by_order, told):
-    pair = accuracy.Pair(case=CASES[0], card=fitting(reserved=card), sim=fitting(reserved=sim), by_order=by_order)
+def test_what_misses_its_target_is_said(card, virtual, by_order, told):
+    pair = accuracy.Pair(
+        case=CASES[0], card=fitting(reserved=card), virtual=fitting(reserved=virtual), by_order=by_order
+    )
     assert pair.deviations() == told
     assert accuracy.deviations([pair], [TRUE]) == ([f"{CASES[0].name}: {', '.join(told)}"] if told else [])
 
 
 def test_another_place_and_another_answer_miss_their_targets():
     card = fitting()
-    pair = accuracy.Pair(case=CASES[0], card=card, sim=replace(card, peak=replace(card.peak, phase="optimizer")))
+    pair = accuracy.Pair(case=CASES[0], card=card, virtual=replace(card, peak=replace(card.peak, phase="optimizer")))
     assert pair.deviations() == ["the peak is at another place"]
-    assert accuracy.deviations([], [{**TRUE, "sim": "oom"}]) == ["gqa under 1.03: simulated oom, on the card fits"]
+    assert accuracy.deviations([], [{**TRUE, "virtual": "oom"}]) == ["gqa under 1.03: virtual oom, real fits"]
 
 
 def found(commit: str | None, kind: str = "capacity") -> dict:
@@ -199,13 +201,15 @@ def test_searches_that_find_something_else_are_named(rows, told):
 )
 def test_the_exit_code_tells_what_failed_from_what_deviates(tmp_path: Path, monkeypatch, capsys, document, code):
     monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: document)
-    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "sim", "--part", "accuracy"])
+    monkeypatch.setattr(
+        gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "virtual", "--part", "accuracy"]
+    )
     assert gpu_truth.main() == code
     assert ("deviates: gqa: reserved +4.00 %" in capsys.readouterr().out) == bool(document.get("deviations"))
 
 
 def test_without_a_card_nothing_is_measured_and_that_is_said(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu_truth.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(gpu_truth, "has_card", lambda: False)
     monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path / "out")])
     assert gpu_truth.main() == 0
     assert "nothing was measured" in capsys.readouterr().out
@@ -215,7 +219,7 @@ def test_without_a_card_nothing_is_measured_and_that_is_said(tmp_path: Path, mon
 def test_a_part_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_truth.history, "run", lambda _bench: 1 // 0)
     monkeypatch.setattr(gpu_truth.accuracy, "run", lambda *_: {"table": "rows", "failed": []})
-    words = [str(tmp_path), "--card", "sim", "--part", "bisect", "--part", "accuracy"]
+    words = [str(tmp_path), "--card", "virtual", "--part", "bisect", "--part", "accuracy"]
     monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", *words])
     assert gpu_truth.main() == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
@@ -272,16 +276,16 @@ def test_expandable_segments_have_no_band_and_say_why(tmp_path: Path):
     with pytest.raises(NotApplicableError, match="one range"):
         reserved_by_order(path)
     by_order, why = accuracy._by_order(CASES[0], path)
-    pair = accuracy.Pair(case=CASES[0], card=fitting(), sim=fitting(), by_order=by_order, no_band=why)
+    pair = accuracy.Pair(case=CASES[0], card=fitting(), virtual=fitting(), by_order=by_order, no_band=why)
     assert "| not applicable: expandable segments lie in one range |" in accuracy._table([pair], [])
 
 
 def test_the_band_stands_beside_the_row():
-    card, sim = fitting(reserved=50 * MiB), fitting(reserved=60 * MiB)
-    pair = accuracy.Pair(case=CASES[0], card=card, sim=sim, by_order={"bump": 60 * MiB, "down": 45 * MiB})
+    card, virtual = fitting(reserved=50 * MiB), fitting(reserved=60 * MiB)
+    pair = accuracy.Pair(case=CASES[0], card=card, virtual=virtual, by_order={"bump": 60 * MiB, "down": 45 * MiB})
     assert "| -10.00 % to +20.00 % |" in accuracy._table([pair], [])
     assert pair.to_json()["reserved_by_address_order"] == {"bump": 60 * MiB, "down": 45 * MiB}
-    assert "not known" in accuracy._table([accuracy.Pair(case=CASES[0], card=card, sim=sim)], [])
+    assert "not known" in accuracy._table([accuracy.Pair(case=CASES[0], card=card, virtual=virtual)], [])
 
 
 def test_what_is_measured_is_named_once():
@@ -291,7 +295,9 @@ def test_what_is_measured_is_named_once():
 
 
 def test_a_name_that_no_configuration_has_is_refused(tmp_path: Path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "sim", "--only", "nonesuch"])
+    monkeypatch.setattr(
+        gpu_truth.sys, "argv", ["gpu_truth.py", str(tmp_path), "--card", "virtual", "--only", "nonesuch"]
+    )
     with pytest.raises(SystemExit, match="2"):
         gpu_truth.main()
     assert "'nonesuch'" in capsys.readouterr().err
@@ -315,7 +321,7 @@ def test_searches_of_the_card_run_one_by_one_and_leave_the_allocator_as_much(tmp
     document = history_part.run(bench)
     assert (len(document["searches"]), document["failed"]) == (4, [])
     for range_, limit in history_part.SEARCHES:
-        assert limits[range_, "sim"] == limit
+        assert limits[range_, "virtual"] == limit
         assert limits[range_, "cuda"] == limit - GiB + 7 * MiB
     assert parse_size(str(limit)) == limit
 

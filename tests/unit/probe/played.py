@@ -49,7 +49,7 @@ def measured(job: ProbeJob) -> ProbeResult:
     )
     oom = Oom(requested_bytes=MiB, iteration=1, phase="backward", microbatch=0, site=None, message="no more")
     return ProbeResult(
-        backend="sim",
+        backend="virtual",
         outcome="fits" if fits else "oom",
         rank=job.rank,
         available_bytes=available,

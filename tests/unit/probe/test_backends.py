@@ -35,9 +35,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     ("facts", "expected"),
     [
         ({"card": True}, "cuda"),
-        ({"card": True, "torch_has_cuda": False, "virtual_card": False}, "sim"),
+        ({"card": True, "torch_has_cuda": False}, "virtual"),
         ({}, "virtual"),
-        ({"virtual_card": False}, "sim"),
     ],
 )
 def test_auto_takes_what_is_there(machine: Machine, facts: dict[str, bool], expected: str) -> None:
@@ -61,7 +60,7 @@ def test_a_program_brings_its_own_torch(machine: Machine, tmp_path: Path, card: 
 
 def test_what_is_asked_for_is_taken(machine: Machine) -> None:
     machine(card=True)
-    for backend in ("sim", "virtual", "cuda"):
+    for backend in ("virtual", "cuda"):
         assert backend_of(ProbeJob(target=BundledTarget(config={}), backend=backend), {}) == backend
 
 

@@ -57,7 +57,7 @@ def test_what_an_import_asks_of_it_lasts() -> None:
 def test_a_harness_is_imported_without_it(tmp_path: Path) -> None:
     harness = tmp_path / "harness.py"
     harness.write_text("import gc\nraise RuntimeError(f'it looks after {gc.get_threshold()[0]}')\n")
-    job = ProbeJob(target=HarnessTarget(harness=str(harness), repo=str(tmp_path)), backend="sim")
+    job = ProbeJob(target=HarnessTarget(harness=str(harness), repo=str(tmp_path)), backend="virtual")
     result = measure(job, progress=lambda step: None, keep=lambda result: None)
     assert result.failure is not None
     assert "it looks after 0" in result.failure.message

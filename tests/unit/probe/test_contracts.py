@@ -67,7 +67,7 @@ peaks = st.builds(
 )
 results = st.builds(
     ProbeResult,
-    backend=st.sampled_from(["sim", "cuda"]),
+    backend=st.sampled_from(["virtual", "cuda"]),
     outcome=st.sampled_from(["fits", "oom", "error"]),
     available_bytes=sizes,
     peak=st.none() | peaks,
@@ -112,7 +112,7 @@ targets = st.builds(BundledTarget, config=st.dictionaries(words, sizes, max_size
 jobs = st.builds(
     ProbeJob,
     target=targets,
-    backend=st.sampled_from(["auto", "sim", "cuda"]),
+    backend=st.sampled_from(["auto", "virtual", "cuda"]),
     limit_bytes=st.none() | sizes,
     gpu=st.none() | words,
     allocator_conf=words,
@@ -149,7 +149,7 @@ def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
         site=None,
         event=1,
     )
-    result = ProbeResult(backend="sim", outcome="fits", available_bytes=20, peak=peak)
+    result = ProbeResult(backend="virtual", outcome="fits", available_bytes=20, peak=peak)
     assert result.margin_bytes == 12
     assert replace(result, peak=None).margin_bytes is replace(result, available_bytes=None).margin_bytes is None
 
@@ -172,7 +172,7 @@ def test_margin_is_what_the_peak_of_reserved_memory_leaves() -> None:
 )
 def test_git_bisect_is_told_good_bad_untestable_or_stop(outcome: str, kind: str | None, code: int) -> None:
     failure = Failure(kind=kind, message="") if kind else None
-    assert git_bisect_code(ProbeResult(backend="sim", outcome=outcome, failure=failure)) == code
+    assert git_bisect_code(ProbeResult(backend="virtual", outcome=outcome, failure=failure)) == code
 
 
 @pytest.mark.parametrize("code", [code for code in ExitCode if code is not ExitCode.OK])

@@ -7,7 +7,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.jobs import bundled_job, checkout_job
 
 CHANGED = {
-    "probe.backend=sim": ("backend", "sim"),
+    "probe.backend=virtual": ("backend", "virtual"),
     "probe.iterations=7": ("iterations", 7),
     "probe.seed=8": ("seed", 8),
     "probe.timeout_s=9": ("timeout_s", 9.0),
@@ -18,11 +18,9 @@ CHANGED = {
     "device.non_torch_bytes=13MiB": ("non_torch_bytes", 13 * 1024**2),
     "device.other_process_bytes=14MiB": ("other_process_bytes", 14 * 1024**2),
     "device.cublas_workspace_config=:16:8": ("cublas_workspace_config", ":16:8"),
-    "device.op_temporaries=false": ("op_temporaries", False),
     "device.stream_lag=15": ("stream_lag", 15),
     "device.address_policy=descending": ("address_policy", "descending"),
     "allocator.conf=expandable_segments:True": ("allocator_conf", "expandable_segments:True"),
-    "allocator.torch_version=2.11": ("torch_version", "2.11"),
 }
 CHOSEN_BY_THE_CALLER = {
     "target",

@@ -39,7 +39,7 @@ def result(rank: int, outcome: str = "fits", *, reserved: int = 0, demand: int |
         reserved_bytes=reserved,
     )
     return ProbeResult(
-        backend="sim",
+        backend="virtual",
         outcome=outcome,
         rank=rank,
         available_bytes=80 * GiB,

@@ -17,7 +17,7 @@ from oomscope.probe.warm import WarmParents
 from oomscope.probe.workers import Order
 
 USER = {"HOME": "/home/ada"}
-BUNDLED = bundled_job(load_preset("gpt-tiny", ["probe.backend=sim"]).config)
+BUNDLED = bundled_job(load_preset("gpt-tiny", ["probe.backend=virtual"]).config)
 
 
 class FakeParent:
@@ -37,7 +37,7 @@ def test_one_parent_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "Parent", FakeParent)
     parents = WarmParents()
     harness = HarnessTarget(harness="h.py", repo="repo")
-    jobs = [BUNDLED, ProbeJob(target=harness, backend="sim"), ProbeJob(target=harness, backend="auto")]
+    jobs = [BUNDLED, ProbeJob(target=harness, backend="virtual"), ProbeJob(target=harness, backend="auto")]
     serving = [parents._parent(order(job, USER)) for job in jobs]
     assert serving == [serving[0]] * 3
     other = ProbeJob(target=harness, environment={"LIBRARY": "1"})
@@ -52,7 +52,7 @@ def test_a_checkouts_worker_writes_no_bytecode_whoever_the_parent_was_started_fo
     try:
         parents._parent(order(BUNDLED, os.environ))
         target = HarnessTarget(harness=str(tmp_path / "h.py"), repo=str(tmp_path))
-        result = parents.run(ProbeJob(target=target, backend="sim"))
+        result = parents.run(ProbeJob(target=target, backend="virtual"))
         assert len(parents.running) == 1
     finally:
         parents.close()

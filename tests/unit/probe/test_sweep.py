@@ -37,7 +37,7 @@ def test_every_combination_is_a_row_in_order() -> None:
 
 def test_refused_and_failed_combinations_are_rows() -> None:
     def fails(job: ProbeJob, stop: threading.Event) -> ProbeResult:
-        return ProbeResult(backend="sim", outcome="error", failure=Failure(kind="crash", message="it fell over"))
+        return ProbeResult(backend="virtual", outcome="error", failure=Failure(kind="crash", message="it fell over"))
 
     axes = [Axis.parse("recompute=none,full"), Axis.parse("offload=layers:2")]
     first, second = sweep(load, axes, probe=fails).rows

@@ -18,7 +18,7 @@ SITE = Site(file="model.py", line=7, function="forward")
 def result(live: int = 60, reserved: int = 100, live_then: int = 40) -> ProbeResult:
     """A run with ``live`` MiB at its peak, and ``reserved`` while ``live_then`` were alive."""
     return ProbeResult(
-        backend="sim",
+        backend="virtual",
         outcome="fits",
         gpu="h100-80gb",
         peak=Peak(
@@ -58,12 +58,12 @@ def test_a_limit_is_the_most_that_passes(metric: str, size: int) -> None:
     [
         (
             "reserved",
-            "limit: 100.00 MiB held by the allocator on sim h100-80gb, 90.00 MiB over the limit of 10.00 MiB",
+            "limit: 100.00 MiB held by the allocator on virtual h100-80gb, 90.00 MiB over the limit of 10.00 MiB",
             f"{PEAK}; held: 100.00 MiB with 40.00 MiB requested in optimizer",
         ),
         (
             "requested",
-            "limit: 60.00 MiB requested at once on sim h100-80gb, 50.00 MiB over the limit of 10.00 MiB",
+            "limit: 60.00 MiB requested at once on virtual h100-80gb, 50.00 MiB over the limit of 10.00 MiB",
             PEAK,
         ),
     ],
@@ -91,7 +91,7 @@ def test_out_of_memory_keeps_to_no_limit_even_where_less_was_needed(metric: str)
     said = complaint(limit(metric, 1000), known)
     assert said is not None
     assert "OUT OF MEMORY asking for 1.00 MiB in forward" in said
-    assert metric == "overhead" or "out of memory on sim h100-80gb, though it needs less than the limit" in said
+    assert metric == "overhead" or "out of memory on virtual h100-80gb, though it needs less than the limit" in said
 
 
 def test_a_number_alone_tells_nothing_of_what_was_reserved() -> None:

@@ -21,7 +21,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[ProbeJob]:
     def run(job: ProbeJob) -> ProbeResult:
         asked.append(job)
         failure = Failure(kind="import", message="no module named x") if job.seed == 13 else None
-        return ProbeResult(backend="sim", outcome="error" if failure else "fits", failure=failure)
+        return ProbeResult(backend="virtual", outcome="error" if failure else "fits", failure=failure)
 
     monkeypatch.setattr(warm, "run", run)
     return asked
@@ -29,7 +29,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[ProbeJob]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probing:
-    return Probing(tmp_path, {"backend": "sim", "gpu": None})
+    return Probing(tmp_path, {"backend": "virtual", "gpu": None})
 
 
 def test_a_preset_with_settings(probe: Probing, jobs: list[ProbeJob]) -> None:
@@ -37,7 +37,7 @@ def test_a_preset_with_settings(probe: Probing, jobs: list[ProbeJob]) -> None:
     (job,) = jobs
     assert isinstance(job.target, BundledTarget)
     assert job.target.config["data"]["micro_batch_size"] == 2
-    assert (job.backend, job.limit_bytes, job.gpu, job.iterations) == ("sim", 2 * GiB, "a100-40gb", 3)
+    assert (job.backend, job.limit_bytes, job.gpu, job.iterations) == ("virtual", 2 * GiB, "a100-40gb", 3)
     assert probe.results == [result]
 
 

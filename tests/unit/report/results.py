@@ -33,7 +33,7 @@ PHASES = (
     PhaseBytes(iteration=1, phase="backward", requested_bytes=6 * GiB, reserved_bytes=7 * GiB),
 )
 FITS = ProbeResult(
-    backend="sim",
+    backend="virtual",
     outcome="fits",
     gpu="h100-80gb",
     limit_bytes=10 * GiB,
@@ -121,7 +121,7 @@ HOST = replace(
     ),
 )
 BROKEN = ProbeResult(
-    backend="sim",
+    backend="virtual",
     outcome="error",
     failure=Failure(kind="import", message="No module named 'tinytrain.data'", detail="Traceback …"),
 )

@@ -31,7 +31,9 @@ def shown(*checks: Check, width: int = 120) -> str:
 
 
 def test_the_answer_comes_first() -> None:
-    assert shown(OK, MISSING).startswith("FIT: probes run here on sim\n")
+    card = Check(part="virtual card", state=State.OK, found="it has all that torch wants")
+    assert shown(OK, MISSING, card).startswith("FIT: probes run here on virtual\n")
+    assert shown(OK, MISSING).startswith("UNFIT: no GPU, and no virtual card can be loaded\n")
     assert shown(FAILS, MISSING).startswith("UNFIT: nothing can be measured here (torch)\n")
 
 

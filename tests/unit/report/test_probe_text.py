@@ -57,7 +57,7 @@ def test_settings_that_were_run_are_told_from_replays() -> None:
 
 def test_nothing_measured_is_two_lines_and_what_is_missing_a_third() -> None:
     assert rendered(results.BROKEN).splitlines() == [
-        "gpt-tiny · rank 0 of 1 · sim",
+        "gpt-tiny · rank 0 of 1 · virtual",
         "NOT MEASURED (import): No module named 'tinytrain.data'",
         "What to do: name the checkout that holds it with --repo, or install the package where oomscope is",
     ]

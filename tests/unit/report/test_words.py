@@ -47,9 +47,9 @@ def test_live_and_reserved_are_compared_at_one_moment() -> None:
 
 
 def test_nothing_is_claimed_of_a_card_that_was_not_measured() -> None:
-    assert words.device_text(results.BROKEN) == "sim"
+    assert words.device_text(results.BROKEN) == "virtual"
     assert words.device_text(results.FITS) == (
-        "sim h100-80gb, 10.00 GiB in all, 1.00 GiB outside torch, 9.00 GiB for this process"
+        "virtual h100-80gb, 10.00 GiB in all, 1.00 GiB outside torch, 9.00 GiB for this process"
     )
     assert words.known_size(None) == "-"
     untouched = replace(results.FITS, peak=None)

@@ -24,7 +24,7 @@ from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.launch import StoppedError
 from tests.unit.bisect.results import fits
 
-JOB = ProbeJob(target=CommandTarget(repo="/clone", command="true"), backend="sim")
+JOB = ProbeJob(target=CommandTarget(repo="/clone", command="true"), backend="virtual")
 HERE = {"versions": {"python": "3.11"}, "packages": "p", "gpus": ["one card"]}
 
 

@@ -189,12 +189,12 @@ def test_a_file_that_is_no_snapshot_is_told_unless_the_command_failed(tmp_path: 
 
 def test_the_command_is_told_of_its_job() -> None:
     target = CommandTarget(command="true", repo="/r")
-    job = ProbeJob(target=target, rank=3, world_size=8, iterations=5, seed=7, limit_bytes=2 * GiB, backend="sim")
+    job = ProbeJob(target=target, rank=3, world_size=8, iterations=5, seed=7, limit_bytes=2 * GiB, backend="virtual")
     told = variables_of(job, {"PATH": "/bin", "OOMSCOPE_PROBE": "mark"})
     assert told == {
         "PATH": "/bin",
         "OOMSCOPE_COMMAND": "mark",
-        "OOMSCOPE_BACKEND": "sim",
+        "OOMSCOPE_BACKEND": "virtual",
         "OOMSCOPE_RANK": "3",
         "OOMSCOPE_WORLD_SIZE": "8",
         "OOMSCOPE_ITERATIONS": "5",
