@@ -109,7 +109,7 @@ world_size_option = click.option(
     "--world-size",
     type=click.IntRange(1, MOST),
     metavar="N",
-    help="Ranks of the world: with --harness those that it sees (default: 1), with --from those of the job.",
+    help="Ranks of the world: with --harness or a program those that it sees (default: 1), with --from the job's.",
 )
 
 

@@ -81,6 +81,9 @@ def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> 
         raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
     settings = harness_settings(source.overrides)
     title = f"{repo.absolute().name} through {target.title}"
-    if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1:
-        raise UsageError("--world-size with a program", remedy="a program makes its own world: leave it out")
+    if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
+        raise UsageError(
+            "--world-size with a program on a real card",
+            remedy="only a virtual card plays a rank: --backend virtual, or start the world with torchrun",
+        )
     return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)

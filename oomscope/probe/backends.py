@@ -30,6 +30,8 @@ def backend_of(job: ProbeJob, environment: Mapping[str, str] = os.environ) -> Ru
     if job.backend != "auto":
         return job.backend
     is_program = isinstance(job.target, ProgramTarget)
+    if is_program and job.world_size > 1:  # only a virtual card plays a rank whose peers are not there
+        return "virtual"
     hidden = environment_of(job, environment).get("CUDA_VISIBLE_DEVICES") in _HIDES_CARDS
     if not hidden and (is_program or _torch_has_cuda()) and has_card():
         return "cuda"

@@ -52,6 +52,7 @@ def _before_torch() -> None:
 
     _have_a_card_each(os.environ)
     try:
+        _check_place(settings, os.environ)
         virtual.load()
     except OomscopeError as error:
         sys.stderr.write(f"oomscope: {error}\n")
@@ -66,6 +67,22 @@ def _have_a_card_each(environment: MutableMapping[str, str]) -> None:
     if ranks.isdecimal() and card:
         keys = (f"devices={ranks}" if key.startswith("devices=") else key for key in card.split(";"))
         environment[VARIABLE] = ";".join(keys)
+
+
+def _check_place(settings: ProgramSettings, environment: Mapping[str, str]) -> None:
+    """Refuse to play one rank in each process of a launcher.
+
+    Raises:
+        MachineUnfitError: torchrun started this process, and a rank is to be played.
+    """
+    from oomscope.errors import MachineUnfitError
+    from oomscope.probe.world.place import LAUNCHED
+
+    if settings.world_size > 1 and LAUNCHED in environment:
+        raise MachineUnfitError(
+            "torchrun makes a world of its own, and --world-size plays one rank of another",
+            remedy="leave out --world-size, or torchrun",
+        )
 
 
 def _leave_unfit(folder: str, why: str) -> NoReturn:
@@ -87,6 +104,21 @@ def _after_torch() -> None:
 
         settings = from_environment(os.environ)
         if settings is not None:
+            _place_in_world(settings)
             measure_this_process(settings)
     except Exception as error:  # noqa: BLE001 - the program starts all the same, and leaves no receipt
         sys.stderr.write(f"oomscope: nothing is recorded: {type(error).__name__}: {error}\n")
+
+
+def _place_in_world(settings: ProgramSettings) -> None:
+    """Let torch.distributed find its world on a virtual card; a torch that is built without it has none."""
+    import torch
+
+    if settings.backend != "virtual" or not torch.distributed.is_available():
+        return
+    from oomscope.probe.world.objects import answer_object_collectives
+    from oomscope.probe.world.played import play_one_rank
+
+    answer_object_collectives()
+    if settings.world_size > 1:
+        play_one_rank(settings.world_size)

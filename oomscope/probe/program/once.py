@@ -25,6 +25,7 @@ from oomscope.probe.recorded.virtual_card import budget_of
 from oomscope.probe.recorded.virtual_card import variables_of as card_variables
 from oomscope.probe.result import Failure
 from oomscope.probe.session import SessionSettings
+from oomscope.probe.world import place
 
 _HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
 _LEDGER = "card"
@@ -83,6 +84,7 @@ class ProgramRuns:
             max_entries=settings.max_entries,
             max_frames=settings.max_frames,
             limit_bytes=settings.limit_bytes or (settings.gpu.total_bytes if settings.gpu else None),
+            world_size=self._job.world_size,
             is_recorded=settings.is_recorded,
             most_backwards=self._backwards if settings.values == "ones" else None,
         )
@@ -93,6 +95,8 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop(_HIDES_CARDS, None)
             environment |= card_variables(settings, ledger=str(folder / _LEDGER))
+        if self._job.world_size > 1:
+            environment |= place.variables(self._job.rank, self._job.world_size)
         return environment
 
     def _remember(self, ended: Ended) -> None:

@@ -1,0 +1,247 @@
+// NCCL: communicators, and calls in the order of their stream.
+//
+// Buffers that a real NCCL allocates for itself are not modelled.
+#include "libraries/nccl.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "core/counts.h"
+#include "core/process.h"
+#include "libraries/library.h"
+#include "libraries/nccl_reduction.h"
+#include "work/capture.h"
+#include "work/streams.h"
+
+using nccl::Call;
+using nccl::Communicator;
+using nccl::Kind;
+using namespace nccl;
+
+namespace {
+
+constexpr int newest_version = 23007;
+
+struct unique_id {
+  char bytes[128];
+};
+
+int create(Communicator **out, int size, int rank) {
+  if (size < 1 || rank < 0 || rank >= size) return invalid_argument;
+  if (card_enter()) return cuda_error;
+  *out = new (std::nothrow) Communicator{rank, size, card_current_device(), nullptr};
+  return *out ? success : system_error;
+}
+
+int destroy(Communicator *c) {
+  delete c;
+  return success;
+}
+
+// One kernel on the stream: done now, or a node of the graph that captures it.
+int launch(const Call &call, const Communicator *c, card::Stream *stream) {
+  auto answer = [call, c = *c] {
+    card::add(card::counts.launches, 1);
+    return answer_alike(call, c);
+  };
+  return card::add_captured(stream, card::NodeType::kernel, answer) ? success : answer();
+}
+
+struct Queued {
+  Call call;
+  const Communicator *communicator;
+  card::Stream *stream;
+};
+thread_local int open_groups = 0;
+thread_local std::vector<Queued> *queued = nullptr;  // calls of the open group that have one source each
+
+int run(const Call &call, const Communicator *c, void *stream_handle) {
+  card::Stream *stream = card::find_stream(stream_handle);
+  if (!bytes_of_type(call.type) || call.root < 0 || call.root >= c->size || !stream) return invalid_argument;
+  bool has_one_source = call.kind == Kind::send || call.kind == Kind::receive || call.kind == Kind::broadcast;
+  if (!open_groups || !has_one_source) return launch(call, c, stream);
+  if (!queued) queued = new std::vector<Queued>;
+  queued->push_back({call, c, stream});
+  return success;
+}
+
+// Whether a call gives data of this rank to the rank itself: a send to itself, or its own broadcast.
+bool is_own(const Queued &each) { return each.call.kind != Kind::receive && each.call.root == each.communicator->rank; }
+
+// How many calls before this one in its group have the same kind, communicator and other rank.
+int number_of(const std::vector<Queued> &group, size_t index) {
+  const Queued &each = group[index];
+  return static_cast<int>(std::count_if(group.begin(), group.begin() + static_cast<ptrdiff_t>(index), [&](auto &other) {
+    return other.call.kind == each.call.kind && other.communicator == each.communicator &&
+           other.call.root == each.call.root;
+  }));
+}
+
+// What this rank gives itself where it takes the index-th of a group from another one: torch gathers by a broadcast from
+// each rank, and exchanges all to all by sends and receives. Null: nothing of that size.
+const void *own_source(const std::vector<Queued> &group, size_t index) {
+  const Queued &taken = group[index];
+  Kind given = taken.call.kind == Kind::receive ? Kind::send : Kind::broadcast;
+  int n = number_of(group, index);
+  for (auto &each : group) {
+    bool is_like = each.call.kind == given && each.communicator == taken.communicator && is_own(each);
+    if (is_like && n-- == 0) return each.call.bytes() == taken.call.bytes() ? each.call.from : nullptr;
+  }
+  return nullptr;
+}
+
+int launch_group() {
+  if (!queued) return success;
+  auto group = std::move(*queued);
+  queued->clear();
+  int failed = success;
+  for (size_t i = 0; i < group.size(); i++) {
+    Queued each = group[i];
+    if (!is_own(each) && each.call.kind != Kind::send)
+      if (const void *source = own_source(group, i)) each.call.from = source;
+    int status = launch(each.call, each.communicator, each.stream);
+    if (!failed) failed = status;
+  }
+  return failed;
+}
+
+}  // namespace
+
+// Since NCCL 2.9 the number is made as library_version makes it.
+CARD_API int ncclGetVersion(int *version) {
+  *version = library_version("nvidia-nccl-cu", newest_version);
+  return success;
+}
+CARD_API int ncclGetUniqueId(unique_id *id) {
+  memset(id, 1, sizeof *id);
+  return success;
+}
+CARD_API int ncclCommGetUniqueId(Communicator *, unique_id *id) { return ncclGetUniqueId(id); }
+CARD_API const char *ncclGetErrorString(int status) {
+  return status ? "the virtual card does not support this call of NCCL" : "no error";
+}
+CARD_API const char *ncclGetLastError(Communicator *) { return ""; }
+
+CARD_API int ncclCommInitRank(Communicator **out, int size, unique_id, int rank) { return create(out, size, rank); }
+CARD_API int ncclCommInitRankConfig(Communicator **out, int size, unique_id, int rank, void *) {
+  return create(out, size, rank);
+}
+CARD_API int ncclCommInitRankScalable(Communicator **out, int size, int rank, int, unique_id *, void *) {
+  return create(out, size, rank);
+}
+CARD_API int ncclCommInitAll(Communicator **out, int size, const int *devices) {
+  for (int rank = 0; rank < size; rank++) {
+    int status = create(out + rank, size, rank);
+    if (status) return status;
+    out[rank]->device = devices ? devices[rank] : rank;
+  }
+  return success;
+}
+// How many ranks join is not known in a world of one process: nobody else calls with a colour.
+CARD_API int ncclCommSplit(Communicator *c, int colour, int, Communicator **out, void *) {
+  *out = nullptr;
+  if (colour < 0) return success;
+  if (c->size == 1) return create(out, 1, 0);
+  card_unsupported("ncclCommSplit");
+  return invalid_usage;
+}
+CARD_API int ncclCommShrink(Communicator *c, int *excluded, int count, Communicator **out, void *, int) {
+  int rank = c->rank;
+  for (int i = 0; i < count; i++) rank -= excluded[i] < c->rank;
+  return create(out, c->size - count, rank);
+}
+CARD_API int ncclCommGrow(Communicator *c, int size, const unique_id *, int rank, Communicator **out, void *) {
+  return create(out, size, c ? c->rank : rank);
+}
+CARD_API int ncclCommDestroy(Communicator *c) { return destroy(c); }
+CARD_API int ncclCommAbort(Communicator *c) { return destroy(c); }
+CARD_API int ncclCommFinalize(Communicator *) { return success; }
+CARD_API int ncclCommGetAsyncError(Communicator *, int *status) {
+  *status = success;
+  return success;
+}
+CARD_API int ncclCommCount(const Communicator *c, int *size) {
+  *size = c->size;
+  return success;
+}
+CARD_API int ncclCommUserRank(const Communicator *c, int *rank) {
+  *rank = c->rank;
+  return success;
+}
+CARD_API int ncclCommCuDevice(const Communicator *c, int *device) {
+  *device = c->device;
+  return success;
+}
+CARD_API int ncclGroupStart(void) {
+  open_groups++;
+  return success;
+}
+CARD_API int ncclGroupEnd(void) {
+  if (!open_groups) return invalid_usage;
+  return --open_groups ? success : launch_group();
+}
+CARD_API int ncclGroupSimulateEnd(void *) { return success; }
+CARD_API int ncclMemAlloc(void **pointer, size_t bytes) { return card_malloc(pointer, bytes) ? cuda_error : success; }
+CARD_API int ncclMemFree(void *pointer) { return card_free(pointer) ? cuda_error : success; }
+// A registration or window stands for its buffer.
+CARD_API int ncclCommRegister(const Communicator *, void *buffer, size_t, void **registration) {
+  *registration = buffer;
+  return success;
+}
+CARD_API int ncclCommDeregister(const Communicator *, void *) { return success; }
+CARD_API int ncclCommWindowRegister(Communicator *, void *buffer, size_t, void **window, int) {
+  *window = buffer;
+  return success;
+}
+CARD_API int ncclCommWindowDeregister(Communicator *, void *) { return success; }
+CARD_API int ncclWinGetUserPtr(Communicator *, void *window, void **buffer) {
+  *buffer = window;
+  return success;
+}
+CARD_API int ncclRedOpCreatePreMulSum(int *operation, void *, int, int, Communicator *) {
+  *operation = first_own_operation;
+  return success;
+}
+CARD_API int ncclRedOpDestroy(int, Communicator *) { return success; }
+
+CARD_API int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, Communicator *c,
+                           void *stream) {
+  return run({Kind::all_reduce, from, to, count, type, operation, 0}, c, stream);
+}
+CARD_API int ncclReduce(const void *from, void *to, size_t count, int type, int operation, int root, Communicator *c,
+                        void *stream) {
+  return run({Kind::reduce, from, to, count, type, operation, root}, c, stream);
+}
+CARD_API int ncclReduceScatter(const void *from, void *to, size_t count, int type, int operation, Communicator *c,
+                               void *stream) {
+  return run({Kind::reduce_scatter, from, to, count, type, operation, 0}, c, stream);
+}
+CARD_API int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, Communicator *c,
+                           void *stream) {
+  return run({Kind::broadcast, root == c->rank ? from : to, to, count, type, sum, root}, c, stream);
+}
+CARD_API int ncclBcast(void *buffer, size_t count, int type, int root, Communicator *c, void *stream) {
+  return ncclBroadcast(buffer, buffer, count, type, root, c, stream);
+}
+CARD_API int ncclAllGather(const void *from, void *to, size_t count, int type, Communicator *c, void *stream) {
+  return run({Kind::all_gather, from, to, count, type, sum, 0}, c, stream);
+}
+CARD_API int ncclGather(const void *from, void *to, size_t count, int type, int root, Communicator *c, void *stream) {
+  return run({Kind::gather, from, to, count, type, sum, root}, c, stream);
+}
+CARD_API int ncclScatter(const void *from, void *to, size_t count, int type, int root, Communicator *c, void *stream) {
+  return run({Kind::scatter, from, to, count, type, sum, root}, c, stream);
+}
+CARD_API int ncclAlltoAll(const void *from, void *to, size_t count, int type, Communicator *c, void *stream) {
+  return run({Kind::all_to_all, from, to, count, type, sum, 0}, c, stream);
+}
+CARD_API int ncclSend(const void *from, size_t count, int type, int peer, Communicator *c, void *stream) {
+  return run({Kind::send, from, nullptr, count, type, sum, peer}, c, stream);
+}
+CARD_API int ncclRecv(void *to, size_t count, int type, int peer, Communicator *c, void *stream) {
+  return run({Kind::receive, nullptr, to, count, type, sum, peer}, c, stream);
+}

@@ -1,0 +1,114 @@
+"""A rank of a world, started by torchrun or played alone; its first argument says what it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+WIDTH = 128
+
+
+def trained(model: nn.Module) -> None:
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        model(torch.randn(4, WIDTH, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))).cuda()
+
+
+def ddp() -> None:
+    trained(nn.parallel.DistributedDataParallel(layers(), device_ids=[torch.cuda.current_device()]))
+
+
+def fsdp() -> None:
+    model = layers()
+    for layer in model:
+        fully_shard(layer)
+    trained(fully_shard(model))
+
+
+def tensor_parallel() -> None:
+    mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+    model = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)).cuda()
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    for layer in model:
+        fully_shard(layer, mesh=mesh["data"])
+    trained(model)
+
+
+def said() -> dict[str, object]:
+    """What the collectives gave."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total, own, gathered = (torch.tensor([rank, 1]).cuda() for _ in range(3))
+    dist.all_reduce(total)
+    dist.broadcast(own, src=1)
+    gathered = torch.empty(size, dtype=torch.int64, device="cuda")
+    dist.all_gather_into_tensor(gathered, torch.tensor([rank]).cuda())
+    exchanged = torch.empty(size, dtype=torch.int64, device="cuda")
+    dist.all_to_all_single(exchanged, (torch.arange(size) + 10 * rank).cuda())
+    halves = [torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(size)]
+    dist.all_gather(halves, torch.tensor([2 * rank]).cuda())
+    objects: list[object] = [None] * size
+    dist.all_gather_object(objects, "x" * rank)
+    passed, received = torch.tensor([rank]).cuda(), torch.tensor([-1]).cuda()
+    around = [
+        dist.P2POp(dist.isend, passed, (rank + 1) % size),
+        dist.P2POp(dist.irecv, received, (rank - 1) % size),
+    ]
+    for work in dist.batch_isend_irecv(around):
+        work.wait()
+    pair = dist.new_group([0, 1])
+    within = torch.ones(1, dtype=torch.int64).cuda()
+    if rank < 2:
+        dist.all_reduce(within, group=pair)
+    dist.barrier()
+    return {
+        "total": total.tolist(),
+        "own": own.tolist(),
+        "gathered": gathered.tolist(),
+        "exchanged": exchanged.tolist(),
+        "halves": [half.item() for half in halves],
+        "objects": objects,
+        "received": received.tolist(),
+        "within": within.tolist(),
+    }
+
+
+def hears_objects() -> None:
+    torch.ones(1, device="cuda")
+    dist.broadcast_object_list([None], src=0)
+
+
+def receives_objects() -> None:
+    torch.ones(1, device="cuda")
+    dist.recv_object_list([None], src=0)
+
+
+def waits_for_a_key() -> None:
+    dist.distributed_c10d._get_default_store().get("token")
+
+
+def main(word: str) -> None:
+    dist.init_process_group(None if word == "said_by_default" else "nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if word.startswith("said"):
+        print(json.dumps({"rank": dist.get_rank()} | said()), flush=True)
+        ddp()
+    else:
+        {f.__name__: f for f in (ddp, fsdp, tensor_parallel, hears_objects, receives_objects, waits_for_a_key)}[word]()
+    dist.destroy_process_group()
+
+
+main(sys.argv[1])

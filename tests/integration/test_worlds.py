@@ -1,0 +1,75 @@
+"""Programs of several ranks on the virtual card: one rank played alone, and a process for each rank."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.program import oomscope
+
+PROGRAMS = Path(__file__).parent / "programs"
+ALONE = ("--rank", "3", "--world-size", "8")
+
+
+def probed(word: str, *options: str, launcher: tuple[str, ...] = (sys.executable,)) -> tuple[int, dict, str]:
+    """Return the exit code of a probe of ``world.py``, its JSON, and what the program printed."""
+    options = ("--backend", "virtual", "--iterations", "2", "--timeout", "100", *options)
+    done = oomscope("probe", "--repo", str(PROGRAMS), *options, "--json", "--quiet", "--", *launcher, "world.py", word)
+    log = Path(done.stderr.partition("What the program printed: ")[2].strip())
+    printed = log.read_text()
+    log.unlink()
+    return done.returncode, json.loads(done.stdout), printed
+
+
+def lines_of(printed: str) -> list[dict]:
+    return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
+
+
+@pytest.mark.parametrize("word", ["said", "said_by_default"])
+def test_a_played_rank_hears_of_every_rank_what_it_holds_itself(word: str) -> None:
+    code, document, printed = probed(word, *ALONE)
+    assert code == 0, printed
+    assert (document["rank"], document["world_size"]) == (3, 8)
+    heard, again = lines_of(printed)
+    assert heard.pop("received") != again.pop("received"), "what rank 2 sends is not known: the run was repeated"
+    assert heard == again
+    assert heard == {
+        "rank": 3,
+        "total": [24, 8],
+        "own": [3, 1],
+        "gathered": [3] * 8,
+        "exchanged": [33] * 8,
+        "halves": [6] * 8,
+        "objects": ["xxx"] * 8,
+        "within": [1],
+    }
+
+
+def test_a_played_rank_shards_its_parameters() -> None:
+    code, document, printed = probed("fsdp", *ALONE)
+    assert code == 0, printed
+    assert document["peak"]["categories"]["parameter"] > 0
+
+
+def test_a_played_rank_of_two_dimensions() -> None:
+    code, document, printed = probed("tensor_parallel", *ALONE)
+    assert code == 0, printed
+    assert document["outcome"] == "fits"
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("hears_objects", "broadcast_object_list from rank 0 needs another rank"),
+        ("receives_objects", "recv_object_list needs another rank"),
+        ("waits_for_a_key", "the store's key 'default_pg/0//token', which another rank writes, needs another rank"),
+    ],
+)
+def test_what_needs_a_peer_is_refused_by_name(word: str, named: str) -> None:
+    code, document, _ = probed(word, *ALONE)
+    assert code == 6
+    assert named in document["failure"]["message"]
+    assert "torchrun --nproc-per-node" in document["failure"]["message"]
