@@ -5,7 +5,7 @@
 TREE holds Liger's ``src`` and ``benchmark``. The script runs as the main program, all its providers and sizes in its
 order, speed before memory: what an earlier case leaves behind (workspaces of cuBLAS) is part of a later one's peak.
 Two of its functions are replaced. ``triton.testing.do_bench`` calls what it times a few times only. ``run_benchmarks``
-of Liger's utils writes to OUT instead of Liger's file, a JSON object a line, and goes on after a case that fails.
+of Liger's utils adds to OUT instead of Liger's file, a JSON object a line, and goes on after a case that fails.
 Initial values are left out, because modules are made on the host and the card holds none of what is copied. Memory is
 measured by Liger's own code. Cases of WANTED (JSON) that the script does not have are run after the others: their
 author had changed the script's list of sizes.
@@ -84,8 +84,11 @@ class Runner:
     def run_missing(self, wanted: list[list[str]]) -> None:
         """Run the cases that the script did not have."""
         for kernel, provider, mode, x, config in wanted:
+            if (kernel, provider, mode, x, config) in self._measured:
+                continue
             function = self._memory_functions.get(kernel)
-            if function is None or (kernel, provider, mode, x, config) in self._measured:
+            if function is None:
+                self._write((kernel, provider, mode, x, config), {"error": "the script ends before it measures memory"})
                 continue
             values = {name: _dtype(value) for name, value in json.loads(config).items()}
             self._run(function, kernel, "memory", (provider, mode, _number(x), values), listed=False)
@@ -112,6 +115,9 @@ class Runner:
             return
         key = (kernel, provider, str(mode), str(x), json.dumps(_plain(config), sort_keys=True))
         self._measured.add(key)
+        self._write(key, said)
+
+    def _write(self, key: tuple[str, ...], said: dict[str, Any]) -> None:
         self._out.write(json.dumps({"key": key, **said}) + "\n")
         self._out.flush()
 
@@ -163,7 +169,7 @@ def main(tree: Path, kernel: str, out: Path) -> None:
     triton_testing = importlib.import_module("triton.testing")
     triton_testing.do_bench = do_bench
     utils = importlib.import_module("utils")
-    with out.open("w") as file:
+    with out.open("a") as file:
         runner = Runner(utils, file)
         vars(utils)["run_benchmarks"] = runner.run_benchmarks
         sys.argv = [str(script_of(folder, kernel))]

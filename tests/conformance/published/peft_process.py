@@ -1,18 +1,22 @@
 """Trains methods of PEFT on the virtual card, as PEFT's own comparison does, and writes what is allocated after a step.
 
-    python peft_process.py TREE OUT LENGTH < EXPERIMENTS
+    python peft_process.py TREE OUT < EXPERIMENTS
 
 TREE holds ``src`` of the PEFT that was used and ``method_comparison/MetaMathQA`` of the commit that holds the results.
 The model has the configuration of Llama-3.2-3B and no values: it is built on the card. Methods, optimizers and the
-order of a step are PEFT's own (``utils.py`` of the comparison, ``run.py``'s loop). Each batch holds 4 samples of LENGTH
-tokens. Every experiment runs in a fork of its own, and OUT gets a JSON object a line.
+order of a step are PEFT's own (``utils.py`` of the comparison, ``run.py``'s loop). The texts are not there. Their
+lengths are drawn once for all experiments, because what torch's allocator does not split of a block counts as
+allocated and changes with the length. Every experiment runs in a fork of its own, and adds a line to OUT.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
+import signal
+import statistics
 import sys
 import traceback
 from pathlib import Path
@@ -25,8 +29,16 @@ oomscope.virtual.loading.load()
 
 import torch  # noqa: E402 - the card is loaded first
 
-STEPS = 3
-"""The first allocates the optimizer's states; those after it are alike."""
+STEPS = 16
+"""After a first one, which allocates the optimizer's states: the mean of so many is taken."""
+MEAN_LENGTH = 226
+"""Tokens of the longest text in a batch: solved for from PEFT's own number of LoRA."""
+SPREAD = 0.45
+"""Standard deviation of the logarithm of lengths: texts of half and of twice the length are rare and not absent."""
+EMPTY_CACHE_SCHEDULE = 10
+"""``run.py``'s ACCELERATOR_EMPTY_CACHE_SCHEDULE."""
+SECONDS = 240
+"""An experiment that takes longer is given up: it decomposes weights on the host."""
 UNUSED = ("bitsandbytes", "datasets")
 """Imported by the comparison's ``utils.py`` for what is not done here: quantised models, reading data."""
 LLAMA_32_3B = {
@@ -66,8 +78,16 @@ def base_model(attention: str | None) -> Any:
     return model.eval()
 
 
-def allocated_after_step(tree: Path, experiment: str, length: int) -> int:
-    """Return the bytes that are allocated after a step of an experiment, as ``run.py`` reads them."""
+def lengths() -> list[int]:
+    """Return the length of each step's batch: quantiles of a log-normal distribution, in a fixed random order."""
+    normal = statistics.NormalDist(math.log(MEAN_LENGTH) - SPREAD**2 / 2, SPREAD)
+    drawn = [round(math.exp(normal.inv_cdf((step + 0.5) / STEPS))) for step in range(STEPS)]
+    random.Random(0).shuffle(drawn)
+    return drawn
+
+
+def allocated_after_step(tree: Path, experiment: str) -> int:
+    """Return the mean of the bytes that are allocated after a step of an experiment, as ``run.py`` reads them."""
     from peft import PeftConfig, get_peft_model
     from transformers import set_seed
 
@@ -91,8 +111,8 @@ def allocated_after_step(tree: Path, experiment: str, length: int) -> int:
         **params.optimizer_kwargs,
     )
     model.train()
-    after = 0
-    for step in range(1, STEPS + 1):
+    after = []
+    for step, length in enumerate([MEAN_LENGTH, *lengths()], start=1):
         batch = {
             "input_ids": torch.full((params.batch_size, length), 17).to("cuda"),
             "attention_mask": torch.ones((params.batch_size, length), dtype=torch.int64).to("cuda"),
@@ -110,19 +130,28 @@ def allocated_after_step(tree: Path, experiment: str, length: int) -> int:
         if peft_type in ("ADALORA", "ADAMSS"):
             model.base_model.update_and_allocate(step)
         loss.item()
-        after = torch.cuda.memory_allocated() - start
-    return after
+        after.append(torch.cuda.memory_allocated() - start)
+        if step % EMPTY_CACHE_SCHEDULE == 0:
+            torch.cuda.empty_cache()
+    return round(statistics.mean(after[1:]))
 
 
-def forked(tree: Path, experiment: str, length: int, out: Path) -> None:
+def give_up(*_: object) -> None:
+    """End an experiment whose time is over."""
+    raise TimeoutError(f"not ready after {SECONDS} s")
+
+
+def forked(tree: Path, experiment: str, out: Path) -> None:
     """Run one experiment in a child, which writes its line."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     said: dict[str, Any] = {"key": [experiment]}
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(SECONDS)
     try:
-        said["bytes"] = allocated_after_step(tree, experiment, length)
+        said["bytes"] = allocated_after_step(tree, experiment)
     except Exception as error:  # noqa: BLE001 - whatever a method raises is its result
         said["error"] = f"{type(error).__name__}: {str(error)[:300]}"
         traceback.print_exc(limit=-8)
@@ -143,16 +172,15 @@ def import_utils() -> Any:
     return utils
 
 
-def main(tree: Path, out: Path, length: int) -> None:
+def main(tree: Path, out: Path) -> None:
     """Run every experiment that stands on standard input."""
     sys.path[:0] = [str(tree / "method_comparison" / "MetaMathQA"), str(tree / "src")]
     import peft  # noqa: F401 - once, before the forks
     import transformers.models.llama.modeling_llama  # noqa: F401
 
-    random.seed(0)
-    for experiment in json.load(sys.stdin):
-        forked(tree, experiment, length, out)
+    for (experiment,) in json.load(sys.stdin):
+        forked(tree, experiment, out)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.virtual.cards import find_card
+from oomscope.virtual.loading import LIBRARIES
 from oomscope.virtual.settings import CardSettings
 
 from . import peft_rows
@@ -24,7 +25,6 @@ from .peft_rows import PeftRuns
 TRANSFORMERS = (("2024-10-24", "4.44.2"), ("2025-01", "4.46.3"), ("2025-06", "4.49.0"), ("2026", "4.53.3"))
 """Versions that Liger's scripts run with: up to a date, the newest one before it or nearly so."""
 TRANSFORMERS_NOW = "4.57.1"
-HOURS = 3600
 _HERE = Path(__file__).parent
 
 Measured = Mapping[tuple[str, ...], Mapping[str, object]]
@@ -56,38 +56,36 @@ class Sources:
                     self._check_out(self.clone(repository), commit, path, tree)
         return tree
 
-    def run(self, name: str, program: Sequence[object], given: object, gpu: str, transformers: str) -> Measured:
-        """Return what a program measured on a card; it is not run again where it has been.
+    def run(
+        self, name: str, program: Sequence[object], wanted: Sequence[Sequence[str]], gpu: str, transformers: str
+    ) -> Measured:
+        """Return what a program measured on a card; it is run only where something is wanting.
 
         Args:
             name: of the file that keeps the results.
-            program: the file of this package and its arguments before and after OUT, which is written ``None``.
-            given: goes to its standard input, as JSON.
+            program: the file of this package and its arguments, to which the file of the results is added.
+            wanted: keys; those that are wanting go to its standard input, as JSON.
             gpu: the card.
             transformers: version.
         """
         out = self.folder / "measured" / f"{name}.jsonl"
-        if not out.exists():
-            out.parent.mkdir(exist_ok=True)
-            part = out.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            arguments = [str(part if argument is None else argument) for argument in program]
-            with out.with_suffix(".log").open("w") as log:
-                subprocess.run(
-                    [sys.executable, str(_HERE / arguments[0]), *arguments[1:]],
-                    input=json.dumps(given),
-                    text=True,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    timeout=HOURS,
-                    check=False,
-                    env=self._environment(gpu, transformers),
-                )
-            if not part.exists():
-                return {}
-            part.rename(out)
-        lines = map(json.loads, out.read_text().splitlines())
-        return {tuple(line["key"]): line for line in lines}
+        out.parent.mkdir(exist_ok=True)
+        measured = _read(out)
+        wanting = [key for key in wanted if tuple(key) not in measured]
+        if not wanting:
+            return measured
+        script, *arguments = program
+        with out.with_suffix(".log").open("a") as log:
+            subprocess.run(
+                [sys.executable, str(_HERE / str(script)), *map(str, arguments), str(out)],
+                input=json.dumps(wanting),
+                text=True,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+                env=self._environment(gpu, transformers),
+            )
+        return _read(out)
 
     def _environment(self, gpu: str, transformers: str) -> dict[str, str]:
         return {
@@ -95,6 +93,7 @@ class Sources:
             **CardSettings(card=find_card(gpu)).variables(),
             "PYTHONPATH": str(self.folder / f"transformers-{transformers}"),
             "HF_HUB_OFFLINE": "1",
+            "TRITON_LIBCUDA_PATH": str(LIBRARIES),
         }
 
     @staticmethod
@@ -102,6 +101,11 @@ class Sources:
         archive = subprocess.run(["git", "-C", str(clone), "archive", commit, path], capture_output=True, check=False)
         if archive.returncode == 0:
             subprocess.run(["tar", "x", "-C", str(tree)], input=archive.stdout, check=True)
+
+
+def _read(path: Path) -> Measured:
+    lines = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+    return {tuple(line["key"]): line for line in lines}
 
 
 def run_liger(sources: Sources, script: LigerScript, cases: Sequence[LigerCase]) -> Measured:
@@ -112,7 +116,7 @@ def run_liger(sources: Sources, script: LigerScript, cases: Sequence[LigerCase])
     tree = sources.tree("linkedin/Liger-Kernel", {script.commit: paths})
     name = f"liger-{script.commit[:9]}-{script.kernel}-{find_card(script.gpu).name}"
     keys = [case.key for case in cases]
-    return sources.run(name, ("liger_process.py", tree, script.kernel, None), keys, script.gpu, version)
+    return sources.run(name, ("liger_process.py", tree, script.kernel), keys, script.gpu, version)
 
 
 def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Measured:
@@ -124,5 +128,5 @@ def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Me
         {runs.peft: ["src"], runs.results: [f"{comparison}/{part}" for part in parts]},
     )
     name = f"peft-{runs.results[:9]}-{runs.peft[:9]}"
-    program = ("peft_process.py", tree, None, peft_rows.LENGTH)
-    return sources.run(name, program, [peft_rows.REFERENCE, *experiments], peft_rows.CARD, runs.transformers)
+    wanted = [(experiment,) for experiment in (peft_rows.REFERENCE, *experiments)]
+    return sources.run(name, ("peft_process.py", tree), wanted, peft_rows.CARD, runs.transformers)
