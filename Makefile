@@ -50,7 +50,8 @@ test-torch: card
 		&& $(BIN)/python -c 'import os, sysconfig; print(sysconfig.get_path("purelib"), os.getcwd(), sep="\n")' \
 			> "$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth" \
 		&& touch $(OTHER)/.installed; }
-	$(OTHER)/bin/python -m pytest tests/unit/virtual tests/integration/test_virtual_card.py
+	$(OTHER)/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/unit/virtual \
+		tests/integration/test_virtual_card.py tests/conformance/test_megatron_memory.py
 
 # Against a Slurm of one node, which it starts and ends; as root, with Debian's packages slurm-wlm and munge.
 test-slurm: $(STAMP)

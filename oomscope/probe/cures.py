@@ -86,6 +86,8 @@ def ran_of(ending: Ending | None, conf: str, before: Measurement) -> Ran:
         return Ran(error=f"the program set the allocator's configuration itself, to {in_force or 'the defaults'}")
     stats, refused = ending.measurement.stats, ending.out_of_memory
     failed = error = None
+    if refused is None and stats.num_ooms:
+        return Ran(error="memory was refused there too, and the program went on with less")
     if isinstance(refused, FailedAllocation):
         failed = _failed(refused, before)
     elif refused is not None:

@@ -86,12 +86,12 @@ def measure(
     if ending.failure is not None or ending.measurement is None:
         return _after(run, _without_measurement(job, backend, ending.failure), keep)
     progress(Progress(stage="analyse"))
-    from oomscope.probe.analyse import analyse, demand_of, leak_of, peak_by_line  # once there is something to analyse
+    from oomscope.probe.analyse import analyse  # once there is something to analyse
 
     trusted = ending.measurement
     if is_doubtful(trusted):
         _after(run, _without_measurement(job, backend, unchecked(job, trusted)), keep)
-        repeated = partial(_run_again, begin, replace(settings, values="ones"), backend, progress, "values")
+        repeated = partial(_run_again, begin, replace(settings, values="threes"), backend, progress, "values")
         doubt = doubt_of(job, trusted, repeated)
         if isinstance(doubt, Failure):
             return _without_measurement(job, backend, doubt)
@@ -105,15 +105,12 @@ def measure(
     asks_demand = backend == "virtual" and job.measure_demand
     _after(run, replace(result, demand_cut=asks_demand), keep)
     whole = _whole_run(begin, settings, backend, progress) if asks_demand else None
-    if isinstance(whole, str):
-        result = replace(result, notes=(*result.notes, f"the demand of the whole run is unknown: {whole}"))
-    elif whole is not None:
-        peak = peak_by_line(job, whole)
-        if is_refused:
-            measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak_of(job, whole))
-            judged = analyse(job, backend, measurement, out_of_memory=ending.out_of_memory)
-            result = replace(judged, snapshot=snapshot)
-        result = replace(result, demand_peak=peak)
+    if isinstance(whole, Measurement) and is_doubtful(whole):
+        other = replace(settings, unlimited=True, values="threes")
+        doubt = doubt_of(job, whole, partial(_run_again, begin, other, backend, progress, "values"))
+        if isinstance(doubt, Failure):
+            return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
+    result, measurement = _with_demand(job, result, measurement, ending.out_of_memory, whole)
     from oomscope.probe.cures import is_wanted, with_cures
 
     if not (is_refused and is_wanted(job, backend, result.verdict)):
@@ -124,6 +121,31 @@ def measure(
         return _run_again(begin, replace(settings, allocator_conf=conf, is_recorded=False), backend, progress, "cures")
 
     return with_cures(job, result, measurement, again, lambda done: progress(Progress(stage="cures", done=done)))
+
+
+def _with_demand(
+    job: ProbeJob,
+    result: ProbeResult,
+    measurement: Measurement,
+    out_of_memory: FailedAllocation | RefusedElsewhere | None,
+    whole: Measurement | str | None,
+) -> tuple[ProbeResult, Measurement]:
+    """Return ``result`` and its ``measurement`` with what the ``whole`` run tells: a measurement, or why there is none.
+
+    ``out_of_memory`` is what ended the run that is reported.
+    """
+    from oomscope.probe.analyse import analyse, demand_of, leak_of, peak_by_line
+
+    if isinstance(whole, str):
+        notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
+        return replace(result, notes=notes), measurement
+    if whole is None:
+        return result, measurement
+    if isinstance(out_of_memory, FailedAllocation):
+        measurement = replace(measurement, demand_after=demand_of(whole), leak_after=leak_of(job, whole))
+        judged = analyse(job, "virtual", measurement, out_of_memory=out_of_memory)  # where demand is measured
+        result = replace(judged, snapshot=result.snapshot)
+    return replace(result, demand_peak=peak_by_line(job, whole)), measurement
 
 
 def _begin(

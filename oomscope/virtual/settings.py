@@ -17,7 +17,7 @@ VARIABLE = "OOMSCOPE_CARD"
 _MOST_DEVICES = 64
 
 AddressPolicy = Literal["ascending", "descending", "scattered"]
-ValueRule = Literal["zeros", "ones"]
+ValueRule = Literal["zeros", "threes"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,13 @@ def test_a_replay_that_passes_is_no_cure_where_the_run_fails_later(tmp_path: Pat
     assert "to the end of the recording" in replayed.headline
 
 
+def test_what_runs_on_to_sizes_that_depend_on_values_is_no_cure(tmp_path: Path):
+    """What comes after the failure reads a value that the card does not compute, and asks for as much."""
+    step = "pinned_segments(); empty(int((torch.randn(64, device='cuda') > 0).sum()) * 10 * MiB)"
+    verdict = verdict_on(harness(tmp_path, step), GiB)
+    assert (verdict.kind, verdict.confirmed) == ("fragmentation", False)
+
+
 def test_a_cure_that_leaves_little_is_called_tight(tmp_path: Path):
     verdict = verdict_on(harness(tmp_path, "pinned_segments()"), 820 * MiB)
     assert verdict.cured_by[0] == EXPANDABLE

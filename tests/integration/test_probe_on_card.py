@@ -243,6 +243,17 @@ def test_the_bundled_model_reads_nothing_that_the_card_does_not_know(bundled: Bu
     assert (result.outcome, result.notes) == ("fits", ())
 
 
+@pytest.mark.parametrize("module", ["cuda", "accelerator"])
+def test_a_target_that_resets_peaks_is_measured_with_those_before(tmp_path: Path, module: str) -> None:
+    reset = f"        torch.empty({GiB}, dtype=torch.int8, device=ctx.device)\n        torch.cuda.empty_cache()\n"
+    reset += f"        torch.{module}.reset_peak_memory_stats()\n"
+    result = probe(
+        tmp_path, HARNESS.replace("    def step():\n", f"{reset.replace('        ', '    ')}    def step():\n")
+    )
+    assert result.peak is not None
+    assert GiB < result.peak.requested_bytes <= result.peak.allocated_bytes <= result.peak.reserved_bytes
+
+
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_who_forks_makes_no_difference(tmp_path: Path, is_warm: bool) -> None:
     result = probe(tmp_path, run=warm.run if is_warm else launch.run)

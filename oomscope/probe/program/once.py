@@ -86,7 +86,7 @@ class ProgramRuns:
             limit_bytes=settings.limit_bytes or (settings.gpu.total_bytes if settings.gpu else None),
             world_size=self._job.world_size,
             is_recorded=settings.is_recorded,
-            most_backwards=self._backwards if settings.values == "ones" else None,
+            most_backwards=self._backwards if settings.values == "threes" else None,
         )
         environment = variables_of(self._job, os.environ)
         environment |= arming.variables(told, environment)

@@ -22,7 +22,6 @@ from torch.nn.modules import module as module_hooks
 from oomscope.capture import history
 from oomscope.capture.history import Refusal
 from oomscope.probe.environment import ALLOCATOR_VARIABLES
-from oomscope.probe.program.peaks import Peaks
 from oomscope.probe.program.receipt import Receipt, Refused
 from oomscope.probe.program.settings import ProgramSettings
 from oomscope.probe.recorded.blocks import ToldBlocks
@@ -30,6 +29,7 @@ from oomscope.probe.recorded.cards import RealCard, check_kernels
 from oomscope.probe.recorded.following import Follower
 from oomscope.probe.recorded.forward_stacks import ForwardStacks
 from oomscope.probe.recorded.grad_scaler import no_step_skipped
+from oomscope.probe.recorded.peaks import Peaks
 from oomscope.probe.recorded.position import Position
 from oomscope.probe.recorded.unanswered import CardWatch
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document

@@ -24,6 +24,7 @@ from oomscope.probe.recorded.following import Follower
 from oomscope.probe.recorded.forward_stacks import ForwardStacks
 from oomscope.probe.recorded.grad_scaler import no_step_skipped
 from oomscope.probe.recorded.observer import RecordedObserver
+from oomscope.probe.recorded.peaks import Peaks
 from oomscope.probe.recorded.position import Position
 from oomscope.probe.recorded.reading import Recorded, RecordedRefusal
 from oomscope.probe.recorded.unanswered import CardWatch
@@ -56,6 +57,7 @@ class RecordedSession:
         self._failure: tuple[Refusal, Moment, Any] | None = None
         self._steps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._watch = CardWatch()
+        self._peaks = Peaks()
         self._open = ExitStack()
         self._notes: list[str] = []
         if not history.can_mark():
@@ -65,6 +67,7 @@ class RecordedSession:
         """Begin to use the card, set the limit and start to record."""
         self._budget = self._card.begin(INDEX)
         torch.cuda.memory.reset_peak_memory_stats(INDEX)
+        self._open.enter_context(self._peaks.kept())
         self._open.enter_context(history.refusals.heard_by(self._out_of_memory))
         if self._settings.is_recorded:
             history.start(max_entries=self._settings.max_entries)
@@ -84,7 +87,7 @@ class RecordedSession:
         self._allocated = _allocations()
         history.stop()
         self._open.close()
-        self._stats = torch.cuda.memory_stats(INDEX)
+        self._stats = self._peaks.stats(INDEX)
         self._budget = self._budget.under(torch.cuda.get_per_process_memory_fraction(INDEX))
         self._pinned = int(torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0))
         self._notes.extend(self._card.end(int(self._stats["reserved_bytes.all.current"])))

@@ -72,7 +72,7 @@ def test_a_run_that_read_nothing_is_not_repeated() -> None:
 
 
 def test_the_answer_stands_where_the_requests_are_the_same() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB, 2)), ones=Ending(measurement=measured(MiB, 2)))
+    runs = Runs(zeros=Ending(measurement=measured(MiB, 2)), threes=Ending(measurement=measured(MiB, 2)))
     result = runs.probed()
     assert result.outcome == "fits"
     assert result.notes == (
@@ -81,12 +81,12 @@ def test_the_answer_stands_where_the_requests_are_the_same() -> None:
             "repeated under other values, the run asked for the same bytes"
         ),
     )
-    assert [each.values for each in runs.asked] == ["zeros", "ones"]
+    assert [each.values for each in runs.asked] == ["zeros", "threes"]
     assert runs.stages.count("values") == 1
 
 
 def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), ones=Ending(measurement=measured(MiB, 4, 7)))
+    runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), threes=Ending(measurement=measured(MiB, 4, 7)))
     result = runs.probed()
     assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
     assert (
@@ -105,26 +105,26 @@ def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB)), ones=other)
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=other)
     result = runs.probed()
     assert (result.outcome, result.failure.kind) == ("error", "untestable")
     assert said in result.failure.message
 
 
 def test_until_it_is_known_no_answer_is_kept() -> None:
-    runs = Runs(zeros=Ending(measurement=measured(MiB)), ones=Ending(measurement=measured(MiB)))
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB)))
     runs.probed()
-    assert [kept.outcome for kept in runs.kept] == ["error"]
+    assert [kept.outcome for kept in runs.kept] == ["error", "fits"]
 
 
 def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
     refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
     short = Ending(measurement=measured(MiB), out_of_memory=refused)
-    runs = Runs(zeros=short, ones=Ending(measurement=measured(MiB), out_of_memory=refused))
+    runs = Runs(zeros=short, threes=Ending(measurement=measured(MiB), out_of_memory=refused))
     assert runs.probed().outcome == "oom"
     assert [(each.values, each.unlimited) for each in runs.asked][:3] == [
         ("zeros", False),
-        ("ones", False),
+        ("threes", False),
         ("zeros", True),
     ]
 

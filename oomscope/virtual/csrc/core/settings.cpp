@@ -84,8 +84,8 @@ bool set_word(Settings &s, const std::string &key, const std::string &value) {
     snprintf(s.description.name, sizeof s.description.name, "%s", value.c_str());
   } else if (key == "ledger") {
     s.ledger = value;
-  } else if (key == "values" && (value == "zeros" || value == "ones")) {
-    s.ones = value == "ones";
+  } else if (key == "values" && (value == "zeros" || value == "threes")) {
+    s.threes = value == "threes";
   } else if (key == "addresses" && value == "ascending") {
     s.order = AddressOrder::ascending;
   } else if (key == "addresses" && value == "descending") {

@@ -13,7 +13,7 @@ struct Settings {
   card_description description{};
   AddressOrder order = AddressOrder::ascending;
   uint64_t event_lag = 0;    // polls of a stream after which an event on it completes
-  bool ones = false;         // unknown bytes read as the 64-bit integer 1, repeated
+  bool threes = false;       // the second rule: unknown values read as 3 (memory/copies.cpp), not as 0
   std::string ledger;        // file through which processes of one machine share its cards; empty: none
   int installed = 1;         // devices in the machine
   std::vector<int> visible;  // which of them this process sees, in the order of its ordinals

@@ -10,6 +10,7 @@
 #include "memory/addresses.h"
 #include "memory/budget.h"
 #include "memory/content.h"
+#include "memory/host_memory.h"
 #include "memory/ranges.h"
 #include "memory/values.h"
 
@@ -77,16 +78,42 @@ int on_device(const Side &to, const Side &from, const Block &b) {
   return 0;
 }
 
-// Overwrites what is unknown in a row that was read: by zeros, but for a row that one earlier copy wrote just so; under
-// the other rule by ones of 64 bits, aligned at the start of the copy.
-void answer_unknown(char *row, uintptr_t from, size_t bytes, size_t done) {
-  bool ones = settings().ones;
-  if (!ones && was_held(from, bytes)) return;
+// Byte `i` of `bytes` unknown ones that are read at once. Under the second rule they are the number 3, of the type that
+// is most often as long: bool (1), bfloat16, float32 and int64; a longer read is taken for int64.
+char answer(size_t i, size_t bytes) {
+  static const unsigned char bfloat16[] = {0x40, 0x40}, float32[] = {0x00, 0x00, 0x40, 0x40};
+  if (!settings().threes) return 0;
+  if (bytes == 1) return 1;
+  if (bytes == 2) return static_cast<char>(bfloat16[i]);
+  if (bytes == 4) return static_cast<char>(float32[i]);
+  return i % 8 == 0 ? 3 : 0;
+}
+
+// Overwrites what is unknown in a row that was read, `done` bytes after the start of a copy of `all` bytes. Under the
+// first rule a row that one earlier copy wrote just so stays as it was. Under the second it never does: the rules must
+// differ in every unknown byte that decides anything.
+void answer_unknown(char *row, uintptr_t from, size_t bytes, size_t done, size_t all) {
+  bool threes = settings().threes;
+  if (!threes && was_held(from, bytes)) return;
   std::vector<bool> known(bytes);
   for (auto &[address, size] : held_parts(from, bytes))
     std::fill_n(known.begin() + static_cast<ptrdiff_t>(address - from), size, true);
+  bool is_same = threes && was_held(from, bytes);
+  for (size_t i = 0; i < bytes && is_same; i++) is_same = known[i] || row[i] == answer(done + i, all);
   for (size_t i = 0; i < bytes; i++)
-    if (!known[i]) row[i] = ones && (done + i) % 8 == 0;
+    if (!known[i]) row[i] = is_same ? static_cast<char>(i == 0 ? row[i] + 1 : row[i]) : answer(done + i, all);
+}
+
+// Answers a read above the limit of copies, of which nothing is known. Page-locked memory is left as it is: offloading
+// moves whole models there, and its pages would cost host memory. So is what exceeds answered_bytes.
+void answer_large(const Side &to, const Block &b) {
+  constexpr uint64_t answered_bytes = uint64_t{64} << 20;
+  if (bytes_of(b) > answered_bytes || is_page_locked(to.address)) return;
+  size_t done = 0;
+  each_row(b, [&](size_t y, size_t z) {
+    for (size_t i = 0; i < b.width; i++) to.host(y, z)[i] = answer(done + i, bytes_of(b));
+    done += b.width;
+  });
 }
 
 int to_host(const Side &to, const Side &from, const Block &b) {
@@ -101,13 +128,16 @@ int to_host(const Side &to, const Side &from, const Block &b) {
     }
   }
   if (unknown) report_unknown_read(unknown);
-  if (!is_moved(b)) return 0;
+  if (!is_moved(b)) {
+    answer_large(to, b);
+    return 0;
+  }
   MemoryLock lock(memory_mutex());
   if (!check(from, b)) return CARD_INVALID_VALUE;  // freed by what was called back
   size_t done = 0;
   each_row(b, [&](size_t y, size_t z) {
     read_content(to.host(y, z), from.row(y, z), b.width);
-    if (unknown) answer_unknown(to.host(y, z), from.row(y, z), b.width, done);
+    if (unknown) answer_unknown(to.host(y, z), from.row(y, z), b.width, done, bytes_of(b));
     done += b.width;
   });
   return 0;
@@ -174,5 +204,5 @@ void card_written(const void *pointer) {
 void card_answer_unknown(void *value, size_t bytes) {
   card::report_unknown_read(bytes);
   auto out = static_cast<char *>(value);
-  for (size_t i = 0; i < bytes; i++) out[i] = card::settings().ones && i % 8 == 0;
+  for (size_t i = 0; i < bytes; i++) out[i] = card::answer(i, bytes);
 }

@@ -71,4 +71,10 @@ int host_unregister(void *pointer) {
   return 0;
 }
 
+bool is_page_locked(uintptr_t address) {
+  MemoryLock lock(memory_mutex());
+  Range *range = range_around(address);
+  return range && (range->kind == Kind::pinned || range->kind == Kind::registered);
+}
+
 }  // namespace card

@@ -106,6 +106,7 @@ void unhold_at(uintptr_t pointer) {
   uintptr_t end = unit_after(pointer + 1);
   for (auto range = range_after(pointer); range != held().end() && range->first < end;) {
     once_held()[range->first] = range->second;
+    end = std::max(end, range->second + 1);  // what touches it may be a further part of the same tensor
     range = erase(range);
   }
 }

@@ -23,7 +23,7 @@ constexpr uintptr_t values_unit = 512;
 
 void hold(uintptr_t address, uint64_t bytes);
 void unhold(uintptr_t address, uint64_t bytes);
-// Whole ranges that meet the pointer's unit, from the pointer on, become unknown.
+// Whole ranges that meet the pointer's unit, from the pointer on, become unknown, and those that touch one of them.
 void unhold_at(uintptr_t pointer);
 bool meets_held(uintptr_t pointer);  // whether unhold_at would find one
 // Whether one earlier copy wrote just this range, a pointer to it was handed out since, and nothing else was copied
