@@ -135,8 +135,8 @@ def probe(
         print_json(result.to_json())
     else:
         _show(result, plan, keeps_log=not git_bisect, is_logged=log is not None)
-    if log is not None and log.is_file():
-        remark(f"What the program printed: {log}")
+    if log is not None:
+        _name_log(log)
     if git_bisect:
         return git_bisect_code(result)
     if snapshot is not None and result.snapshot is None and result.outcome != "error":
@@ -153,6 +153,14 @@ def _measure(plan: Plan, telling: Telling, log: Path | None) -> ProbeResult:
         run = partial(run, log_path=log)
     with shown_progress(plan.title, telling, is_all=False) as announce:
         return probe_ranks(plan.job, plan.ranks, lambda job: run(job, announce))
+
+
+def _name_log(log: Path) -> None:
+    """Say where the program's output is; the file of a program that printed nothing is removed."""
+    if log.is_file() and log.stat().st_size:
+        remark(f"What the program printed: {log}")
+    else:
+        log.unlink(missing_ok=True)
 
 
 def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> list[ExitCode]:

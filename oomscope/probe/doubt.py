@@ -15,6 +15,7 @@ from oomscope.probe.result import Failure
 from oomscope.probe.sites import SiteRule, site_rule
 from oomscope.probe.values import first_difference
 from oomscope.snapshot.trace import Frame
+from oomscope.units import format_size
 
 if TYPE_CHECKING:
     from oomscope.probe.measure import Ending
@@ -54,6 +55,11 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
     if measurement.truncated or other.truncated:
         return unchecked(job, measurement)
     found = first_difference(measurement.trace, other.trace)
+    if found is None and (moved := _peak_that_moved(measurement, other)):
+        return Failure(
+            kind="untestable",
+            message=f"{_read(job, measurement)}, and under other values {moved}; {REMEDY}",
+        )
     if found is None:
         return f"{_read(job, measurement)}; repeated under other values, the run asked for the same bytes"
     site = site_rule(job).site_of(found.stack, found.module)
@@ -65,6 +71,20 @@ def doubt_of(job: ProbeJob, measurement: Measurement, repeated: Callable[[], End
             f"{found}{place}; {REMEDY}"
         ),
     )
+
+
+def _peak_that_moved(measurement: Measurement, other: Measurement) -> str:
+    """Return which peak differs between two runs that asked for the same; empty where none does.
+
+    Values may decide when memory is given back, and what another process of the target asks for.
+    """
+    for name in ("requested", "allocated", "reserved"):
+        one, two = (getattr(each.stats, f"{name}_bytes_peak") for each in (measurement, other))
+        if one != two:
+            return f"the {name} peak is {format_size(two)} instead of {format_size(one)}"
+    if measurement.other_peaks != other.other_peaks:
+        return "another process of the program allocates other bytes"
+    return ""
 
 
 def _read(job: ProbeJob, measurement: Measurement) -> str:

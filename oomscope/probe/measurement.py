@@ -138,6 +138,9 @@ class Measurement:
     allocator_conf: str = ""
     """The PYTORCH_ALLOC_CONF that was in force."""
     unanswered: Unanswered = Unanswered()
+    """Of all processes of the target."""
+    other_peaks: tuple[int, ...] = ()
+    """The most that each further process of the target allocated on the card; bytes, the most first."""
     versions: dict[str, str] = field(default_factory=dict)
     """What the backend adds to the versions of ``oomscope.probe.fingerprint``: driver, CUDA, allocator rules."""
     notes: tuple[str, ...] = ()

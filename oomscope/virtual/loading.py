@@ -23,6 +23,8 @@ CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
 """Where a Linux with Python is had on macOS."""
 _WHERE = "virtual card"
 _NAMED_AT_MOST = 5
+_KERNEL_CACHE = "USE_PYTORCH_KERNEL_CACHE"
+"""Torch keeps on disk what NVRTC compiled, by the card's capability: a real card would load the virtual one's text."""
 
 _loaded: ctypes.CDLL | None = None
 
@@ -42,6 +44,7 @@ def load() -> None:
                 "torch was imported before the virtual card was loaded", where=_WHERE, remedy="load the card first"
             )
         _loaded = load_libraries(LIBRARIES)
+        os.environ[_KERNEL_CACHE] = "0"
 
 
 def load_where_needed() -> None:

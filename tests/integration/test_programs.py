@@ -20,7 +20,7 @@ from tests.integration.program import commit, new_repo, oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL = (PROGRAMS / "small.py").read_text()
-MiB = 1 << 20
+MiB, GiB = 1 << 20, 1 << 30
 
 
 def probed(*words: str, **fields: Any) -> ProbeResult:
@@ -218,10 +218,25 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["backend"], document["peak"]["site"]["file"]) == ("virtual", "small.py")
-    assert "What the program printed: " in done.stderr
+    assert "What the program printed" not in done.stderr, "it was ended in its first step"
+
+
+def test_what_a_program_printed_is_kept_in_a_file() -> None:
+    printing = f"echo the batch is large; exec {sys.executable} small.py train"
+    words = ("probe", "--backend", "virtual", "--repo", PROGRAMS, "--iterations", "1")
+    done = oomscope(*words, "--quiet", "--", "sh", "-c", printing)
+    assert done.returncode == 0, done.stderr
     log = Path(done.stderr.partition("What the program printed: ")[2].strip())
-    assert log.read_text() == "", "it was ended in its first step"
+    assert log.read_text() == "the batch is large\n"
     log.unlink()
+
+
+def test_what_another_process_holds_of_the_card_is_not_free() -> None:
+    """The parent holds 6 of 10 GiB and asks for no more; its child is refused 5 GiB, and would have them alone."""
+    result = small("two_processes", limit_bytes=10 * GiB)
+    assert result.outcome == "oom"
+    assert result.other_process_bytes == 6 * GiB
+    assert "foreign" in result.verdict.tags
 
 
 def test_the_command_line_of_a_program_that_fails(tmp_path: Path) -> None:

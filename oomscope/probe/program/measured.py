@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,13 @@ def ending_of(ended: Ended, settings: SessionSettings, budget: DeviceBudget | No
     if not receipt.snapshot:
         return Ending(measurement=None, failure=_unwritten(receipt))
     measurement = _measurement(receipt, settings, budget)
-    measurement = replace(measurement, notes=(*measurement.notes, *_notes(ended, receipt, iterations)))
+    others = [each for each in ended.receipts if each is not receipt and each.peak_bytes]
+    measurement = replace(
+        measurement,
+        unanswered=_unanswered(ended.receipts),
+        other_peaks=tuple(sorted((each.peak_bytes for each in others), reverse=True)),
+        notes=(*measurement.notes, *_notes(ended, receipt, iterations, others)),
+    )
     return Ending(measurement=measurement, out_of_memory=_out_of_memory(receipt, measurement))
 
 
@@ -72,14 +80,22 @@ def _measurement(receipt: Receipt, settings: SessionSettings, budget: DeviceBudg
         refusal=_refusal(receipt, index),
         max_entries=settings.max_entries,
     )
-    own = (budget or DeviceBudget(**(receipt.budget or {}))).under(receipt.fraction)
+    seen = _shared(budget, receipt) if budget else DeviceBudget(**(receipt.budget or {}))
     return replace(
-        recorded.measurement(own),
+        recorded.measurement(seen.under(receipt.fraction)),
         pinned_bytes=receipt.pinned_bytes,
-        unanswered=_unanswered(receipt.unanswered),
         versions=_versions(receipt),
         notes=tuple(receipt.notes),
     )
+
+
+def _shared(budget: DeviceBudget, receipt: Receipt) -> DeviceBudget:
+    """Return a virtual card as the process saw it when it was refused memory: less what its other processes held."""
+    refused = receipt.refused
+    if refused is None or (receipt.devices or 1) > 1:
+        return budget
+    others = budget.limit_bytes - budget.non_torch_bytes - refused.held_bytes - refused.free_bytes
+    return replace(budget, other_process_bytes=max(others, budget.other_process_bytes))
 
 
 def _versions(receipt: Receipt) -> dict[str, str]:
@@ -89,10 +105,20 @@ def _versions(receipt: Receipt) -> dict[str, str]:
     return versions if major_minor == installed_torch() else versions | {RULES: major_minor}
 
 
-def _unanswered(document: dict[str, Any]) -> Unanswered:
-    lines = tuple(Frame(*line) for line in document.get("lines", ()))
-    names = {name: tuple(document.get(name, ())) for name in ("unsupported", "unknown_workspaces")}
-    return Unanswered(**document | {"lines": lines} | names)
+def _unanswered(receipts: Sequence[Receipt]) -> Unanswered:
+    """Return what the card could not answer all processes: what one of them reads may decide what another asks for."""
+    documents = [receipt.unanswered for receipt in receipts if receipt.unanswered]
+
+    def all_of(name: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(document[name] for document in documents)))
+
+    return Unanswered(
+        reads=sum(document["reads"] for document in documents),
+        read_bytes=sum(document["read_bytes"] for document in documents),
+        lines=tuple(dict.fromkeys(Frame(*line) for document in documents for line in document["lines"])),
+        unsupported=all_of("unsupported"),
+        unknown_workspaces=all_of("unknown_workspaces"),
+    )
 
 
 def _refusal(receipt: Receipt, index: int) -> RecordedRefusal | None:
@@ -124,14 +150,13 @@ def _out_of_memory(receipt: Receipt, measurement: Measurement) -> FailedAllocati
     )
 
 
-def _notes(ended: Ended, receipt: Receipt, iterations: int) -> list[str]:
+def _notes(ended: Ended, receipt: Receipt, iterations: int, others: Sequence[Receipt]) -> list[str]:
     notes = []
     if receipt.state == "ended" and receipt.iterations < iterations and not ran_out(receipt):
         if receipt.iterations:
             notes.append(f"the program ended by itself after {receipt.iterations} of {iterations} iterations")
         else:
             notes.append("the program steps no optimizer: it was measured to its end")
-    others = [each for each in ended.receipts if each is not receipt and each.peak_bytes]
     if others:
         notes.append(
             f"{len(others) + 1} processes used the card; this is process {receipt.pid}, which held most: "

@@ -29,6 +29,9 @@ from oomscope.probe.world import place
 
 _HIDES_CARDS = "CUDA_VISIBLE_DEVICES"
 _LEDGER = "card"
+_LONGER = 10.0
+"""How many times as long as the first run a further one may take, but for the seconds that any may take."""
+_LEAST_LIMIT_S = 60.0
 
 
 class ProgramRuns:
@@ -45,6 +48,7 @@ class ProgramRuns:
         self._target = target
         self._room = room
         self._backwards: int | None = None
+        self._limit_s = float("inf")
 
     def __call__(self, settings: SessionSettings, backend: RunsOn, progress: OnProgress) -> RunHere[Ending]:
         """Run the program once, under ``settings``."""
@@ -67,6 +71,7 @@ class ProgramRuns:
                 self._environment(settings, backend, Path(folder)),
                 Path(folder),
                 told=lambda done: progress(Progress(stage="step", done=done, total=self._job.iterations)),
+                limit_s=self._limit_s,
             )
             budget = budget_of(settings) if backend == "virtual" else None
             ending = ending_of(ended, settings, budget, self._job.iterations)
@@ -100,7 +105,11 @@ class ProgramRuns:
         return environment
 
     def _remember(self, ended: Ended) -> None:
-        """Keep how many backward passes the first run made: under other values it might never step an optimizer."""
+        """Keep how long the first run took, and how many backward passes it made.
+
+        Under other values or settings the program might never step an optimizer, or never end.
+        """
+        self._limit_s = min(self._limit_s, max(_LEAST_LIMIT_S, _LONGER * ended.seconds))
         speaker = spokesman(ended.receipts)
         if self._backwards is None and speaker is not None:
             self._backwards = speaker.backwards

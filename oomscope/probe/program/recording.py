@@ -19,6 +19,7 @@ import torch
 from torch.autograd import graph
 from torch.nn.modules import module as module_hooks
 
+from oomscope import virtual
 from oomscope.capture import history
 from oomscope.capture.history import Refusal
 from oomscope.probe.environment import ALLOCATOR_VARIABLES
@@ -210,7 +211,8 @@ class ProgramRecording:
             self._receipt.notes.append(f"the failing allocation was not recorded: {type(error).__name__}: {error}")
             snapshot = ""
         moment = list(self._position.moment)
-        self._receipt.refused = Refused(**refusal._asdict(), moment=moment, snapshot=snapshot)
+        held = virtual.state().used_bytes if virtual.is_loaded() else 0
+        self._receipt.refused = Refused(**refusal._asdict(), moment=moment, held_bytes=held, snapshot=snapshot)
         self._on_change()
 
     def _write(self, tag: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from oomscope.errors import TargetError
 from oomscope.probe.processes import COMMAND_MARK, MARK_BYTES, await_end, die_with_parent, kill_all
@@ -31,6 +31,8 @@ class Ended:
     """Of the process that was started: its exit status, negative for a signal."""
     killed: bool
     """It went on after it was asked to end."""
+    overran: bool = False
+    """It took longer than it was given, and was killed."""
     receipts: tuple[Receipt, ...]
     """What its processes left, the oldest first."""
     seconds: float
@@ -43,6 +45,7 @@ def run_program(
     *,
     told: Callable[[int], None],
     grace_s: float = GRACE_S,
+    limit_s: float = float("inf"),
     cwd: Path | None = None,
 ) -> Ended:
     """Run ``argv`` to its end, or until its processes have seen enough, and return how it ended.
@@ -55,6 +58,7 @@ def run_program(
         folder: where its processes leave their receipts.
         told: called with the complete iterations of the process that is farthest, whenever there are more.
         grace_s: seconds from the moment that a process was asked to end.
+        limit_s: seconds that the program may take in all.
         cwd: where to run it; None for here.
 
     Raises:
@@ -76,20 +80,24 @@ def run_program(
         reason = getattr(error, "strerror", None) or str(error)
         raise TargetError(f"{argv[0]} cannot be run: {reason}", remedy="see that the checkout has it") from None
     try:
-        killed = not _await(process, folder, told, grace_s)
+        unfinished = _await(process, folder, told, grace_s=grace_s, limit_s=limit_s)
     finally:
         ended = kill_all(process, mark)
     return Ended(
         status=ended.status,
-        killed=killed,
+        killed=unfinished == "asked to end",
+        overran=unfinished == "overran",
         receipts=tuple(read_receipts(folder)),
         seconds=time.monotonic() - began,
     )
 
 
-def _await(process: subprocess.Popen[bytes], folder: Path, told: Callable[[int], None], grace_s: float) -> bool:
-    """Wait until ``process`` has ended, and return True; False where it took too long after it was asked to."""
+def _await(
+    process: subprocess.Popen[bytes], folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
+) -> Literal["", "asked to end", "overran"]:
+    """Wait until ``process`` has ended, and return an empty string, or why it is not waited for any longer."""
     stopped, iterations, deadline = 0, 0, float("inf")
+    last = time.monotonic() + limit_s
     while not await_end(process, time.monotonic() + _LOOK_S):
         receipts = read_receipts(folder)
         farthest = max((receipt.iterations for receipt in receipts), default=0)
@@ -100,5 +108,7 @@ def _await(process: subprocess.Popen[bytes], folder: Path, told: Callable[[int],
         if asked > stopped:
             stopped, deadline = asked, time.monotonic() + grace_s
         if time.monotonic() > deadline:
-            return False
-    return True
+            return "asked to end"
+        if time.monotonic() > last:
+            return "overran"
+    return ""

@@ -39,6 +39,9 @@ def ran_out(receipt: Receipt) -> bool:
 
 def failure_in(ended: Ended) -> Failure | None:
     """Return why a program measured nothing; None where its spokesman has an answer."""
+    if ended.overran:
+        took = f"it was ended after {ended.seconds:.0f} s; the first run took at most a tenth of that"
+        return Failure(kind="timeout", message=took)
     receipt = spokesman(ended.receipts)
     if receipt is None:
         return Failure(kind="nothing", message=f"no process of the program imported torch{_status_of(ended)}")

@@ -223,6 +223,17 @@ def out_of_memory() -> None:
     net(torch.randn(1 << 20, 256, device="cuda"))
 
 
+def two_processes() -> None:
+    """This process holds 6 GiB while its child asks for 5."""
+    held = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+    subprocess.run([sys.executable, __file__, "five"], check=True)
+    del held
+
+
+def five() -> None:
+    torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
+
+
 def survives() -> None:
     """A batch that is too large is tried first."""
     net = model()

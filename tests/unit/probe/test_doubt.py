@@ -94,6 +94,15 @@ def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
     )
 
 
+def test_a_peak_that_moves_is_no_answer() -> None:
+    """The same requests, and another moment at which memory is given back; or another process that takes more."""
+    for moved in ({"stats": replace(STATS, requested_bytes_peak=8 * MiB)}, {"other_peaks": (MiB,)}):
+        runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB, **moved)))
+        result = runs.probed()
+        assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    assert "another process of the program allocates other bytes" in result.failure.message
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [

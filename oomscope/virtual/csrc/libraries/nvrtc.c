@@ -18,9 +18,6 @@ typedef struct {
   int is_compiled;
 } program;
 
-/* torch keeps what NVRTC made in a cache on disk, by the card's capability: a real card would load our text. */
-__attribute__((constructor)) static void keep_out_of_kernel_cache(void) { setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1); }
-
 CARD_API int nvrtcVersion(int *major, int *minor) {
   int toolkit = library_version_of_toolkit();
   *major = toolkit / 10000, *minor = toolkit / 100 % 100;

@@ -36,13 +36,17 @@ bool any_open(uintptr_t address, size_t bytes) {
 
 }  // namespace
 
-void write_content(uintptr_t to, const void *from, size_t bytes) {
-  if (open_for_writing(to, bytes)) memcpy(at(to), from, bytes);
+bool write_content(uintptr_t to, const void *from, size_t bytes) {
+  if (!open_for_writing(to, bytes)) return false;
+  memcpy(at(to), from, bytes);
+  return true;
 }
 
-void fill_content(uintptr_t to, int byte, size_t bytes) {
-  if (byte == 0 && !any_open(to, bytes)) return;
-  if (open_for_writing(to, bytes)) memset(at(to), byte, bytes);
+bool fill_content(uintptr_t to, int byte, size_t bytes) {
+  if (byte == 0 && !any_open(to, bytes)) return true;
+  if (!open_for_writing(to, bytes)) return false;
+  memset(at(to), byte, bytes);
+  return true;
 }
 
 void read_content(void *to, uintptr_t from, size_t bytes) {
@@ -58,11 +62,11 @@ void read_content(void *to, uintptr_t from, size_t bytes) {
   }
 }
 
-void move_content(uintptr_t to, uintptr_t from, size_t bytes) {
+bool move_content(uintptr_t to, uintptr_t from, size_t bytes) {
   if (!any_open(from, bytes)) return fill_content(to, 0, bytes);
   std::vector<char> between(bytes);
   read_content(between.data(), from, bytes);
-  write_content(to, between.data(), bytes);
+  return write_content(to, between.data(), bytes);
 }
 
 void forget_content(uintptr_t address, uint64_t bytes) {

@@ -7,10 +7,11 @@
 
 namespace card {
 
-void write_content(uintptr_t to, const void *from, size_t bytes);
-void fill_content(uintptr_t to, int byte, size_t bytes);
+// False: the kernel denies a further mapping, and the bytes are what they were.
+bool write_content(uintptr_t to, const void *from, size_t bytes);
+bool fill_content(uintptr_t to, int byte, size_t bytes);
 void read_content(void *to, uintptr_t from, size_t bytes);  // what was never written is 0
-void move_content(uintptr_t to, uintptr_t from, size_t bytes);
+bool move_content(uintptr_t to, uintptr_t from, size_t bytes);
 
 // The pages are unmapped by the caller.
 void forget_content(uintptr_t address, uint64_t bytes);

@@ -48,6 +48,15 @@ bool is_dense(const Side &side, const Block &b) {
 
 bool check(const Side &side, const Block &b) { return !side.on_device || is_allocated(side.address, side.extent(b)); }
 
+// What could not be written, because the kernel denies a further mapping, is not held.
+void hold_if(bool is_written, uintptr_t address, size_t bytes) {
+  if (is_written) {
+    hold(address, bytes);
+  } else {
+    unhold(address, bytes);
+  }
+}
+
 int to_device(const Side &to, const Side &from, const Block &b) {
   MemoryLock lock(memory_mutex());
   if (!check(to, b)) return CARD_INVALID_VALUE;
@@ -57,8 +66,7 @@ int to_device(const Side &to, const Side &from, const Block &b) {
     return 0;
   }
   each_row(b, [&](size_t y, size_t z) {
-    write_content(to.row(y, z), from.host(y, z), b.width);
-    hold(to.row(y, z), b.width);
+    hold_if(write_content(to.row(y, z), from.host(y, z), b.width), to.row(y, z), b.width);
   });
   return 0;
 }
@@ -72,8 +80,11 @@ int on_device(const Side &to, const Side &from, const Block &b) {
     return 0;
   }
   each_row(b, [&](size_t y, size_t z) {
-    move_content(to.row(y, z), from.row(y, z), b.width);
-    move_held(to.row(y, z), from.row(y, z), b.width);
+    if (move_content(to.row(y, z), from.row(y, z), b.width)) {
+      move_held(to.row(y, z), from.row(y, z), b.width);
+    } else {
+      unhold(to.row(y, z), b.width);
+    }
   });
   return 0;
 }
@@ -182,12 +193,10 @@ int fill_block(void *pointer, Strides strides, uint32_t element, size_t element_
   std::vector<char> row(element_bytes == 1 ? 0 : b.width);
   for (size_t i = 0; i + element_bytes <= row.size(); i += element_bytes) memcpy(&row[i], &element, element_bytes);
   each_row(b, [&](size_t y, size_t z) {
-    if (element_bytes == 1 || element == 0) {
-      fill_content(to.row(y, z), static_cast<int>(element & 0xff), b.width);
-    } else {
-      write_content(to.row(y, z), row.data(), b.width);
-    }
-    hold(to.row(y, z), b.width);
+    bool is_byte = element_bytes == 1 || element == 0;
+    bool is_written = is_byte ? fill_content(to.row(y, z), static_cast<int>(element & 0xff), b.width)
+                              : write_content(to.row(y, z), row.data(), b.width);
+    hold_if(is_written, to.row(y, z), b.width);
   });
   return 0;
 }

@@ -1,10 +1,12 @@
 #include "work/arguments.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "card.h"
 #include "memory/addresses.h"
@@ -19,6 +21,10 @@ constexpr size_t argument_limit = 4096;  // of a guessed argument
 constexpr int count_limit = 128;
 constexpr uintptr_t word = sizeof(uintptr_t);
 
+// The kernel does not let this process read its own memory by process_vm_readv, as some containers' filters do not:
+// arguments cannot be looked at, and every launch may write anywhere.
+std::atomic<bool> is_blind{false};
+
 // Copies what is readable of [from, from + bytes), page by page; returns how many bytes that were. Never faults.
 size_t read_safely(void *to, uintptr_t from, size_t bytes) {
   constexpr uintptr_t page = 4096;
@@ -31,6 +37,7 @@ size_t read_safely(void *to, uintptr_t from, size_t bytes) {
   }
   iovec local = {to, bytes};
   ssize_t got = process_vm_readv(getpid(), &local, 1, pieces, static_cast<unsigned long>(count), 0);
+  if (got < 0 && errno != EFAULT) is_blind = true;
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 
@@ -133,6 +140,12 @@ void unhold_word(uintptr_t value) {
 
 }  // namespace
 
+void unhold_all_if_blind() {
+  if (!is_blind.load(std::memory_order_relaxed)) return;
+  MemoryLock lock(memory_mutex());
+  unhold(0, UINTPTR_MAX);
+}
+
 // Not inlined: its frame is the lower end of what is read.
 __attribute__((noinline)) void unhold_arguments(void **arguments, Signer sign, const void *kernel) {
   if (!arguments || !anything_held()) return;
@@ -141,11 +154,15 @@ __attribute__((noinline)) void unhold_arguments(void **arguments, Signer sign, c
     Reader guess(arguments, nullptr);
     bool is_hit = false;
     guess.visit([&](uintptr_t value) { is_hit = is_hit || is_held(value); });
-    if (!is_hit) return;
+    if (!is_hit) return unhold_all_if_blind();
     signature = sign(kernel, true);
-    if (!signature) return guess.visit(unhold_word);
+    if (!signature) {
+      guess.visit(unhold_word);
+      return unhold_all_if_blind();
+    }
   }
   Reader(arguments, signature).visit(unhold_word);
+  unhold_all_if_blind();
 }
 
 void unhold_buffer(const void *buffer, size_t bytes) {

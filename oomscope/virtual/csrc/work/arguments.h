@@ -22,6 +22,9 @@ using Signer = const Signature *(*)(const void *kernel, bool resolve);
 void unhold_arguments(void **arguments, Signer sign, const void *kernel);
 void unhold_buffer(const void *buffer, size_t bytes);
 
+// Marks everything as unknown where the kernel's filters keep this process from reading its own arguments.
+void unhold_all_if_blind();
+
 // All words of the arguments that may be device pointers.
 std::vector<uintptr_t> pointers_in_arguments(void **arguments, Signer sign, const void *kernel);
 std::vector<uintptr_t> pointers_in_buffer(const void *buffer, size_t bytes);

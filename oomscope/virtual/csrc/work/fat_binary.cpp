@@ -64,7 +64,9 @@ FatBinary::Choice FatBinary::choose(int major, int minor) const {
       choice.image = image;
       choice.data = at + image.header_bytes;
     }
-    at += image.header_bytes + image.padded_bytes;
+    uint64_t step = image.header_bytes + image.padded_bytes;
+    if (!step || step > static_cast<uint64_t>(end - at)) break;
+    at += step;
   }
   return choice;
 }

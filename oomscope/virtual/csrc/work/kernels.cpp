@@ -70,6 +70,7 @@ int check(const Shape &s) {
 void replay_kernel(const std::vector<uintptr_t> &pointers) {
   add(counts.launches, 1);
   for (uintptr_t pointer : pointers) card_written(reinterpret_cast<const void *>(pointer));
+  unhold_all_if_blind();
 }
 
 // Of a kernel that is launched by the address of its host function, or as one of a library.

@@ -120,7 +120,10 @@ bool FseTable::read(const uint8_t *data, size_t bytes, unsigned log_limit, size_
 bool HuffmanTable::set_weights(std::vector<uint8_t> weights) {
   constexpr unsigned log_limit = 11;
   uint32_t sum = 0;
-  for (uint8_t weight : weights) sum += weight ? 1u << (weight - 1) : 0;
+  for (uint8_t weight : weights) {
+    if (weight > log_limit) return false;
+    sum += weight ? 1u << (weight - 1) : 0;
+  }
   if (!sum || weights.size() > 255) return false;
   log = highest_bit(sum) + 1;
   uint32_t rest = (1u << log) - sum;

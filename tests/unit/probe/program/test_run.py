@@ -13,6 +13,7 @@ import pytest
 from oomscope.errors import TargetError
 from oomscope.probe.processes import COMMAND_MARK
 from oomscope.probe.program.run import Ended, run_program
+from oomscope.probe.program.spokesman import failure_in
 
 ROOT = Path(__file__).resolve().parents[4]
 WRITES = """
@@ -30,13 +31,13 @@ WRITES = """
 
 @pytest.fixture
 def run(tmp_path: Path):
-    def run(program: str, grace_s: float = 10.0) -> Ended:
+    def run(program: str, **limits: float) -> Ended:
         folder = tmp_path / "receipts"
         folder.mkdir()
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(WRITES) + textwrap.dedent(program))
         argv = [sys.executable, str(script), str(folder), str(tmp_path)]
-        return run_program(argv, dict(os.environ), folder, told=told.append, grace_s=grace_s, cwd=tmp_path)
+        return run_program(argv, dict(os.environ), folder, told=told.append, cwd=tmp_path, **limits)
 
     told: list[int] = []
     run.told = told
@@ -94,6 +95,12 @@ def test_another_process_that_stops_later_gets_time_too(run) -> None:
         sys.exit(0)
     """
     assert not run(program, grace_s=1.4).killed
+
+
+def test_a_program_has_no_more_time_than_it_is_given(run) -> None:
+    ended = run("say('running', 1); time.sleep(600)", limit_s=1.0)
+    assert (ended.overran, ended.killed) == (True, False)
+    assert failure_in(ended).kind == "timeout"
 
 
 def test_what_the_program_started_is_gone_also_out_of_its_group(run, tmp_path: Path) -> None:

@@ -13,7 +13,13 @@ from oomscope.probe.program.spokesman import failure_in, ran_out, spokesman
 from tests.unit.probe.program.receipts import MiB, ended, receipt
 
 REFUSED = Refused(
-    device=0, requested_bytes=MiB, allowed_bytes=MiB, free_bytes=0, moment=["forward", 0, 0], snapshot="oom.pickle"
+    device=0,
+    requested_bytes=MiB,
+    allowed_bytes=MiB,
+    free_bytes=0,
+    held_bytes=0,
+    moment=["forward", 0, 0],
+    snapshot="oom.pickle",
 )
 OUT = Raised(text="OutOfMemoryError: ...", details="", refusal={"failed_in": "device"})
 WRONG = Raised(text="ValueError: no data (train.py:3 in main)", details="Traceback ...")
