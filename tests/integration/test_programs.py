@@ -231,6 +231,11 @@ def test_what_a_program_printed_is_kept_in_a_file() -> None:
     log.unlink()
 
 
+def test_nodes_of_the_graph_that_autograd_makes_itself_have_no_line() -> None:
+    result = small("gradient_penalty")
+    assert result.outcome == "fits", result.failure
+
+
 def test_what_another_process_holds_of_the_card_is_not_free() -> None:
     """The parent holds 6 of 10 GiB and asks for no more; its child is refused 5 GiB, and would have them alone."""
     result = small("two_processes", limit_bytes=10 * GiB)

@@ -50,7 +50,7 @@ class ForwardStacks:
         def format_stack() -> list[str]:
             if torch.fx.traceback.has_preserved_node_meta():
                 return original()
-            return self._number(sys._getframe(1))
+            return self._number(sys._getframe().f_back)  # None: autograd made the node on a thread of its own
 
         with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True, check_nan=False):
             warnings.filterwarnings("ignore", message="Error detected in ")  # the number would be printed for a stack

@@ -223,6 +223,18 @@ def out_of_memory() -> None:
     net(torch.randn(1 << 20, 256, device="cuda"))
 
 
+def gradient_penalty() -> None:
+    """The gradient is part of the loss: autograd makes nodes of the graph on its own thread."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(5):
+        loss = net(torch.randn(64, 256, device="cuda")).square().mean()
+        gradients = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+        (loss + sum(each.square().sum() for each in gradients)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def two_processes() -> None:
     """This process holds 6 GiB while its child asks for 5."""
     held = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
