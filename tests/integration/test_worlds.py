@@ -18,9 +18,10 @@ def probed(word: str, *options: str, launcher: tuple[str, ...] = (sys.executable
     """Return the exit code of a probe of ``world.py``, its JSON, and what the program printed."""
     options = ("--backend", "virtual", "--iterations", "2", "--timeout", "100", *options)
     done = oomscope("probe", "--repo", str(PROGRAMS), *options, "--json", "--quiet", "--", *launcher, "world.py", word)
-    log = Path(done.stderr.partition("What the program printed: ")[2].strip())
-    printed = log.read_text()
-    log.unlink()
+    printed = ""
+    if log := done.stderr.partition("What the program printed: ")[2].strip():
+        printed = Path(log).read_text()
+        Path(log).unlink()
     return done.returncode, json.loads(done.stdout), printed
 
 
