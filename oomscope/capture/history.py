@@ -6,6 +6,7 @@ torch's private names for it are used here and nowhere else.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -67,12 +68,14 @@ def start(*, max_entries: int, stacks: Stacks = "python") -> None:
     Stacks are kept of allocations, not of frees. C++ frames (``all``) cost minutes when the history is read:
     461 s against 4 s with ``python`` (pytorch/torchtitan, pull request 3628).
     """
-    torch.cuda.memory._record_memory_history(
+    record = torch.cuda.memory._record_memory_history
+    forgets = {"clear_history": True} if "clear_history" in inspect.signature(record).parameters else {}
+    record(
         "all",
         context=None if stacks == "none" else "alloc",
         stacks="all" if stacks == "all" else "python",
         max_entries=max_entries,
-        clear_history=True,
+        **forgets,  # torch 2.7 and later
     )
 
 
@@ -114,6 +117,18 @@ def allocations(device: int) -> int:
     """Return how many blocks the allocator of ``device`` has handed out; 0 before CUDA is used."""
     stats = torch._C._cuda_memoryStats(device) if torch.cuda.is_initialized() else {}
     return int(stats["allocation"]["all"]["allocated"]) if stats else 0
+
+
+def memory_fraction(device: int) -> float:
+    """Return the fraction of the card that the process may use; 1 also where torch does not tell (before 2.6)."""
+    tells = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(tells(device)) if tells else 1.0
+
+
+def pinned_peak() -> int:
+    """Return the most bytes of pinned host memory; 0 where torch does not tell (before 2.7)."""
+    tells = getattr(torch.cuda, "host_memory_stats", None)
+    return int(tells().get("allocated_bytes.peak", 0)) if tells else 0
 
 
 def workspace_sizes() -> frozenset[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from oomscope.capture import names
+from oomscope.capture import history, names
 from oomscope.capture.history import Refusal
 from oomscope.capture.settings import Ring
 from oomscope.snapshot.provenance import Card, Provenance, Reason, Refused
@@ -59,5 +59,5 @@ def _card(index: int) -> Card:
         name=torch.cuda.get_device_name(index),
         total_bytes=int(total),
         free_bytes=int(free),
-        memory_fraction=float(torch.cuda.get_per_process_memory_fraction(index)),
+        memory_fraction=history.memory_fraction(index),
     )

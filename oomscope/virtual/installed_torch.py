@@ -73,7 +73,8 @@ def wants_of(torch: InstalledTorch) -> Wants:
     symbols: set[str] = set()
     for path in [*torch.folder.glob("lib/*.so*"), *torch.folder.glob("_C*.so")]:
         elf = read_elf(path)
-        sonames.update(name for name in elf.needed if _NVIDIA_LIBRARY.match(name))
+        brought = {own.name for own in path.parent.iterdir()}  # torch 2.4 has a cuSPARSELt of its own name
+        sonames.update(name for name in elf.needed if _NVIDIA_LIBRARY.match(name) and name not in brought)
         symbols.update(symbol.name for symbol in elf.wanted if _is_nvidia(symbol))
     return Wants(frozenset(sonames), frozenset(symbols))
 
@@ -114,4 +115,4 @@ def _is_nvidia(symbol: Symbol) -> bool:
         return False
     if symbol.library:
         return bool(_NVIDIA_LIBRARY.match(symbol.library))
-    return bool(_NVIDIA_NAME.fullmatch(symbol.name))
+    return bool(_NVIDIA_NAME.fullmatch(symbol.name)) and not symbol.name.endswith("_")  # LAPACK's: cungqr_

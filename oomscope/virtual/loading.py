@@ -159,7 +159,7 @@ def _check_wants(torch: InstalledTorch) -> None:
         raise MachineUnfitError(
             f"torch {torch.version} (CUDA {torch.cuda}) wants {named}{rest}, which the virtual card lacks",
             where=str(torch.folder),
-            remedy="install a torch from 2.11 to 2.15 built for CUDA 13",
+            remedy="install a torch from 2.11 to 2.15",
         )
 
 

@@ -31,6 +31,16 @@ SONAMES = (
     "libnvrtc.so.13",
     "libnvshmem_host.so.3",
     "libnvToolsExt.so.1",
+    # Of CUDA 12, where they differ.
+    "libcudart.so.12",
+    "libcublas.so.12",
+    "libcublasLt.so.12",
+    "libcufft.so.11",
+    "libcupti.so.12",
+    "libcusolver.so.11",
+    "libcusolverMg.so.11",
+    "libnvJitLink.so.12",
+    "libnvrtc.so.12",
     # Names that programs pass to dlopen without a version.
     "libcuda.so",
     "libcudart.so",
@@ -38,7 +48,7 @@ SONAMES = (
     "libnvidia-ml.so",
     "libnvrtc.so",
 )
-"""What the CUDA 13 builds of torch 2.11 to 2.15 need or load by name, and what pynvml and Triton load by name."""
+"""What the builds of torch 2.4 to 2.15 need or load by name, and what pynvml and Triton load by name."""
 
 
 def file_of(soname: str) -> str:

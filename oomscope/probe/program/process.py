@@ -84,7 +84,14 @@ class MeasuredProcess:
     def _cuda_begins(self) -> None:
         """Take torch's call, in the middle of its initialisation of CUDA: record from here on."""
         with self._fit():
-            self._attempt(self._record)
+            try:
+                self._record()
+            except MachineUnfitError:
+                raise
+            except Exception as error:
+                version = self._receipt.torch_version
+                what = f"torch {version} cannot be recorded ({type(error).__name__}: {error})"
+                raise MachineUnfitError(what, remedy="use a newer torch") from error
 
     def _record(self) -> None:
         if self._pid != os.getpid():

@@ -88,8 +88,8 @@ class RecordedSession:
         history.stop()
         self._open.close()
         self._stats = self._peaks.stats(INDEX)
-        self._budget = self._budget.under(torch.cuda.get_per_process_memory_fraction(INDEX))
-        self._pinned = int(torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0))
+        self._budget = self._budget.under(history.memory_fraction(INDEX))
+        self._pinned = history.pinned_peak()
         self._notes.extend(self._card.end(int(self._stats["reserved_bytes.all.current"])))
 
     @contextmanager

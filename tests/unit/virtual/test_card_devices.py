@@ -36,6 +36,25 @@ def test_a_card_of_the_table_tells_its_figures(key: str) -> None:
     ]
 
 
+def test_a_program_built_for_cuda_12_gets_what_it_knows_and_no_byte_more() -> None:
+    """Offsets and sizes of CUDA 12's structs; behind them lies what belongs to the program."""
+    card = CARDS["l40s"]
+    said = on_card(
+        """
+        properties = ctypes.create_string_buffer(b"x" * 1040)
+        call("cudaGetDeviceProperties_v2", properties, c_int(0))
+        total, = struct.unpack_from("<Q", properties, 288)
+        major, minor, multiprocessors = (struct.unpack_from("<i", properties, at)[0] for at in (360, 364, 388))
+        pointer = ctypes.create_string_buffer(b"x" * 32)
+        call("cudaPointerGetAttributes", pointer, c_void_p(malloc(4096)))
+        behind = [properties.raw[1032:1040].decode(), pointer.raw[24:32].decode()]
+        say([properties.value.decode(), total, major, minor, multiprocessors, behind])
+        """,
+        environment=CardSettings(card=card).variables(),
+    )
+    assert said == [card.device_name, card.total_bytes, *card.capability, card.multiprocessors, ["x" * 8] * 2]
+
+
 def test_the_default_card_is_the_table_s() -> None:
     script = """
         total, name = c_size_t(), ctypes.create_string_buffer(200)

@@ -23,7 +23,8 @@ int attribute(int number, int device) {
 
 size_t bytes(int number, int device) { return static_cast<size_t>(attribute(number, device)); }
 
-void fill_identity(DeviceProperties *p, int device) {
+template <class Properties>
+void fill_identity(Properties *p, int device) {
   auto &d = settings().description;
   snprintf(p->name, sizeof p->name, "%s", d.name);
   device_uuid_bytes(installed(device), p->uuid);
@@ -33,7 +34,8 @@ void fill_identity(DeviceProperties *p, int device) {
   p->pci_bus = attribute(33, device);
 }
 
-void fill_limits(DeviceProperties *p, int device) {
+template <class Properties>
+void fill_limits(Properties *p, int device) {
   p->shared_per_block = bytes(8, device);
   p->registers_per_block = attribute(12, device);
   p->warp = attribute(10, device);
@@ -57,7 +59,8 @@ void fill_limits(DeviceProperties *p, int device) {
   p->reserved_shared_per_block = bytes(111, device);
 }
 
-void fill_abilities(DeviceProperties *p, int device) {
+template <class Properties>
+void fill_abilities(Properties *p, int device) {
   p->can_map_host = attribute(19, device);
   p->concurrent_kernels = attribute(31, device);
   p->ecc = attribute(32, device);
@@ -78,7 +81,17 @@ void fill_abilities(DeviceProperties *p, int device) {
   p->ipc_events = attribute(125, device);
   p->cluster_launch = attribute(120, device);
   p->unified_function_pointers = attribute(129, device);
-  p->host_numa_id = attribute(134, device);
+}
+
+template <class Properties>
+int fill(Properties *properties, int device) {
+  if (!properties) return CARD_INVALID_VALUE;
+  if (!valid_device(device)) return CARD_INVALID_DEVICE;
+  memset(properties, 0, sizeof *properties);
+  fill_identity(properties, device);
+  fill_limits(properties, device);
+  fill_abilities(properties, device);
+  return 0;
 }
 
 // What cudaDeviceGetLimit answers, by cudaLimit: stack, printf buffer, heap, depth, launches, L2 fetch, persisting L2.
@@ -148,14 +161,15 @@ CARD_API int cudaDeviceGetAttribute(int *value, int attribute, int device) {
 
 CARD_API int cudaGetDeviceProperties(DeviceProperties *properties, int device) {
   return runtime_call([&]() -> int {
-    if (!properties) return CARD_INVALID_VALUE;
-    if (!valid_device(device)) return CARD_INVALID_DEVICE;
-    memset(properties, 0, sizeof *properties);
-    fill_identity(properties, device);
-    fill_limits(properties, device);
-    fill_abilities(properties, device);
+    if (int status = fill(properties, device)) return status;
+    properties->host_numa_id = attribute(134, device);
     return 0;
   });
+}
+
+// What programs built for CUDA 12 call.
+CARD_API int cudaGetDeviceProperties_v2(DeviceProperties12 *properties, int device) {
+  return runtime_call([&] { return fill(properties, device); });
 }
 
 CARD_API int cudaDeviceGetPCIBusId(char *text, int size, int device) {

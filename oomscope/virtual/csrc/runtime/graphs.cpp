@@ -82,6 +82,12 @@ CARD_API int cudaStreamGetCaptureInfo(Stream_t handle, int *status, unsigned lon
   });
 }
 
+// What programs built for CUDA 12 call.
+CARD_API int cudaStreamGetCaptureInfo_v2(Stream_t handle, int *status, unsigned long long *id, Graph **graph,
+                                         Node *const **dependencies, size_t *count) {
+  return cudaStreamGetCaptureInfo(handle, status, id, graph, dependencies, nullptr, count);
+}
+
 CARD_API int cudaStreamUpdateCaptureDependencies(Stream_t stream, Node **nodes, const void *, size_t count,
                                                  unsigned flags) {
   return runtime_call([&]() -> int {

@@ -68,8 +68,7 @@ struct FunctionAttributes {
 struct PointerAttributes {
   int type;  // 0 unregistered, 1 host, 2 device, 3 managed
   int device;
-  void *device_pointer, *host_pointer;
-  long reserved[8];
+  void *device_pointer, *host_pointer;  // CUDA 13 has room behind these, CUDA 12 has none
 };
 
 struct PoolProperties {
@@ -113,5 +112,38 @@ struct DeviceProperties {
   int multinode_ipc;
   int reserved[56];
 };
+
+// The same in CUDA 12.
+struct DeviceProperties12 {
+  char name[256];
+  unsigned char uuid[16];
+  char luid[8];
+  unsigned luid_node_mask;
+  size_t total_bytes, shared_per_block;
+  int registers_per_block, warp;
+  size_t max_pitch;
+  int max_threads_per_block, max_block[3], max_grid[3], clock;
+  size_t constant_bytes;
+  int major, minor;
+  size_t texture_alignment, texture_pitch_alignment;
+  int overlap, multiprocessors, timeout, integrated, can_map_host, compute_mode;
+  int textures[25], surfaces[14];
+  size_t surface_alignment;
+  int concurrent_kernels, ecc, pci_bus, pci_device, pci_domain, tcc, copy_engines, unified_addressing, memory_clock,
+      bus_bits, l2_bytes, persisting_l2_bytes, threads_per_multiprocessor, stream_priorities, global_l1, local_l1;
+  size_t shared_per_multiprocessor;
+  int registers_per_multiprocessor, managed, multi_gpu_board, multi_gpu_group, host_atomics, double_ratio,
+      pageable_access, concurrent_managed, compute_preemption, host_pointer_for_registered, cooperative_launch,
+      cooperative_multi_launch;
+  size_t shared_per_block_optin;
+  int pageable_by_host_tables, direct_managed_from_host, blocks_per_multiprocessor, access_window_bytes;
+  size_t reserved_shared_per_block;
+  int host_register, sparse_arrays, read_only_register, timeline_semaphores, pools, rdma;
+  unsigned rdma_flush_options;
+  int rdma_ordering;
+  unsigned pool_handle_types;
+  int deferred_mapping, ipc_events, cluster_launch, unified_function_pointers, reserved[63];
+};
+static_assert(sizeof(DeviceProperties12) == 1032, "as CUDA 12 has it");
 
 }  // namespace card
