@@ -4,10 +4,11 @@
 
 FILE is a CSV of rows with the programs behind them; those of grade A and A- are run. FOLDER (``public-rows``) holds
 clones of Liger-Kernel and peft, and ``transformers-VERSION`` folders (``pip install --no-deps --target``, with the
-tokenizers and huggingface_hub that fit). All rows are run with the torch of this Python: 2.11.0 with triton 3.6.0 for
-the table in docs/accuracy.md. What was measured is kept in FOLDER, so a later call goes on. The rules by which rows are
-excluded stand in ``published/exclusions.py``, known mechanisms in ``published/mechanisms.py``. The exit code is 0 only
-where every miss is explained.
+tokenizers and huggingface_hub that fit), and ``torch-VERSION`` environments: torch and its triton (``pip install
+--no-deps``), and on their path oomscope's own packages. A row is run with the torch that it names, else with the one
+that was newest when it was recorded (``published/running.py``). What was measured is kept in FOLDER, so a later call
+goes on. The rules by which rows are excluded stand in ``published/exclusions.py``, known mechanisms in
+``published/mechanisms.py``. The exit code is 0 only where every miss is explained.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_a_row_that_no_commit_brought_is_named(tmp_path, rows):
 
 def test_experiments_of_one_commit_run_in_one_process(rows):
     ((runs, its_rows),) = peft_rows.runs_of(rows[1:]).items()
-    assert runs == peft_rows.PeftRuns("51c", "d78", "5.13.1")
+    assert runs == peft_rows.PeftRuns("51c", "d78", "5.13.1", "2.13")
     assert [peft_rows.experiment_of(row) for row in its_rows] == ["lora/x"]
 
 

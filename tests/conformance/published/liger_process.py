@@ -32,8 +32,6 @@ import torch  # noqa: E402 - the card is loaded first
 
 CALLS_TIMED = 3
 """Of a function whose speed is measured: the first one warms up, autotunes and allocates workspaces."""
-LEFT_OUT = ("torch_compile",)
-"""Providers: Inductor compiles each size for a minute, and none of the rows is of it."""
 INITIALISERS = ("kaiming_uniform_", "normal_", "trunc_normal_", "uniform_", "xavier_uniform_")
 MiB = 1 << 20
 
@@ -97,8 +95,6 @@ class Runner:
         self, function: Callable[[Any], Any], kernel: str, metric: str, case: tuple[Any, ...], listed: bool = True
     ) -> None:
         provider, mode, x, config = case
-        if provider in LEFT_OUT:
-            return
         given = self._utils.SingleBenchmarkRunInput(
             x=x, kernel_provider=provider, kernel_operation_mode=mode, extra_benchmark_config=config
         )

@@ -31,6 +31,8 @@ class PeftRuns:
     """The commit of the library."""
     transformers: str
     """Version."""
+    torch: str
+    """Version."""
 
 
 def experiment_of(row: Row) -> str:
@@ -49,7 +51,7 @@ def runs_of(rows: Iterable[Row]) -> dict[PeftRuns, list[Row]]:
         versions = re.fullmatch(r"transformers (\S+); peft \S+ @(\w+)", row.versions)
         if versions is None:
             raise LookupError(f"line {row.line} does not name its versions: {row.versions}")
-        runs.setdefault(PeftRuns(row.commit, versions[2], versions[1]), []).append(row)
+        runs.setdefault(PeftRuns(row.commit, versions[2], versions[1], row.torch.partition("+")[0]), []).append(row)
     return runs
 
 

@@ -29,7 +29,10 @@ class Row:
     config: str
     gpu: str
     """As the driver calls it."""
+    torch: str
+    """Its version, as far as the row tells."""
     versions: str
+    """Of other packages."""
     metric: str
     recorded: int
     """Bytes."""
@@ -62,6 +65,7 @@ def _row(line: int, record: dict[str, str]) -> Row:
         subject=record["model_or_op"],
         config=record["config"],
         gpu=record["gpu"],
+        torch=record["torch"],
         versions=record["other_versions"],
         metric=record["metric"],
         recorded=int(record["bytes"]),

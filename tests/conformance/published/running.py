@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,17 @@ from .peft_rows import PeftRuns
 TRANSFORMERS = (("2024-10-24", "4.44.2"), ("2025-01", "4.46.3"), ("2025-06", "4.49.0"), ("2026", "4.53.3"))
 """Versions that Liger's scripts run with: up to a date, the newest one before it or nearly so."""
 TRANSFORMERS_NOW = "4.57.1"
+TORCH = (
+    ("2024-09-04", "2.4.0"),
+    ("2024-10-17", "2.4.1"),
+    ("2025-01-29", "2.5.1"),
+    ("2025-04-23", "2.6.0"),
+    ("2025-06-04", "2.7.0"),
+    ("2025-08-06", "2.7.1"),
+    ("2025-10-15", "2.8.0"),
+)
+"""The newest torch on PyPI up to a date, for rows that do not name theirs (2.5.0 had but twelve days)."""
+TORCH_NOW = "2.11.0"
 _HERE = Path(__file__).parent
 
 Measured = Mapping[tuple[str, ...], Mapping[str, object]]
@@ -57,7 +67,14 @@ class Sources:
         return tree
 
     def run(
-        self, name: str, program: Sequence[object], wanted: Sequence[Sequence[str]], gpu: str, transformers: str
+        self,
+        name: str,
+        program: Sequence[object],
+        wanted: Sequence[Sequence[str]],
+        *,
+        gpu: str,
+        transformers: str,
+        torch: str,
     ) -> Measured:
         """Return what a program measured on a card; it is run only where something is wanting.
 
@@ -67,7 +84,14 @@ class Sources:
             wanted: keys; those that are wanting go to its standard input, as JSON.
             gpu: the card.
             transformers: version.
+            torch: version.
+
+        Raises:
+            FileNotFoundError: there is no Python with this torch.
         """
+        python = self.folder / f"torch-{torch}" / "bin" / "python"
+        if not python.exists():
+            raise FileNotFoundError(f"{python}: make this environment, with torch {torch} and the triton that it names")
         out = self.folder / "measured" / f"{name}.jsonl"
         out.parent.mkdir(exist_ok=True)
         measured = _read(out)
@@ -77,7 +101,7 @@ class Sources:
         script, *arguments = program
         with out.with_suffix(".log").open("a") as log:
             subprocess.run(
-                [sys.executable, str(_HERE / str(script)), *map(str, arguments), str(out)],
+                [str(python), str(_HERE / str(script)), *map(str, arguments), str(out)],
                 input=json.dumps(wanting),
                 text=True,
                 stdout=log,
@@ -94,6 +118,7 @@ class Sources:
             "PYTHONPATH": str(self.folder / f"transformers-{transformers}"),
             "HF_HUB_OFFLINE": "1",
             "TRITON_LIBCUDA_PATH": str(LIBRARIES),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # its worker processes would import torch without the card
         }
 
     @staticmethod
@@ -111,12 +136,18 @@ def _read(path: Path) -> Measured:
 def run_liger(sources: Sources, script: LigerScript, cases: Sequence[LigerCase]) -> Measured:
     """Return what a script of Liger's measured."""
     timestamp = cases[0].timestamp
-    version = next((version for until, version in TRANSFORMERS if timestamp < until), TRANSFORMERS_NOW)
+    transformers = _version_at(timestamp, TRANSFORMERS, TRANSFORMERS_NOW)
+    torch = _version_at(timestamp, TORCH, TORCH_NOW)
     paths = ("src", "benchmark", "test/__init__.py", "test/utils.py", "test/chunked_loss")
     tree = sources.tree("linkedin/Liger-Kernel", {script.commit: paths})
-    name = f"liger-{script.commit[:9]}-{script.kernel}-{find_card(script.gpu).name}"
+    name = f"liger-{script.commit[:9]}-{script.kernel}-{find_card(script.gpu).name}-torch{torch}"
     keys = [case.key for case in cases]
-    return sources.run(name, ("liger_process.py", tree, script.kernel), keys, script.gpu, version)
+    program = ("liger_process.py", tree, script.kernel)
+    return sources.run(name, program, keys, gpu=script.gpu, transformers=transformers, torch=torch)
+
+
+def _version_at(timestamp: str, versions: Sequence[tuple[str, str]], now: str) -> str:
+    return next((version for until, version in versions if timestamp < until), now)
 
 
 def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Measured:
@@ -127,6 +158,7 @@ def run_peft(sources: Sources, runs: PeftRuns, experiments: Sequence[str]) -> Me
         peft_rows.REPOSITORY,
         {runs.peft: ["src"], runs.results: [f"{comparison}/{part}" for part in parts]},
     )
-    name = f"peft-{runs.results[:9]}-{runs.peft[:9]}"
+    name = f"peft-{runs.results[:9]}-{runs.peft[:9]}-torch{runs.torch}"
     wanted = [(experiment,) for experiment in (peft_rows.REFERENCE, *experiments)]
-    return sources.run(name, ("peft_process.py", tree), wanted, peft_rows.CARD, runs.transformers)
+    program = ("peft_process.py", tree)
+    return sources.run(name, program, wanted, gpu=peft_rows.CARD, transformers=runs.transformers, torch=runs.torch)
