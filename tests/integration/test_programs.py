@@ -14,6 +14,7 @@ import pytest
 
 from oomscope.probe import launch
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
+from oomscope.probe.recorded import finite
 from oomscope.probe.recorded.grad_scaler import NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import commit, new_repo, oomscope
@@ -234,6 +235,13 @@ def test_what_a_program_printed_is_kept_in_a_file() -> None:
 def test_nodes_of_the_graph_that_autograd_makes_itself_have_no_line() -> None:
     result = small("gradient_penalty")
     assert result.outcome == "fits", result.failure
+
+
+def test_guards_against_infinities_skip_no_step() -> None:
+    result = small("guards", iterations=2)
+    assert result.outcome == "fits", result.failure
+    assert finite.NOTE in result.notes
+    assert "optimizer_state" in result.peak.categories
 
 
 def test_what_another_process_holds_of_the_card_is_not_free() -> None:

@@ -27,6 +27,7 @@ from oomscope.probe.program.receipt import Receipt, Refused
 from oomscope.probe.program.settings import ProgramSettings
 from oomscope.probe.recorded.blocks import ToldBlocks
 from oomscope.probe.recorded.cards import RealCard, check_kernels
+from oomscope.probe.recorded.finite import numbers_are_finite
 from oomscope.probe.recorded.following import Follower
 from oomscope.probe.recorded.forward_stacks import ForwardStacks
 from oomscope.probe.recorded.grad_scaler import no_step_skipped
@@ -99,6 +100,7 @@ class ProgramRecording:
             self._peaks.kept(),
             self._own_history_kept(),
             no_step_skipped(self._receipt.notes.append),
+            numbers_are_finite(self._receipt.notes.append),
             self._iterations_begun(),
             self._follower.installed(),
             self._progress_noted(),

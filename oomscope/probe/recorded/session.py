@@ -20,6 +20,7 @@ from oomscope.errors import NothingOnDeviceError
 from oomscope.probe.measurement import Measurement
 from oomscope.probe.recorded.blocks import ToldBlocks
 from oomscope.probe.recorded.cards import PlayedCard
+from oomscope.probe.recorded.finite import numbers_are_finite
 from oomscope.probe.recorded.following import Follower
 from oomscope.probe.recorded.forward_stacks import ForwardStacks
 from oomscope.probe.recorded.grad_scaler import no_step_skipped
@@ -74,6 +75,7 @@ class RecordedSession:
             self._open.enter_context(self._watch.watching())
             self._open.enter_context(self._forward.recorded())
         self._open.enter_context(no_step_skipped(self._notes.append))
+        self._open.enter_context(numbers_are_finite(self._notes.append))
         self._open.enter_context(self._follower.installed())
         self._position.announce()
         return self

@@ -235,6 +235,22 @@ def gradient_penalty() -> None:
         optimizer.zero_grad()
 
 
+def guards() -> None:
+    """Steps only where loss and gradients are finite, asked in the ways that programs ask."""
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters())
+    while True:
+        loss = net(torch.randn(64, 256, device="cuda")).square().mean()
+        if torch.isnan(loss) or not torch.isfinite(loss).all():
+            continue
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+        if norm.isinf().any() or (torch.isnan(norm) | torch.isinf(norm)) or ~torch.isfinite(norm):
+            continue
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def two_processes() -> None:
     """This process holds 6 GiB while its child asks for 5."""
     held = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
