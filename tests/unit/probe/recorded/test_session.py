@@ -214,10 +214,11 @@ def test_a_fraction_that_the_program_set_is_part_of_what_it_may_use(card: PaperC
 def test_what_was_told_of_an_address_becomes_its_category(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SimpleNamespace(data_ptr=lambda: 0x1000)
     tensor = SimpleNamespace(device=SimpleNamespace(type="cuda"), untyped_storage=lambda: storage)
-    monkeypatch.setattr("oomscope.probe.recorded.blocks.torch.Tensor", SimpleNamespace)
     with session_on(card) as session:
         card.event("alloc")
-        session.observer.role("main_gradient", [tensor])
+        with monkeypatch.context() as patched:
+            patched.setattr("oomscope.probe.recorded.blocks.torch.Tensor", SimpleNamespace)
+            session.observer.role("main_gradient", [tensor])
     assert session.measurement().trace.category[0] == Category.MAIN_GRADIENT
 
 
