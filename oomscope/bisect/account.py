@@ -6,19 +6,15 @@ Such a line costs what it said and nothing else: the search asks that again. Onl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
-from oomscope.bisect.experiment import Untestable
 from oomscope.bisect.journal import SCHEMA_VERSION, Answered, Begun, Event, Question, checked, record_of
 from oomscope.bisect.memory import Kept
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.errors import InputError
 
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-_LEFT_OUT = Kept(answer=Untestable("left out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +43,6 @@ class Account:
     """As announced; untestable ones come on top."""
     answers: tuple[Answered, ...] = ()
     """Those that stand, in the order given."""
-    taken_back: tuple[Answered, ...] = ()
-    """Those that were taken back and not given anew."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """What the answers that stand rest on, by name."""
     closing: Closing | None = None
@@ -56,36 +50,25 @@ class Account:
     problems: tuple[str, ...] = ()
     """What could not be read, one line each."""
 
-    @cached_property
-    def retaken(self) -> frozenset[str]:
-        """The names of measurements that were taken back and have to be made anew."""
-        return frozenset(name for answer in self.taken_back for name in answer.asked) - frozenset(self.kept)
-
-    def last(self, count: int) -> tuple[Answered, ...]:
-        """Return the last ``count`` answers, and all others that rest on the same measurements."""
-        return _last(self.answers, count)
-
 
 def whole_lines(content: bytes) -> int:
     """Return how many bytes of ``content`` are whole lines; what follows was being written when its writer died."""
     return content.rfind(b"\n") + 1
 
 
-def account_of(content: bytes, search: int, where: str, *, with_evidence: bool = True) -> Account:
+def account_of(content: bytes, search: int, where: str) -> Account:
     """Return what the journal of ``search`` comes to. A torn last line counts as not written.
 
     Args:
         content: the file.
         search: the number in its name.
         where: the file's name, for errors.
-        with_evidence: whether ``kept`` holds what was measured, which takes most of the time, or names alone.
 
     Raises:
         InputError: the first line cannot be read, is another search's or of another version.
     """
     lines = content[: whole_lines(content)].splitlines()
     fold = _beginning(lines[0] if lines else b"", search, where)
-    fold.read = Kept.from_json if with_evidence else _named
     for number, line in enumerate(lines[1:], start=2):
         try:
             fold.tell(json.loads(line))
@@ -113,21 +96,14 @@ def _beginning(line: bytes, search: int, where: str) -> _Fold:
     return _Fold(begun=begun, began_at=str(event.get("at", "")))
 
 
-def _named(_row: Mapping[str, Any]) -> Kept:
-    return _LEFT_OUT
-
-
 @dataclass(kw_only=True)
 class _Fold:
     """An account to which one line after the other is told; a line that raises has told nothing."""
 
     begun: Begun
     began_at: str
-    read: Callable[[Mapping[str, Any]], Kept] = Kept.from_json
-    """Reads the evidence of an answer."""
     probes_at_most: int | None = None
     answers: dict[Question, Answered] = field(default_factory=dict)
-    taken_back: dict[Question, Answered] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
     closing: Closing | None = None
     problems: list[str] = field(default_factory=list)
@@ -140,7 +116,6 @@ class _Fold:
             began_at=self.began_at,
             probes_at_most=self.probes_at_most,
             answers=tuple(self.answers.values()),
-            taken_back=tuple(self.taken_back.values()),
             kept=self.kept,
             closing=self.closing,
             problems=tuple(self.problems),
@@ -155,35 +130,18 @@ class _Fold:
             self.closing = None
         elif kind == "probed":
             self._answered(event)
-        elif kind == "undone":
-            self._undone(_count(event["count"]))
         elif kind == "ended":
             self.closing = _closing(event)
 
     def _answered(self, event: Event) -> None:
         measured = event["measured"]
         answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
-        new = {row["name"]: self.read(row) for row in measured if len(row) > 1}
+        new = {row["name"]: Kept.from_json(row) for row in measured if len(row) > 1}
         if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
             raise KeyError(*missing)  # it rests on a line that could not be read
         self.answers.pop(answered.question, None)
         self.answers[answered.question] = answered
-        self.taken_back.pop(answered.question, None)
         self.kept |= new
-
-    def _undone(self, count: int) -> None:
-        for answer in _last(tuple(self.answers.values()), count):
-            self.taken_back[answer.question] = self.answers.pop(answer.question)
-            for name in answer.asked:
-                self.kept.pop(name, None)
-        self.closing = None
-
-
-def _last(answers: Sequence[Answered], count: int) -> tuple[Answered, ...]:
-    """Return the last ``count`` of ``answers``, and all others that rest on the same measurements."""
-    first = len(answers) - min(count, len(answers))
-    names = {name for answer in answers[first:] for name in answer.asked}
-    return tuple(each for place, each in enumerate(answers) if place >= first or names.intersection(each.asked))
 
 
 def _count(value: object) -> int:
@@ -211,9 +169,3 @@ def _closing(event: Event) -> Closing:
             "between": tuple((document.get(end) or {}).get("name", "") for end in ("last_good", "first_bad")),
         },
     )
-
-
-def newest(accounts: Sequence[Account], place: str) -> Account | None:
-    """Return the last search of ``accounts`` in ``place``, by number: clocks go back, and numbers do not."""
-    here = [account for account in accounts if account.begun.place == place]
-    return max(here, key=lambda account: account.begun.search, default=None)

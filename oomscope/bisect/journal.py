@@ -1,6 +1,6 @@
 """The lines of a search's journal: one of JSON for each thing that happened.
 
-Nothing is ever erased: an answer is taken back by a further line. What the lines come to is :mod:`account`'s, files and
+Lines are only appended. What the lines come to is :mod:`account`'s, files and
 locks are :mod:`journal_store`'s; the format is described in docs/journal.md.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +99,6 @@ def probed_event(answered: Answered, new: Mapping[str, Kept]) -> Event:
     record = {**asdict(answered.record), "answer": answered.record.answer.value}
     measured = [{"name": name, **(new[name].to_json() if name in new else {})} for name in answered.asked]
     return {"event": "probed", "record": record, "measured": measured}
-
-
-def undone_event(count: int) -> Event:
-    """Return the line that takes the last ``count`` answers back."""
-    return {"event": "undone", "count": count}
 
 
 def ended_event(outcome: str, message: str, document: Mapping[str, Any] | None) -> Event:

@@ -18,9 +18,11 @@ from oomscope.errors import InputError, UsageError
 from oomscope.files import sync_directory
 
 _SUFFIX = ".jsonl"
+_SHOWN = 5
+"""Numbers of searches that an error names."""
 _PATIENCE_S = 1.0
-_ANOTHER = "see that it is a file of yours, or give --state another directory"
 """How long a lock is waited for that somebody may hold only to look whether it is held."""
+_ANOTHER = "see that it is a file of yours, or give --state another directory"
 
 
 class JournalFile:
@@ -81,7 +83,7 @@ class JournalStore:
         """Return the file of search ``number``."""
         return self.directory / f"{number}{_SUFFIX}"
 
-    def read(self, number: int, *, with_evidence: bool = True) -> Account:
+    def read(self, number: int) -> Account:
         """Return what the journal of search ``number`` comes to; see :func:`~oomscope.bisect.account.account_of`.
 
         Raises:
@@ -92,11 +94,17 @@ class JournalStore:
             content = path.read_bytes()
         except FileNotFoundError:
             raise InputError(
-                f"there is no search {number}", where=str(self.directory), remedy="see oomscope bisect status"
+                f"there is no search {number}", where=str(self.directory), remedy=self._there_are()
             ) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
-        return account_of(content, number, str(path), with_evidence=with_evidence)
+        return account_of(content, number, str(path))
+
+    def _there_are(self) -> str:
+        """Return which searches there are, in words."""
+        numbers = self.numbers()
+        newest = ", ".join(map(str, numbers[-_SHOWN:]))
+        return f"the newest are {newest}" if numbers else "begin one: oomscope bisect GOOD..BAD"
 
     def begun(self, number: int) -> Begun:
         """Return what the first line of the journal of search ``number`` says.

@@ -13,8 +13,6 @@ class JournalUse:
 
     search: int | None = None
     """The number of the search that is gone on with; None begins one."""
-    only_recorded: bool = False
-    """Measure nothing and write nothing: what is not in the journal stays unknown."""
     words: tuple[str, ...] = ()
     """The words after ``oomscope bisect``, by which the command line can go on; none for a program's search."""
 

@@ -31,7 +31,6 @@ More = ParamSpec("More")
 Entry = Callable[Concatenate[Request, More], BisectResult]
 
 SHOWN = 5
-_ENDS = ("the deadline passed", "the recorded evidence ended")
 
 
 def journalled(search: Entry[Request, More]) -> Entry[Request, More]:
@@ -69,16 +68,13 @@ def _recorder(
             begin: Callable[[], JournalFile] = partial(_begin, store, request, pins, name, environment)
             recorder = Recorder(reporter=reporter, begin=begin)
         else:
-            journal = None if request.journal.only_recorded else stack.enter_context(store.open(number))
+            journal = stack.enter_context(store.open(number))
             account = store.read(number)
             pins = account.begun.pins
             _refuse_changes(account, request, environment)
             recorder = Recorder(reporter=reporter, begin=partial(_go_on, journal), account=account)
-            recorder.only_recorded = journal is None
         try:
-            held = pinned(request, pins)
-            # A search that measures nothing needs no cluster.
-            yield recorder, replace(held, cluster=None) if recorder.only_recorded else held
+            yield recorder, pinned(request, pins)
         except BaseException as error:
             recorder.stopped(_why(error))
             if isinstance(error, KeyboardInterrupt) and (kept := _resumable(recorder, request)) is not None:
@@ -93,7 +89,7 @@ def _recorder(
 def _resumable(recorder: Recorder, request: SearchRequest) -> int | None:
     """Return the number by which the command line can go on; None where it cannot."""
     words = recorder.account.begun.words if recorder.account is not None else request.journal.words
-    return recorder.number if words and not recorder.only_recorded else None
+    return recorder.number if words else None
 
 
 def _why(error: BaseException) -> str:
@@ -103,10 +99,8 @@ def _why(error: BaseException) -> str:
     return str(error) if isinstance(error, OomscopeError) else f"{type(error).__name__}: {error}"
 
 
-def _go_on(journal: JournalFile | None) -> JournalFile:
+def _go_on(journal: JournalFile) -> JournalFile:
     """Return ``journal`` with a line that says that its search goes on."""
-    if journal is None:
-        raise ValueError("nothing is written of a search that measures nothing")
     journal.append(resumed_event())
     return journal
 
@@ -145,17 +139,14 @@ def _begun(request: SearchRequest, pins: dict[str, str], name: str, environment:
 
 
 def _refuse_changes(account: Account, request: SearchRequest, environment: Mapping[str, str]) -> None:
-    """Refuse to go on under other inputs or surroundings; evidence alone is read under any surroundings.
+    """Refuse to go on under other inputs or surroundings.
 
     Raises:
         InputError: something has changed.
     """
     begun = account.begun
     changed = changed_inputs(begun.inputs, inputs_of(request))
-    if request.journal.only_recorded:
-        changed = [name for name in changed if not name.endswith(".py")]
-    else:
-        changed += Surroundings.here(request, environment).changes_since(begun.surroundings)
+    changed += Surroundings.here(request, environment).changes_since(begun.surroundings)
     if changed:
         named = ", ".join(changed[:SHOWN]) + (f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else "")
         raise InputError(
@@ -169,14 +160,4 @@ def _with_remarks(result: BisectResult, recorder: Recorder) -> BisectResult:
     notes = [*result.notes, *([recorder.problem] if recorder.problem else [])]
     if recorder.account is not None:
         notes += recorder.account.problems
-    if recorder.unrecorded:
-        result = _for_want_of_evidence(result)
-        notes = [note.replace(*_ENDS) for note in notes]
-        notes.append(f"not recorded: {recorder.unrecorded} would have to be probed next")
     return replace(result, notes=tuple(notes), search=recorder.number)
-
-
-def _for_want_of_evidence(result: BisectResult) -> BisectResult:
-    """Return ``result``, of a search that the lack of evidence ended as a deadline does, in other words."""
-    suspects = tuple(replace(each, reason=each.reason.replace(*_ENDS)) for each in result.suspects)
-    return replace(result, message=result.message.replace(*_ENDS), suspects=suspects)

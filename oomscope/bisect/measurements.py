@@ -99,7 +99,6 @@ class Measurements:
 
     def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob, ahead: Ahead) -> Kept:
         """Return what comes of a probe that is made now."""
-        self.memory.wanted(key)
         self.has_run = True
         try:
             measured = self.bench.take(
@@ -125,8 +124,7 @@ class Measurements:
             return known
         if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
             return kept.answer
-        is_new = "repeat" in key or self.memory.is_taken_back(key)
-        return self.cache.get(key) if self.cache and not is_new else None
+        return self.cache.get(key) if self.cache and "repeat" not in key else None
 
     def _errands(self, ahead: Ahead) -> Iterator[Errand]:
         """Yield what is foreseen and not known."""

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from oomscope.bisect.experiment import Untestable
-from oomscope.bisect.identity import digest_of
 from oomscope.probe.result import ProbeResult
 
 Key = Mapping[str, Any]
 """What a result is kept under (:func:`oomscope.bisect.identity.key_of`)."""
-
-_SURROUNDINGS = ("key_version", "versions", "packages", "gpus")
-"""Parts of a key that are the same throughout a search, and need not be when its evidence is read again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +42,6 @@ class Memory(Protocol):
         """Return what was answered before; None where nothing was."""
         ...
 
-    def is_taken_back(self, key: Key) -> bool:
-        """Whether an answer was given and taken back, so that only a new measurement counts."""
-        ...
-
-    def wanted(self, key: Key) -> None:
-        """Take notice that a measurement is needed.
-
-        Raises:
-            OutOfTimeError: none is to be made.
-        """
-        ...
-
     def learn(self, key: Key, kept: Kept) -> None:
         """Keep what was answered to the question that is open."""
         ...
@@ -70,24 +54,5 @@ class NoMemory:
         """Return None."""
         return
 
-    def is_taken_back(self, key: Key) -> bool:
-        """Return False."""
-        return False
-
-    def wanted(self, key: Key) -> None:
-        """Do nothing."""
-
     def learn(self, key: Key, kept: Kept) -> None:
         """Do nothing."""
-
-
-def asked_of(key: Key) -> str:
-    """Return the name, inside its search, of the measurement whose result is kept under ``key``.
-
-    What surrounds a whole search (versions, cards, the user's variables, the harness) has no part in it: a search goes
-    on only while that is the same, and recorded evidence is read on any machine.
-    """
-    target = {name: value for name, value in key["target"].items() if name != "harness"}
-    if "variables" in target:
-        target.pop("environment", None)
-    return digest_of({**{name: value for name, value in key.items() if name not in _SURROUNDINGS}, "target": target})

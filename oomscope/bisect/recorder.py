@@ -6,19 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oomscope.bisect.account import Account
-from oomscope.bisect.deadline import OutOfTimeError
+from oomscope.bisect.identity import digest_of
 from oomscope.bisect.journal import Answered, Event, Question, ended_event, planned_event, probed_event
 from oomscope.bisect.journal_store import JournalFile
-from oomscope.bisect.memory import Kept, Key, asked_of
+from oomscope.bisect.memory import Kept, Key
 from oomscope.bisect.reporter import Plan, Reporter, Work
 from oomscope.bisect.result import BisectResult, ProbeRecord
 from oomscope.probe.job import Progress
-
-UNRECORDED = "the journal does not hold"
-
-
-class UnrecordedError(OutOfTimeError):
-    """A measurement is needed, and only recorded ones are to be used."""
 
 
 @dataclass
@@ -29,7 +23,6 @@ class Recorder:
         reporter: told of everything.
         begin: makes the journal, with its first line, once the search is known to be one; raises OSError.
         account: what an earlier life of the search has written.
-        only_recorded: let nothing be measured, and write nothing.
 
     A journal that cannot be written to is given up, and the search goes on; :attr:`problem` says so.
     """
@@ -37,10 +30,7 @@ class Recorder:
     reporter: Reporter
     begin: Callable[[], JournalFile]
     account: Account | None = None
-    only_recorded: bool = False
     problem: str = ""
-    unrecorded: str = ""
-    """What would have to be measured first, where only recorded measurements are used."""
     _file: JournalFile | None = None
     _kept: dict[str, Kept] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
@@ -48,7 +38,6 @@ class Recorder:
     _told: set[Question] = field(default_factory=set)
     _asked: list[str] = field(default_factory=list)
     """What the question that is open has asked so far."""
-    _open: str = ""
 
     def __post_init__(self) -> None:
         if self.account is not None:
@@ -67,26 +56,11 @@ class Recorder:
 
     def recall(self, key: Key) -> Kept | None:
         """Return what was answered before."""
-        return self._kept.get(asked_of(key))
-
-    def is_taken_back(self, key: Key) -> bool:
-        """Whether only a new measurement counts."""
-        name = asked_of(key)
-        return self.account is not None and name in self.account.retaken and name not in self._kept
-
-    def wanted(self, _key: Key) -> None:
-        """Refuse where only recorded measurements are to be used.
-
-        Raises:
-            UnrecordedError: so it is.
-        """
-        if self.only_recorded:
-            self.unrecorded = self._open
-            raise UnrecordedError
+        return self._kept.get(digest_of(key))
 
     def learn(self, key: Key, kept: Kept) -> None:
         """Keep an answer for the line of the question that is open."""
-        name = asked_of(key)
+        name = digest_of(key)
         self._asked.append(name)
         self._kept.setdefault(name, kept)
 
@@ -94,7 +68,7 @@ class Recorder:
 
     def planned(self, plan: Plan) -> None:
         """Write what lies ahead; the first time, begin the journal."""
-        if self._file is None and not self.only_recorded and not self.problem:
+        if self._file is None and not self.problem:
             try:
                 self._file = self.begin()
             except OSError as error:
@@ -104,7 +78,7 @@ class Recorder:
 
     def probing(self, name: str, number: int) -> None:
         """Pass it on."""
-        self._open, self._asked = name, []
+        self._asked = []
         self.reporter.probing(name, number)
 
     def progressed(self, progress: Progress) -> None:

@@ -12,7 +12,7 @@ State = Literal["running", "interrupted", "ended"]
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One search in a list of searches."""
+    """One search."""
 
     search: int
     state: State
@@ -26,8 +26,6 @@ class Standing:
     """Answers that stand."""
     probes_at_most: int | None
     """As announced; untestable ones come on top."""
-    suspects: int | None = None
-    """Changes among which the culprit still is; None where that is not known."""
     outcome: str | None = None
     """That of a search that ended."""
     message: str = ""

@@ -15,11 +15,8 @@ WORDS = "oomscope.words"
 _SUBCOMMAND = "oomscope.subcommand"
 
 SUBCOMMANDS = {
-    "status": "oomscope.cli.bisect_status:status",
     "log": "oomscope.cli.bisect_log:log",
     "resume": "oomscope.cli.bisect_resume:resume",
-    "undo": "oomscope.cli.bisect_undo:undo",
-    "replay": "oomscope.cli.bisect_replay:replay",
     "export": "oomscope.cli.bisect_export:export",
 }
 

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 @search_options
 @json_option
 def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool) -> ExitCode:
-    """Print every answer of SEARCH (default: the newest of this repository), those taken back as well.
+    """Print where SEARCH (default: the newest of this repository) stands, and every answer.
 
     The whole evidence is in the journal itself, whose path is printed.
     """
@@ -39,7 +39,6 @@ def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool
             "words": list(account.begun.words),
             "pins": account.begun.pins,
             "probes": [answer.record.to_json() for answer in account.answers],
-            "taken_back": [answer.record.to_json() for answer in account.taken_back],
             "problems": list(account.problems),
         }
     )

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from oomscope.bisect.journal_use import JournalUse
-from oomscope.cli.bisect import bisect, options_of
+from oomscope.cli.bisect import bisect
 from oomscope.cli.journals import USE
-from oomscope.cli.search import run_search
-from oomscope.errors import InputError, OomscopeError
+from oomscope.errors import InputError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.account import Account
     from oomscope.bisect.journal import Begun
 
 
@@ -52,18 +49,3 @@ def asked_again(begun: Begun, use: JournalUse, changes: Mapping[str, Any]) -> It
             yield ctx
     finally:
         stay.__exit__(None, None, None)
-
-
-def suspects_left(account: Account, state: Path | None) -> int | None:
-    """Return among how many changes the culprit still is, by the recorded answers; None where that cannot be said."""
-    from oomscope.bisect.reporter import Silent
-
-    begun = account.begun
-    use = JournalUse(search=begun.search, only_recorded=True)
-    changes = {"fresh": True, "deadline": None} | ({"state": state.absolute()} if state else {})
-    try:
-        with asked_again(begun, use, changes) as ctx:
-            result = run_search(options_of(ctx), Silent())
-    except (OomscopeError, click.ClickException):
-        return None
-    return {"culprit": 1, "no_culprit": 0, "inconclusive": result.considered}.get(result.outcome, len(result.suspects))

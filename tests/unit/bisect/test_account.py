@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.account import Account, account_of, newest
+from oomscope.bisect.account import Account, account_of
 from oomscope.bisect.experiment import Untestable
 from oomscope.bisect.journal import (
     Answered,
@@ -20,8 +20,6 @@ from oomscope.bisect.journal import (
     ended_event,
     planned_event,
     probed_event,
-    resumed_event,
-    undone_event,
 )
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.memory import Kept
@@ -94,14 +92,6 @@ def test_what_is_written_is_read_back() -> None:
     assert not account.problems
 
 
-def test_where_evidence_is_left_out_all_else_is_the_same() -> None:
-    lines = [probed(1), probed(2), undone_event(1), ended_event("culprit", "m", None)]
-    whole, light = (account_of(written(*lines), 7, "j", with_evidence=each) for each in (True, False))
-    assert (light.answers, light.taken_back, light.closing) == (whole.answers, whole.taken_back, whole.closing)
-    assert light.kept.keys() == whole.kept.keys()
-    assert light.retaken == whole.retaken
-
-
 def test_an_answer_without_a_measurement_is_one() -> None:
     gone = Kept(answer=Untestable("setup failed", "make: *** no rule"))
     account = told(probed(1, None), probed_event(answered(2), {"n2": gone}))
@@ -109,28 +99,7 @@ def test_an_answer_without_a_measurement_is_one() -> None:
     assert account.kept == {"n2": gone}
 
 
-def test_answers_are_taken_back_and_given_anew() -> None:
-    lines = [probed(1), probed(2), probed(3), ended_event("culprit", "m", None), undone_event(2)]
-    account = told(*lines)
-    assert commits(account) == [1]
-    assert (sorted(account.kept), sorted(account.retaken)) == (["n1"], ["n2", "n3"])
-    assert account.closing is None
-    account = told(*lines, resumed_event(), probed(3))
-    assert commits(account) == [1, 3]
-    assert account.retaken == {"n2"}
-
-
-def test_answers_that_rest_on_one_measurement_go_together() -> None:
-    account = told(probed(1), probed(2, "same"), probed(3), probed(4, "same"), undone_event(1))
-    assert commits(account) == [1, 3]
-    assert account.retaken == {"same"}
-
-
-def test_more_than_there_is_can_be_taken_back() -> None:
-    assert commits(told(probed(1), undone_event(99), probed(2))) == [2]
-
-
-EVENTS = [probed(1), probed(2), probed(3), undone_event(1), undone_event(2)]
+EVENTS = [probed(1), probed(2), probed(3)]
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=8), st.floats(0, 1))
@@ -143,21 +112,18 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
     assert account == account_of(first + b"".join(lines[:whole]), 7, "j")
     assert len(account.answers) <= whole
     assert all(name in account.kept for answer in account.answers for name in answer.asked)
-    assert not account.retaken.intersection(account.kept)
 
 
 @pytest.mark.parametrize(
     "spoilt",
     [
         b"[" * 100_000 + b"\n",
-        b'{"event":"undone","count":-1}\n',
-        b'{"event":"undone","count":1e400}\n',
         b'{"event":"planned","title":"","probes_at_most":Infinity}\n',
         b'{"event":"ended","outcome":5,"message":null,"document":{"culprit":5}}\n',
         b"\0\0\0\n",
         b'{"event":"probed"}\n',
         b"[1]\n",
-        b'{"event":"undone","count":"x"}\n',
+        b'{"event":"planned","title":"","probes_at_most":-1}\n',
         b"\xff\n",
         b'"x"\n',
     ],
@@ -200,13 +166,10 @@ def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: st
 
 
 def test_a_clock_that_goes_back_changes_nothing() -> None:
-    events = [probed(1), probed(2), undone_event(1)]
+    events = [probed(1), probed(2)]
     backwards = begun_event(begun()), *events
     content = b"".join(encode(event, f"20{30 - year}-01-01") for year, event in enumerate(backwards))
     assert account_of(content, 7, "j").answers == told(*events).answers
-    older = account_of(encode(begun_event(begun(9)), "1970-01-01"), 9, "j")
-    found = newest([told(), older, account_of(written(first=begun(10, place="/other")), 10, "j")], "/repo/.git")
-    assert found is older
 
 
 def test_every_line_is_one_line_of_json() -> None:
@@ -221,7 +184,6 @@ LINES = [
     planned_event("t", 9),
     probed(1),
     ended_event("culprit", "m", {"culprit": {"commit": "c", "subject": "s"}, "lines": [], "last_good": None}),
-    undone_event(1),
 ]
 
 
@@ -238,10 +200,8 @@ def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event
         assert event["event"] == "begun"
         return
     assert all(problem.startswith("j:3: the line cannot be read") for problem in account.problems)
-    assert 3 in [answer.record.number for answer in (*account.answers, *account.taken_back)] or not account.answers
+    assert 3 in [answer.record.number for answer in account.answers] or not account.answers
     assert all(isinstance(word, str) for word in account.begun.words)
-    assert account.last(1) is not None
-    assert account.retaken is not None
 
 
 def test_a_line_costs_as_much_however_many_came_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect import journal_bound
-from oomscope.bisect.journal import Event, begun_event, ended_event, undone_event
+from oomscope.bisect.journal import Event, begun_event, ended_event
 from oomscope.bisect.journal_bound import LONGEST_S, remove_old
 from oomscope.bisect.journal_store import JournalStore
 from oomscope.errors import InputError
@@ -51,7 +51,6 @@ def test_only_so_many_of_those_that_ended_are_kept(store: JournalStore, monkeypa
         (),
         (probed(1),),
         (probed(1), ended_event("stopped", "interrupted", None)),
-        (*ENDED, undone_event(1)),
         (*ENDED, {"event": "resumed"}),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect import journal_store
-from oomscope.bisect.journal import begun_event, undone_event
+from oomscope.bisect.journal import begun_event, resumed_event
 from oomscope.bisect.journal_store import JournalStore
 from oomscope.errors import InputError, UsageError
 from tests.unit.bisect.test_account import begun, commits, probed
@@ -85,9 +85,8 @@ def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore
     assert path.read_bytes() != whole, "whoever only reads leaves it as it is"
     with store.open(number) as journal:
         assert path.read_bytes() == whole
-        journal.append(undone_event(1))
-    assert commits(store.read(number)) == []
-    assert store.read(number).problems == ()
+        journal.append(resumed_event())
+    assert not store.read(number).problems
 
 
 def test_a_line_is_on_the_disk_when_append_returns(store: JournalStore, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Searches that are cut off, gone on with, taken back and answered again from what they wrote down."""
+"""Searches that are cut off and gone on with."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from oomscope.bisect import journal_store, journalled
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.config_bisect import bisect_configs
 from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.journal import undone_event
 from oomscope.bisect.journal_store import JournalFile, JournalStore
 from oomscope.bisect.journal_use import JournalUse
 from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange
 from oomscope.bisect.request import CommitRequest, ConfigRequest, SearchRequest, SurroundingsRequest
 from oomscope.bisect.result import BisectResult
@@ -174,8 +172,6 @@ def test_other_versions_are_another_search(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr("oomscope.probe.fingerprint.sources_hash", lambda: "other")
     with pytest.raises(InputError, match="another state of oomscope's own code;"):
         again(world, request)
-    only = replace(request, journal=JournalUse(search=1, only_recorded=True))
-    assert again(world, only).outcome in {"suspects", "inconclusive"}, "evidence is read under any version"
 
 
 def test_a_running_search_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,46 +210,6 @@ def test_two_searches_at_once_keep_apart(world: World) -> None:
     for number, result in ((1, outer), (2, inner[0])):
         records = [each.record.commit for each in store(world).read(number).answers]
         assert records == [record.commit for record in result.probes]
-
-
-def test_answers_that_were_taken_back_are_asked_again(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    first = world.bisect(hashes[0])
-    with store(world).open(1) as journal:
-        journal.append(undone_event(2))
-    gone = [world.probe.ran[-2], world.probe.ran[-1]]
-    ran = len(world.probe.ran)
-    request = replace(world.request(hashes[0]), journal=JournalUse(search=1))
-    assert request.use_cache
-    assert answer(again(world, request)) == answer(first)
-    assert world.probe.ran[ran:] == gone, "the cache has them, and is passed by"
-    assert store(world).read(1).taken_back == ()
-
-
-def test_another_answer_to_what_was_taken_back_counts(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    first = world.bisect(hashes[0])
-    last = max(first.probes, key=lambda record: record.number)
-    with store(world).open(1) as journal:
-        journal.append(undone_event(1))
-    other = replace(world.request(hashes[0]), journal=JournalUse(search=1))
-    size = 1 if last.answer.value == "bad" else 5000
-    result = again(world, other, probe=lambda job, progress=None: measure(size))
-    assert result.message != first.message
-    assert store(world).read(1).answers[-1].record.answer is not last.answer
-
-
-def test_evidence_alone_answers(world: World) -> None:
-    hashes = sizes(world, SIZES)
-    first = world.bisect(hashes[0])
-    ran, content = len(world.probe.ran), store(world).path(1).read_bytes()
-    only = replace(world.request(hashes[0]), use_cache=False, journal=JournalUse(search=1, only_recorded=True))
-    assert answer(again(world, only, environment={"ANOTHER": "machine"})) == answer(first)
-    judged = again(world, replace(only, bad=Bad.parse("requested>2003")))
-    assert judged.outcome == "suspects"
-    assert "would have to be probed next" in judged.notes[-1]
-    assert len(world.probe.ran) == ran
-    assert store(world).path(1).read_bytes() == content
 
 
 def test_a_disk_that_is_full_costs_the_journal_and_not_the_search(

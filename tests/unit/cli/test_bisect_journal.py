@@ -70,24 +70,6 @@ def document(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
     return json.loads(capsys.readouterr().out)
 
 
-def test_status_says_how_far_each_search_is(searches: Searches, capsys) -> None:
-    assert document(capsys, "status") == {"schema_version": 1, "searches": [], "problems": []}
-    searches.interrupted(3)
-    for words, suspects in ((["status"], None), (["status", "--suspects"], 8), (["status", "1"], 8)):
-        (row,) = document(capsys, *words)["searches"]
-        shown = (row["state"], row["title"], row["probes"], row["suspects"])
-        assert shown == ("interrupted", "good..main", 3, suspects)
-    with store().open(1):
-        assert document(capsys, "status", "1")["searches"][0]["state"] == "running"
-    assert run(["bisect", "resume", "--quiet"]) == 0
-    (row,) = document(capsys, "status")["searches"]
-    assert (row["state"], row["outcome"], row["suspects"]) == ("ended", "culprit", None)
-    assert run(["bisect", "status"]) == 0
-    shown = capsys.readouterr().out
-    assert "ended" in shown
-    assert "is the first bad commit" in " ".join(shown.split())
-
-
 def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, capsys) -> None:
     searches.interrupted(1)
     said = capsys.readouterr().err
@@ -96,12 +78,10 @@ def test_an_interrupt_says_how_to_go_on(searches: Searches, tmp_path: Path, caps
     assert f"oomscope bisect resume 1 --state '{tmp_path}/an other'" in capsys.readouterr().err
 
 
-def test_status_knows_repositories(searches: Searches, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_search_of_another_repository_is_named(searches: Searches, tmp_path: Path, capsys, monkeypatch) -> None:
     searches.interrupted(2)
     other = Repo(tmp_path / "other")
     other.commit("one", {"x": ""})
-    assert document(capsys, "status", "--repo", str(other.path))["searches"] == []
-    assert len(document(capsys, "status", "--repo", ".")["searches"]) == 1
     monkeypatch.chdir(other.path)
     assert run(["bisect", "log"]) == 2
     said = capsys.readouterr().err
@@ -137,41 +117,20 @@ def test_a_deadline_of_nothing_is_one(searches: Searches, capsys) -> None:
     assert len(searches.ran) == 3
 
 
-def test_log_shows_every_answer_and_those_taken_back(searches: Searches, capsys) -> None:
+def test_log_shows_where_a_search_stands_and_every_answer(searches: Searches, capsys) -> None:
     searches.interrupted(4)
-    assert len(document(capsys, "log")["probes"]) == 4
-    assert len(document(capsys, "undo", "--last", "2")["taken_back"]) == 2
     logged = document(capsys, "log")
-    assert [len(logged[name]) for name in ("probes", "taken_back")] == [2, 2]
+    assert (logged["state"], logged["title"], len(logged["probes"])) == ("interrupted", "good..main", 4)
+    with store().open(1):
+        assert document(capsys, "log")["state"] == "running"
     assert Path(logged["journal"]) == store().path(1)
     assert run(["bisect", "log", "1"]) == 0
     shown = capsys.readouterr().out
     assert "oomscope bisect good..main --config a.yaml --quiet" in shown
-    assert shown.index(searches.hashes[0][:10]) < shown.index("Taken back")
-
-
-def test_undo_asks_anew_though_the_cache_knows(searches: Searches, capsys) -> None:
-    assert run(["bisect", "good..main", "--config", "a.yaml", "--quiet"]) == 0
-    count = len(searches.ran)
-    assert run(["bisect", "undo", "--last", "1"]) == 0
-    assert "1 answer taken back" in capsys.readouterr().out
+    assert searches.hashes[0][:10] in shown
     assert run(["bisect", "resume", "--quiet"]) == 0
-    assert len(searches.ran) == count + 1
-    assert run(["bisect", "undo", "--last", "99"]) == 0
-    assert run(["bisect", "undo"]) == 2
-    assert "search 1 has no answer to take back" in capsys.readouterr().err
-
-
-def test_replay_probes_nothing(searches: Searches, capsys, monkeypatch) -> None:
-    first = document(capsys, "good..main", "--config", "a.yaml", "--html", "page.html", "--quiet")
-    count, content = len(searches.ran), store().path(1).read_bytes()
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "7")
-    assert document(capsys, "replay")["culprit"] == first["culprit"]
-    other = document(capsys, "replay", "--bad", "requested>2004B", code=7)
-    assert "would have to be probed next" in other["notes"][-1]
-    assert "deadline" not in json.dumps([other["message"], other["notes"]])
-    assert len(searches.ran) == count
-    assert store().path(1).read_bytes() == content
+    logged = document(capsys, "log")
+    assert (logged["state"], logged["outcome"]) == ("ended", "culprit")
 
 
 def test_export_is_replayed_by_git(searches: Searches, tmp_path: Path, capsys) -> None:
@@ -190,10 +149,8 @@ def test_export_is_replayed_by_git(searches: Searches, tmp_path: Path, capsys) -
     [
         (["resume", "9"], "there is no search 9"),
         (["log"], "no search of"),
-        (["status", "9"], "there is no search 9"),
         (["resume", "0"], "Invalid value"),
-        (["replay", "1", "--bad", "slow"], "there is no search 1"),
-        (["undo", "x"], "Invalid value"),
+        (["log", "x"], "Invalid value"),
     ],
 )
 def test_what_there_is_not_is_one_line(searches: Searches, capsys, words: list[str], said: str) -> None:
@@ -214,20 +171,15 @@ def test_what_cannot_be_asked_again_is_one_line(searches: Searches, tmp_path: Pa
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-    listed = document(capsys, "status")
-    assert len(listed["searches"]) == 2
-    assert "it is a copy" in listed["problems"][0]
 
 
 def test_a_running_search_is_left_alone(searches: Searches, capsys, monkeypatch) -> None:
     monkeypatch.setattr("oomscope.bisect.journal_store._PATIENCE_S", 0.0)
     searches.interrupted(2)
     with store().open(1):
-        for command in ("resume", "undo"):
-            assert run(["bisect", command]) == 2
-            assert "search 1 is still running" in capsys.readouterr().err
+        assert run(["bisect", "resume"]) == 2
+        assert "search 1 is still running" in capsys.readouterr().err
         assert run(["bisect", "log"]) == 0
-        assert run(["bisect", "replay"]) == 7
 
 
 def test_a_branch_that_is_called_like_a_command_is_named_in_full(searches: Searches, capsys) -> None:
@@ -240,7 +192,7 @@ def test_a_branch_that_is_called_like_a_command_is_named_in_full(searches: Searc
 @pytest.mark.parametrize(
     ("words", "incomplete", "offered"),
     [
-        (["bisect"], "re", {"resume", "replay"}),
+        (["bisect"], "re", {"resume"}),
         (["bisect"], "--har", {"--harness"}),
         (["bisect", "v1..v2"], "--exh", {"--exhaustive"}),
         (["bisect", "resume"], "--dea", {"--deadline"}),

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
 from oomscope.bisect.account import Account, Closing
 from oomscope.bisect.standing import Standing
-from oomscope.report.journal_text import log_report, status_report, undone_report
+from oomscope.report.journal_text import log_report
 from tests.unit.bisect.test_account import answered, begun
 
 
@@ -24,7 +23,6 @@ ACCOUNT = Account(
     began_at="2026-01-01T00:00:00+00:00",
     probes_at_most=9,
     answers=(answered(1), answered(2)),
-    taken_back=(answered(3, reason="was bad"),),
     problems=("7.jsonl:3: the line cannot be read",),
 )
 ENDED = Closing(outcome="culprit", message="abc is the first bad commit")
@@ -42,37 +40,13 @@ def test_where_a_search_stands() -> None:
     assert Standing.of(going_on, is_running=True).state == "running"
 
 
-def test_the_list_of_searches() -> None:
-    assert "No searches." in shown(status_report([], []))
-    text = shown(status_report([Standing.of(ACCOUNT, is_running=False)], ["8.jsonl: it is a copy"]))
-    assert "interrupted" in text
-    assert "2 of at most 9" in text
-    assert "note: 8.jsonl: it is a copy" in text
-    beyond = replace(ACCOUNT, probes_at_most=1)
-    assert "at most" not in shown(status_report([Standing.of(beyond, is_running=False)], []))
-
-
-def test_searches_of_several_repositories_say_whose_they_are() -> None:
-    one = Standing.of(ACCOUNT, is_running=False)
-    other = replace(one, place="/home/ada/lab/.git")
-    assert " In " not in shown(status_report([one, one], []))
-    text = shown(status_report([one, other], []))
-    assert " In " in text
-    assert "/home/ada/lab " in text
-
-
-def test_the_log_shows_what_stands_and_what_was_taken_back() -> None:
+def test_the_log_shows_where_a_search_stands() -> None:
     text = shown(log_report(ACCOUNT, Standing.of(ACCOUNT, is_running=False), "/state/7.jsonl"))
     assert "oomscope bisect v1..main --bad 'requested>1GiB'" in text
-    words = " ".join(text.split())
-    assert words.index("Taken back") < words.index("was bad")
+    assert "2 of at most 9" in text
     assert "note: 7.jsonl:3" in text
     assert "/state/7.jsonl" in text
     program = Account(begun=begun(words=()), closing=ENDED)
     text = shown(log_report(program, Standing.of(program, is_running=False), "x"))
     assert "a program's" in text
     assert ENDED.message in text
-
-
-def test_what_was_taken_back_is_counted() -> None:
-    assert "Search 7: 2 answers taken back" in shown(undone_report(7, ACCOUNT.answers))
