@@ -73,7 +73,7 @@ def explain(
     refuse_existing(png, force=force, option="--png")
     refuse_existing_tables(tables, EXPLAIN_TABLES, force=force)
     if png is not None:
-        from oomscope.report.explain_png import require_matplotlib
+        from oomscope.report.charts.png import require_matplotlib
 
         require_matplotlib()
     card = named_card(limit, gpu, non_torch)
@@ -132,6 +132,6 @@ def _write_page(path: Path, found: Explanation | RankSet, drawings: tuple[Drawin
 
 
 def _write_picture(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
-    from oomscope.report.explain_png import explain_picture
+    from oomscope.report.charts.pictures import explain_picture
 
     write_file(path, explain_picture(found, drawings))

@@ -62,7 +62,7 @@ def history_command(
     refuse_existing(html, force=force, option="--html")
     refuse_existing(png, force=force, option="--png")
     if png is not None:
-        from oomscope.report.explain_png import require_matplotlib
+        from oomscope.report.charts.png import require_matplotlib
 
         require_matplotlib()
     if not place.exists():
@@ -94,7 +94,7 @@ def _write_page(path: Path, found: tuple[Trend, ...], metric: str) -> None:
 
 
 def _write_picture(path: Path, found: tuple[Trend, ...]) -> None:
-    from oomscope.report.gate_png import history_picture
+    from oomscope.report.charts.pictures import history_picture
 
     write_file(path, history_picture(found))
 

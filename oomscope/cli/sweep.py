@@ -72,7 +72,7 @@ def sweep(
     refuse_existing(png, force=force, option="--png")
     refuse_existing_tables(tables, SWEEP_TABLES, force=force)
     if png is not None:
-        from oomscope.report.explain_png import require_matplotlib
+        from oomscope.report.charts.png import require_matplotlib
 
         require_matplotlib()
 
@@ -123,7 +123,7 @@ def _write_page(path: Path, found: Sweep, title: str) -> None:
 
 
 def _write_picture(path: Path, found: Sweep, title: str) -> None:
-    from oomscope.report.sweep_png import sweep_picture
+    from oomscope.report.charts.pictures import sweep_picture
 
     write_file(path, sweep_picture(found, title=title))
 

@@ -11,17 +11,17 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
 from oomscope.report import bisect_rows, bisect_words
 from oomscope.report.bisect_noise import rates_text
 from oomscope.report.bisect_remedies import remedy
+from oomscope.report.charts.key_matrix import key_matrix
+from oomscope.report.charts.markup import embedded
+from oomscope.report.charts.overlaid import overlaid
+from oomscope.report.charts.posterior import posterior_chart
+from oomscope.report.charts.range import LineView, range_chart, range_data, view_of
+from oomscope.report.charts.waterfall import waterfall_chart
 from oomscope.report.folded_steps import folded
 from oomscope.report.html import measurement_charts, render
-from oomscope.report.key_matrix import key_matrix
-from oomscope.report.markup import embedded
-from oomscope.report.overlaid import overlaid
 from oomscope.report.page_size import fitting
-from oomscope.report.posterior_chart import posterior_chart
-from oomscope.report.range_chart import LineView, range_chart, range_data, view_of
 from oomscope.report.script import Script
 from oomscope.report.step_sets import step_sets
-from oomscope.report.waterfall_chart import waterfall_chart
 
 LINES_SHOWN: Final = 200
 """Lines of code in their table."""

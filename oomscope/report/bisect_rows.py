@@ -11,8 +11,8 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.narrowed import Narrowed
 from oomscope.bisect.result import BisectResult
 from oomscope.report import bisect_words
-from oomscope.report.markup import share
-from oomscope.report.range_chart import LineView, answer_text
+from oomscope.report.charts.markup import share
+from oomscope.report.charts.range import LineView, answer_text
 from oomscope.report.standings import Standing
 from oomscope.report.words import count
 

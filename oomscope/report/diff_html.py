@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from markupsafe import Markup
 
 from oomscope.report import diff_words
-from oomscope.report.curves import Series, curves
+from oomscope.report.charts.curves import Series, curves
 from oomscope.report.diff_text import cut
 from oomscope.report.html import render
 from oomscope.report.page_size import fitting

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from oomscope.report import explain_words
+from oomscope.report.charts.markup import embedded
+from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
+from oomscope.report.charts.timeline import failed_event_of, timeline_chart, timeline_data
 from oomscope.report.html import render
-from oomscope.report.markup import Level, embedded
 from oomscope.report.page_size import fitting
 from oomscope.report.rows import Line, lines
 from oomscope.report.script import Script
-from oomscope.report.segment_chart import TINY, WIDTH, segment_chart, segment_data, strip_of
-from oomscope.report.stack_chart import stack_chart, stack_data
 from oomscope.snapshot.drawing.bins import Bins
 from oomscope.snapshot.drawing.draw import Drawing
 from oomscope.snapshot.drawing.floor_plan import FloorPlan
@@ -83,11 +83,9 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, share: float
     data: dict[str, Markup] = {}
     timeline = segments = None
     table = f"sites-{number}"
-    level = Level(value=device.available_bytes, label="may use") if device.available_bytes else None
-    failed = device.failure.event if device.failure and device.failure.event >= 0 else None
     if len(drawing.bins) > 1:
-        timeline = stack_chart(drawing.bins, f"timeline-{number}", table=table, level=level, failed_event=failed)
-        data[f"timeline-{number}"] = _fitting(drawing.bins, failed, int(share * TIMELINE_ROOM))
+        timeline = timeline_chart(device, drawing.bins, f"timeline-{number}", table=table)
+        data[f"timeline-{number}"] = _fitting(drawing.bins, failed_event_of(device), int(share * TIMELINE_ROOM))
     if drawing.plan and drawing.plan.segments:
         name = f"segments-{number}"
         segments, data[name] = _map(drawing.plan, name, table, device, int(share * SEGMENTS_ROOM))
@@ -98,7 +96,7 @@ def _view(device: DeviceExplanation, drawing: Drawing, number: int, share: float
 def _fitting(bins: Bins, failed_event: int | None, room: int) -> Markup:
     """Return a timeline's data, in bins as fine as the room allows."""
     while True:
-        text = embedded(stack_data(bins, failed_event=failed_event))
+        text = embedded(timeline_data(bins, failed_event=failed_event))
         if len(text) <= room or len(bins) < 2:
             return text
         bins = bins.coarser(max(2, _power_of_two(len(text) // room)))  # half as many bins take half the bytes or more

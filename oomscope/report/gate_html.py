@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from markupsafe import Markup
+
 from oomscope.gate.history import Trend, gravest_first
 from oomscope.gate.metrics import METRICS
-from oomscope.report import gate_history_text, gate_marks, gate_words
+from oomscope.report import gate_history_text, gate_words
+from oomscope.report.charts import marks
+from oomscope.report.charts.html import html_chart
+from oomscope.report.charts.trend import trend_plot
 from oomscope.report.html import render
 from oomscope.report.page_size import fitting
 from oomscope.report.script import Script
-from oomscope.report.trend_chart import trend_chart
 
 TRENDS_SHOWN: Final = 2000
 ROWS_SHOWN: Final = 8000
@@ -38,11 +42,15 @@ def _page(trends: Sequence[Trend], metric: str, share: float) -> str:
         title=f"{metric}, night by night",
         heading=gate_history_text.heading(trends),
         meaning=METRICS[metric].meaning,
-        trends=[(trend, trend.entries[-nights:], trend_chart(trend, trend.entries[-nights:])) for trend in shown],
+        trends=[(trend, trend.entries[-nights:], _chart(trend, nights)) for trend in shown],
         statuses=[entry.status for trend in shown for entry in trend.entries],
         unshown=len(trends) - len(shown),
-        marks=gate_marks,
+        marks=marks,
         text=gate_history_text,
         gate_words=gate_words,
         versions={},
     )
+
+
+def _chart(trend: Trend, nights: int) -> Markup:
+    return html_chart(trend_plot(trend, trend.entries[-nights:]))

@@ -11,7 +11,7 @@ from oomscope.gate.metrics import METRICS
 from oomscope.gate.result import CaseResult, GateResult
 from oomscope.gate.status import GRAVITY, Status, Tone, ruling
 from oomscope.report import gate_words
-from oomscope.report.bars import Bar, bars
+from oomscope.report.charts.bars import Bar, bars
 from oomscope.report.gate_commands import Commands
 from oomscope.report.html import measurement_charts, render
 from oomscope.report.page_size import fitting

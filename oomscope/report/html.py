@@ -12,9 +12,9 @@ import oomscope
 from oomscope.printable import printable
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
 from oomscope.report import bisect_words, words
-from oomscope.report.area import area
-from oomscope.report.bars import Bar, bars
-from oomscope.report.markup import Level
+from oomscope.report.charts.bars import Bar, bars
+from oomscope.report.charts.curves import area
+from oomscope.report.charts.plot import Level
 from oomscope.report.rows import highest_phases, lines
 from oomscope.report.script import Script
 from oomscope.snapshot.verdict_types import FixTried

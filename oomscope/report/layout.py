@@ -9,11 +9,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.report.wrapping import longest_piece, wrapped
-
 BAR_WIDTH = 24
 GAP = 3
 """Blanks between the columns of a table."""
+LONGEST_WORD = 24
+"""Characters of a word for which a column is widened; a longer one, such as a path, may be broken."""
 
 
 def section(title: str, body: RenderableType) -> RenderableType:
@@ -48,7 +48,7 @@ def table(*headers: str) -> Table:
 
 
 class FittedTable(Table):
-    """A table whose text columns take the room that there is and break their text between words.
+    """A table that breaks its text between words, and no number.
 
     Where there is not room enough for its numbers, each row is a block of lines.
     """
@@ -62,18 +62,20 @@ class FittedTable(Table):
         widths = self._widths(texts, options.max_width)
         if sum(widths.values()) + GAP * (len(widths) - 1) > options.max_width:
             yield from self._stacked(texts, list(widths)).__rich_console__(console, options)
-        else:
-            yield from self._fitted(texts, widths).__rich_console__(console, options)
+            return
+        plain = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+        for index, width in widths.items():
+            plain.add_column(texts[index][0], justify=self.columns[index].justify, overflow="fold", width=width)
+        for number, row in enumerate(self.rows, start=1):
+            plain.add_row(*(texts[index][number] for index in widths), end_section=row.end_section)
+        yield from plain.__rich_console__(console, options)
 
     def _widths(self, texts: Sequence[Sequence[Text]], room: int) -> dict[int, int]:
-        """Return the width of each column that is shown: no less than its longest unbroken piece."""
+        """Return the width of each column that is shown: no less than its longest word, or its widest number."""
         widest = [max(text.cell_len for text in column) for column in texts]
         least = [
-            max(
-                longest_piece(header.plain),
-                *(text.cell_len if column.no_wrap else longest_piece(text.plain) for text in cells),
-            )
-            for column, (header, *cells) in zip(self.columns, texts, strict=True)
+            wide if column.no_wrap else min(LONGEST_WORD, max(_longest_word(text) for text in cells))
+            for column, cells, wide in zip(self.columns, texts, widest, strict=True)
         ]
         shown = [index for index, wide in enumerate(widest) if wide]
         for index in sorted(self.optional, reverse=True):
@@ -102,19 +104,13 @@ class FittedTable(Table):
                     grid.add_row(header, value)
         return grid
 
-    def _fitted(self, texts: Sequence[Sequence[Text]], widths: dict[int, int]) -> Table:
-        """Return a plain table of the columns in ``widths``, its text broken into lines already."""
-        plain = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
-        lines = {index: [wrapped(text, width) for text in texts[index]] for index, width in widths.items()}
-        for index, (header, *_) in lines.items():
-            plain.add_column(header, justify=self.columns[index].justify, overflow="fold")
-        for number, row in enumerate(self.rows, start=1):
-            plain.add_row(*(column[number] for column in lines.values()), end_section=row.end_section)
-        return plain
-
 
 def _text(cell: RenderableType) -> Text:
     return cell if isinstance(cell, Text) else Text(str(cell))
+
+
+def _longest_word(text: Text) -> int:
+    return max(map(len, text.plain.split()), default=0)
 
 
 def bar(part: int, whole: int, width: int = BAR_WIDTH) -> str:

@@ -12,8 +12,8 @@ from oomscope.probe.sweep import Axis, Sweep
 from oomscope.probe.variants import Variant
 from oomscope.report import words
 from oomscope.report.advise_text import outcome_text, variant_text
+from oomscope.report.charts.sweep_grid import short_names
 from oomscope.report.layout import bar, section, table
-from oomscope.report.sweep_grid import short_names
 
 _STYLES = {"fits": "green", "oom": "red", "error": "yellow", "refused": "dim", "interrupted": "dim"}
 

@@ -195,7 +195,7 @@ def test_a_page_that_cannot_be_written_in_the_end_takes_no_grid_with_it(tmp_path
         raise ZeroDivisionError
 
     monkeypatch.setattr(variants, "launched", probe)
-    monkeypatch.setattr("oomscope.report.sweep_png.sweep_picture", broken)
+    monkeypatch.setattr("oomscope.report.charts.pictures.sweep_picture", broken)
     words = ["sweep", "--preset", "gpt-tiny", "recompute=none,full", "--quiet", "--fresh"]
     assert run([*words, "--html", str(page), "--json"]) == ExitCode.OUTPUT_LOST
     said = capsys.readouterr()

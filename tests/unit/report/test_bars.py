@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.bars import Bar, bars
-from oomscope.report.markup import Level
+from oomscope.report.charts.bars import Bar, bars
+from oomscope.report.charts.plot import Level
 from oomscope.units import GiB
 
 LABELS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)

@@ -16,10 +16,10 @@ from oomscope.printable import printable
 from oomscope.probe.curves import RunCurves
 from oomscope.report import bisect_rows
 from oomscope.report.bisect_html import guilty_keys
-from oomscope.report.key_matrix import key_matrix
-from oomscope.report.overlaid import iteration_names, overlaid, places_of
-from oomscope.report.range_chart import range_chart, range_data, view_of
-from oomscope.report.waterfall_chart import waterfall_chart
+from oomscope.report.charts.key_matrix import key_matrix
+from oomscope.report.charts.overlaid import iteration_names, overlaid, places_of
+from oomscope.report.charts.range import range_chart, range_data, view_of
+from oomscope.report.charts.waterfall import waterfall_chart
 from oomscope.units import GiB, MiB
 from tests.unit.report import long_searches, results, searches
 from tests.unit.report.test_bars import of_class, shares

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from oomscope.report.curves import Series, curves
+from oomscope.report.charts.curves import Series, curves
 from oomscope.report.diff_html import diff_page
 from oomscope.units import MiB
 from tests.unit.report.differences import EQUAL, GREW, HOSTILE, TWO_DEVICES
@@ -69,9 +69,9 @@ def test_curves_end_and_peak_where_they_should() -> None:
             stretches=(("iteration 0", 0.0), ("iteration 1", 0.5)),
         )
     )
-    a, b = (line.get("points") for line in chart.iter("polyline"))
-    assert a == "0.0,1000.0 500.0,500.0 1000.0,900.0"
-    assert b == "0.0,0.0 500.0,1000.0 1000.0,1000.0"
+    a, b = (line.get("d") for line in chart.iter("path"))
+    assert a == "M0.0,1000.0L500.0,500.0L1000.0,900.0"
+    assert b == "M0.0,0.0L500.0,1000.0L1000.0,1000.0"
     styles = {each.get("class"): each.get("style") for each in chart.iter("span")}
     assert styles["peak first"] == "left:50.00%;bottom:50.00%"
     assert styles["peak second"] == "left:0.00%;bottom:100.00%"

@@ -9,7 +9,8 @@ from importlib import resources
 import pytest
 
 from oomscope.errors import UsageError
-from oomscope.report import explain_png
+from oomscope.report.charts import pictures, png
+from oomscope.report.charts.segments import CATEGORIES
 from oomscope.snapshot.drawing.bins import Bins
 
 from . import drawn
@@ -18,20 +19,23 @@ from . import drawn
 def test_a_picture_has_a_panel_for_the_timeline_and_one_for_the_segments():
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     found, drawings = drawn.explained(drawn.failing())
-    both = explain_png.explain_picture(found, drawings)
+    both = pictures.explain_picture(found, drawings)
     assert both.startswith(b"\x89PNG")
-    only = explain_png.explain_picture(found, [replace(drawings[0], plan=None)])
+    only = pictures.explain_picture(found, [replace(drawings[0], plan=None)])
     width, height = (int.from_bytes(both[at : at + 4], "big") for at in (16, 20))
     assert width == int.from_bytes(only[16:20], "big")
     assert height > int.from_bytes(only[20:24], "big")
 
 
 def test_the_picture_has_the_colours_of_the_page():
-    css = (resources.files("oomscope.report") / "templates" / "explain.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"--([\w-]+): (#\w{6})", css.partition("@media")[0]))
-    colours = {name.replace("_", "-"): colour for name, colour in explain_png.COLOURS.items()}
-    assert {name: colours[name] for name in light} == light
-    assert set(colours) - set(light) == {"pending"}
+    templates = resources.files("oomscope.report") / "templates"
+    sheets = [(templates / f"{name}.css").read_text(encoding="utf-8") for name in ("explain", "report")]
+    css = "".join(sheet.partition("@media (prefers")[0] for sheet in sheets)
+    light = dict(re.findall(r"--([\w-]+): (#\w{6})", css))
+    colours = {name.replace("_", "-"): colour for name, colour in png.COLOURS.items()}
+    shared = set(colours) & set(light)
+    assert {name: colours[name] for name in shared} == {name: light[name] for name in shared}
+    assert {*CATEGORIES, "gap", "good", "bad", "warn"} == {name.replace("-", "_") for name in shared}
 
 
 def test_nothing_to_draw_is_said():
@@ -39,11 +43,11 @@ def test_nothing_to_draw_is_said():
     found, (drawing,) = drawn.explained(drawn.failing())
     empty = Bins(**{name: value[:0] if hasattr(value, "ndim") else value for name, value in vars(drawing.bins).items()})
     with pytest.raises(UsageError, match="nothing to draw"):
-        explain_png.explain_picture(found, [replace(drawing, bins=empty, plan=None)])
+        pictures.explain_picture(found, [replace(drawing, bins=empty, plan=None)])
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(explain_png, "find_spec", lambda name: None)
+    monkeypatch.setattr(png, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="needs matplotlib") as refused:
-        explain_png.require_matplotlib()
+        png.require_matplotlib()
     assert "pip install 'oomscope[plots]'" in str(refused.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from oomscope.gate.status import Status, Tone, ruling
-from oomscope.report.gate_marks import MARKS, in_order, mark, outlines
+from oomscope.report.charts.marks import MARKS, in_order, mark, outlines
 
 
 def test_every_verdict_has_a_shape_of_its_own_without_its_colour() -> None:

@@ -11,10 +11,11 @@ import pytest
 from oomscope.errors import UsageError
 from oomscope.probe.sweep import Axis, Sweep, SweepRow, with_front
 from oomscope.probe.variants import Variant, VariantOutcome
-from oomscope.report.scatter import Point, scatter
-from oomscope.report.sweep_grid import lines_of, requested_bytes, shares
+from oomscope.report.charts.html import html_chart
+from oomscope.report.charts.pictures import sweep_picture
+from oomscope.report.charts.scatter import sweep_plot
+from oomscope.report.charts.sweep_grid import lines_of, requested_bytes, shares
 from oomscope.report.sweep_html import sweep_page
-from oomscope.report.sweep_png import sweep_picture
 from oomscope.units import GiB
 from tests.unit.report.browser import browse, in_a_browser
 
@@ -91,12 +92,9 @@ def test_an_interrupted_grid_says_so(grid: Sweep) -> None:
     assert "It was interrupted" in page
 
 
-def test_a_far_level_is_named_and_not_drawn() -> None:
-    from oomscope.report.markup import Level
-
-    point = Point(label="1", title="", time=0.0, size=GiB, tone="good", is_best=True)
-    assert "may use 9.00 GiB: off the scale" in scatter([point], title="", level=Level(value=9 * GiB, label="may use"))
-    near = scatter([point], title="", level=Level(value=2 * GiB, label="may use"))
+def test_a_far_level_is_named_and_not_drawn(grid: Sweep) -> None:
+    assert "may use 90.00 GiB: off the scale" in html_chart(sweep_plot(replace(grid, available_bytes=90 * GiB)))
+    near = html_chart(sweep_plot(replace(grid, available_bytes=20 * GiB)))
     assert "off the scale" not in near
     assert 'style="bottom:100.00%"' in near
 

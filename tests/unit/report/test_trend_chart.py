@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from oomscope.gate.history import Trend, trends
+from oomscope.gate.history import Entry, Trend, trends
 from oomscope.gate.ledger import Point
 from oomscope.gate.result import CaseResult
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status
-from oomscope.report.gate_png import PANELS, history_figure, history_picture
-from oomscope.report.trend_chart import CROWDED, runs, trend_chart
+from oomscope.report.charts.html import html_chart
+from oomscope.report.charts.pictures import PANELS, history_figure, history_picture
+from oomscope.report.charts.trend import CROWDED, runs, trend_plot
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result
 
@@ -54,18 +56,18 @@ GAPPED = trend_of(
 def test_a_line_joins_neighbours_that_were_measured_under_the_same_conditions() -> None:
     assert runs(GAPPED.entries) == [[0, 1], [3, 4], [5, 6]]
     assert runs([]) == []
-    drawn = trend_chart(GAPPED, GAPPED.entries)
-    assert [len(points.split()) for points in re.findall(r'points="([^"]*)"', drawn)] == [2, 2, 2]
+    drawn = chart_of(GAPPED, GAPPED.entries)
+    assert [path.count(",") for path in re.findall(r' d="([^"]*)"', drawn)] == [2, 2, 2]
     assert drawn.count('class="missed"') == 2
 
 
 def test_the_legend_names_the_verdicts_that_occur_and_no_other() -> None:
-    legend = trend_chart(GAPPED, GAPPED.entries).partition('class="plot')[0]
+    legend = chart_of(GAPPED, GAPPED.entries).partition('class="plot')[0]
     assert re.findall(r"<span>([^<]+)</span>", legend) == ["unfit", "worse", "untestable", "same"]
 
 
 def test_every_night_has_a_mark_that_says_all_of_it() -> None:
-    drawn = trend_chart(GAPPED, GAPPED.entries)
+    drawn = chart_of(GAPPED, GAPPED.entries)
     told = re.findall(r"<title>([^<]+)</title>", drawn)
     assert len(told) == len(GAPPED.entries)
     assert told[4].startswith("2026-01-05 02:00: worse, 1.01 GiB, +9.00 MiB, 0000000000 Change 4")
@@ -74,26 +76,28 @@ def test_every_night_has_a_mark_that_says_all_of_it() -> None:
 
 def test_the_largest_step_is_named_where_it_is() -> None:
     grown = trend_of(case_result(0), case_result(1, live=2 * GiB), case_result(2, live=2 * GiB))
-    told = re.findall(
-        r'class="step ([a-z ]+)"[^>]*>([^<]+)<span class="minor">([^<]+)', trend_chart(grown, grown.entries)
-    )
+    told = re.findall(r'class="step ([a-z ]+)"[^>]*>([^<]+)<span class="minor">([^<]+)', chart_of(grown, grown.entries))
     assert told == [("behind rise", "+1.00 GiB", " 0000000000")]
-    assert 'class="step' not in trend_chart(grown, grown.entries[-1:])
+    assert 'class="step' not in chart_of(grown, grown.entries[-1:])
 
 
 def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
     near, far = (trend_of(case_result(0), case_result(1, live=GiB + size)) for size in (MiB, GiB))
-    assert "The axis begins at 0.997 GiB." in trend_chart(near, near.entries)
-    assert "The axis begins" not in trend_chart(far, far.entries)
+    assert "The axis begins at 0.997 GiB." in chart_of(near, near.entries)
+    assert "The axis begins" not in chart_of(far, far.entries)
 
 
 @pytest.mark.parametrize(("count", "days"), [(1, 1), (2, 2), (5, 5), (8, 4), (400, 5)])
 def test_the_first_and_the_last_day_are_named_and_some_between(count: int, days: int) -> None:
     many = trend_of(case_result(0))
     entries = many.entries * count
-    drawn = trend_chart(replace(many, entries=entries), entries)
+    drawn = chart_of(replace(many, entries=entries), entries)
     assert len(re.findall(r'class="day ', drawn)) == days
     assert ("crowded" in drawn) == (count > CROWDED)
+
+
+def chart_of(trend: Trend, entries: Sequence[Entry]) -> str:
+    return html_chart(trend_plot(trend, entries))
 
 
 def marks_of(panel: Any) -> list[Any]:
@@ -105,7 +109,7 @@ def test_the_picture_has_the_same_gaps_marks_and_legend() -> None:
     figure = history_figure([GAPPED])
     (panel,) = figure.axes
     joined = [list(line.get_xdata()) for line in panel.get_lines() if line.get_linestyle() == "-"]
-    assert joined == [[0, 1], [3, 4], [5, 6]]
+    assert joined == [[0.5, 1.5], [3.5, 4.5], [5.5, 6.5]]
     assert len(marks_of(panel)) == len(GAPPED.entries)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["unfit", "worse", "untestable", "same"]

@@ -18,7 +18,7 @@ from oomscope.bisect.result import StepRow
 from oomscope.bisect.waterfall import levels
 from oomscope.report import bisect_words
 from oomscope.report.bisect_steps import dominant_text
-from oomscope.report.markup import box, figure, markup, share
+from oomscope.report.charts.markup import box, figure, markup, share
 from oomscope.units import format_size
 
 MARGIN: Final = 0.04

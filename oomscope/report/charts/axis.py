@@ -1,7 +1,7 @@
-"""The axis of a trend: round ticks, from zero unless all that there is to see lies far above it.
+"""The y axis of a chart: round ticks, from zero unless all that there is to see lies far above it.
 
 A step of 200 MiB on a run of 60 GiB is no pixel of an axis from zero. Where the values differ by less than a quarter of
-the largest, the axis begins below the smallest, and whoever draws it says so. What is less than noise stays flat.
+the largest, the axis of a trend begins below the smallest, and the chart says so. Noise stays flat.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.gate.metrics import METRICS
-from oomscope.units import EiB, GiB, KiB, MiB, PiB, TiB
+from oomscope.units import EiB, GiB, KiB, MiB, PiB, TiB, format_size
 
 WANTED: Final = 5
 """Ticks, more or less."""
@@ -21,6 +21,8 @@ FAR: Final = 4
 NEAR: Final = 200
 """An axis shows at least that part of the largest value, so that noise does not fill it."""
 MOST_DIGITS: Final = 9
+OFF_THE_SCALE: Final = 4
+"""A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
 _UNITS: Final = ((EiB, "EiB"), (PiB, "PiB"), (TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"), (1, "B"))
 _TERA: Final = (10**12, "TFLOP")
 
@@ -35,13 +37,25 @@ class Axis:
     names: tuple[str, ...]
     """What stands beside each tick."""
 
-    def share(self, value: int) -> float:
+    def share(self, value: float) -> float:
         """Return where ``value`` lies, from 0 to 1."""
         return (value - self.low) / (self.top - self.low)
 
 
+def axis_from_zero(largest: int, level: int | None = None, *, farthest: float = OFF_THE_SCALE) -> Axis:
+    """Return an axis of bytes that ends at ``largest``, or at ``level`` up to ``farthest`` times above it."""
+    is_on_scale = level is not None and level <= farthest * largest
+    top = max(1, largest, level if level and is_on_scale else 0)
+    unit, _ = _unit(top, is_bytes=True)
+    step = round(_step(top, unit))
+    ticks = tuple(range(0, top + 1, step))
+    return Axis(
+        low=0, top=top, ticks=ticks, names=tuple(format_size(tick, digits=1) if tick else "0" for tick in ticks)
+    )
+
+
 def axis_of(metric: str, values: Sequence[int]) -> Axis:
-    """Return the axis on which ``values`` of ``metric`` are drawn."""
+    """Return the axis of a trend: ``values`` of ``metric``."""
     least, most = (min(values), max(1, *values)) if values else (0, 1)
     is_bytes = metric not in METRICS or METRICS[metric].is_bytes
     unit, name = _unit(most, is_bytes=is_bytes)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import numpy as np
 from markupsafe import Markup
 
+from oomscope.report.charts.html import add_legend
+from oomscope.report.charts.markup import box, figure, markup
+from oomscope.report.charts.packed import packed
+from oomscope.report.charts.plot import Key
 from oomscope.report.explain_words import category_text, line_text
-from oomscope.report.markup import box, figure, markup
-from oomscope.report.packed import packed
 from oomscope.report.words import count
 from oomscope.snapshot.drawing.bins import ORDER
 from oomscope.snapshot.drawing.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
@@ -37,6 +40,7 @@ HATCHED: Final = 4
 CATEGORIES: Final = tuple(each.label for each in ORDER)
 GAP: Final = "gap"
 PENDING: Final = "pending"
+NAMES: Final = {GAP: "free", PENDING: "waiting for a stream"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,36 @@ class Strip:
             left, right = ((each - line * self.line_bytes) * WIDTH / self.line_bytes for each in (at, stop))
             yield line, left, right
             at = stop
+
+    def shapes(self) -> dict[str, list[tuple[int, float, float]]]:
+        """Return the boxes of each category, free bytes first, and over them those that wait for a stream."""
+        found: dict[str, list[tuple[int, float, float]]] = {name: [] for name in (GAP, *CATEGORIES, PENDING)}
+        for at, tile in self.placed():
+            boxes = list(self.boxes(at, tile.size))
+            found[tile.category] += boxes
+            found[PENDING] += boxes if tile.is_pending else []
+        return {name: boxes for name, boxes in found.items() if boxes}
+
+    def placed(self) -> Iterator[tuple[int, Tile]]:
+        """Yield each tile and where it begins, in bytes."""
+        at = 0
+        for piece in self.pieces:
+            for tile in piece.tiles:
+                yield at, tile
+                at += tile.size
+
+    def walls(self) -> list[tuple[int, float]]:
+        """Return where segments begin: the line, and where on it; and where the last one ends."""
+        ends = [0, *accumulate(piece.size for piece in self.pieces)]
+        return [(at // self.line_bytes, at % self.line_bytes * WIDTH / self.line_bytes) for at in ends]
+
+    def legend(self) -> list[Key]:
+        """Return the colours that occur, with the bytes that blocks of each occupy."""
+        return [
+            Key(text=NAMES.get(name, category_text(name)), style=name, size=format_size(self.totals[name]))
+            for name in (*CATEGORIES, PENDING, GAP)
+            if self.totals.get(name)
+        ]
 
     def caption(self) -> str:
         """Return how it is read."""
@@ -209,26 +243,18 @@ def segment_chart(strip: Strip, name: str, *, table: str, when: str) -> Markup:
     map_box = box(chart, "map", tag="div", height=f"{strip.lines * HEIGHT}px")
     size = f"0 0 {WIDTH} {strip.lines * HEIGHT}"
     svg = ET.SubElement(map_box, "svg", viewBox=size, preserveAspectRatio="none", role="presentation")
-    shapes: dict[str, list[str]] = {}
-    walls: list[str] = []
-    hatching: list[str] = []
-    at = 0
-    for piece in strip.pieces:
-        walls.append(_wall(at, strip.line_bytes))
-        for tile in piece.tiles:
-            shapes.setdefault(tile.category, []).extend(_shapes(strip, at, tile.size))
-            if tile.is_pending:
-                hatching.extend(_hatching(at, tile.size, strip.line_bytes))
-            at += tile.size
-    walls.append(_wall(at, strip.line_bytes))
-    for category in (GAP, *CATEGORIES):
-        if category in shapes:
-            ET.SubElement(svg, "path", {"class": f"fill {category}", "d": "".join(shapes[category])})
+    shapes = strip.shapes()
+    shapes.pop(PENDING, None)
+    for category, boxes in shapes.items():
+        ET.SubElement(svg, "path", {"class": f"fill {category}", "d": "".join(_box(*each) for each in boxes)})
+    pending = ((at, tile.size) for at, tile in strip.placed() if tile.is_pending)
+    hatching = (stroke for at, size in pending for stroke in _hatching(at, size, strip.line_bytes))
     ET.SubElement(svg, "path", {"class": "hatch", "d": "".join(hatching)})
+    walls = (f"M{x:.2f},{line * HEIGHT + 1}v{HEIGHT - 2}" for line, x in strip.walls())
     ET.SubElement(svg, "path", {"class": "walls", "d": "".join(walls)})
     line = box(chart, "readout soft", strip.caption(), tag="p")
     line.set("aria-live", "polite")
-    _legend(chart, strip.totals)
+    add_legend(chart, strip.legend())
     return markup(chart)
 
 
@@ -261,15 +287,9 @@ def segment_data(strip: Strip) -> dict[str, Any]:
     }
 
 
-def _shapes(strip: Strip, at: int, size: int) -> Iterator[str]:
-    """Yield a path for each part of ``size`` bytes from ``at``."""
-    for line, left, right in strip.boxes(at, size):
-        yield f"M{left:.2f},{line * HEIGHT + 2}H{right:.2f}v{HEIGHT - 4}H{left:.2f}z"
-
-
-def _wall(at: int, line_bytes: int) -> str:
-    """Draw where a segment begins."""
-    return f"M{at % line_bytes * WIDTH / line_bytes:.2f},{at // line_bytes * HEIGHT + 1}v{HEIGHT - 2}"
+def _box(line: int, left: float, right: float) -> str:
+    """Return the path of a part of a block."""
+    return f"M{left:.2f},{line * HEIGHT + 2}H{right:.2f}v{HEIGHT - 4}H{left:.2f}z"
 
 
 def _hatching(at: int, size: int, line_bytes: int) -> Iterator[str]:
@@ -278,13 +298,3 @@ def _hatching(at: int, size: int, line_bytes: int) -> Iterator[str]:
     for stroke in range(at + step // 2, end, step):
         x = stroke % line_bytes * WIDTH / line_bytes
         yield f"M{x:.2f},{stroke // line_bytes * HEIGHT + 2}v{HEIGHT - 4}"
-
-
-def _legend(chart: ET.Element, totals: dict[str, int]) -> None:
-    """Name the colours, with the bytes that blocks of each occupy."""
-    legend = box(chart, "legend", tag="div")
-    said = {GAP: "free", PENDING: "waiting for a stream"}
-    for name in (*CATEGORIES, PENDING, GAP):
-        if totals.get(name):
-            key = box(legend, f"key {name}", said.get(name, category_text(name)) + " ")
-            box(key, "size", format_size(totals[name]))

@@ -1,36 +1,14 @@
-"""Elements of a chart: every text passes through ElementTree, which escapes it, and positions are shares of the room.
-
-A chart has no size of its own: boxes are placed in per cent and the words stay as large as the page's, so that it is
-read in a window of any width, on paper, and without a script.
-"""
+"""Elements of a chart in a page: every text passes through ElementTree, which escapes it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
 from oomscope.printable import printable
-
-OFF_THE_SCALE = 4
-"""A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """A reference line across a chart, such as what the process may use."""
-
-    value: int
-    label: str
-
-
-def scale(largest: int, level: Level | None) -> tuple[int, bool]:
-    """Return the value at the end of a chart's axis, and whether ``level`` lies on it."""
-    on_scale = level is not None and level.value <= OFF_THE_SCALE * largest
-    return max(1, largest, level.value if level and on_scale else 0), on_scale
 
 
 def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **style: str) -> ET.Element:

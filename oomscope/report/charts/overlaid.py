@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from oomscope.probe.curves import RunCurves
 from oomscope.probe.result import ProbeResult
-from oomscope.report.curves import Series, curves
-from oomscope.report.markup import Level
+from oomscope.report.charts.curves import Series, curves
+from oomscope.report.charts.plot import Level
 
 
 def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:

@@ -14,10 +14,9 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from oomscope.gate.status import GRAVITY, Status
-from oomscope.report.markup import markup
-
-Outline = tuple[tuple[float, float], ...]
-"""Corners, x to the right and y down, within 5 of the middle."""
+from oomscope.report.charts.html import shape_element
+from oomscope.report.charts.markup import markup
+from oomscope.report.charts.plot import Outline, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +83,23 @@ MARKS: Final = {
 }
 
 
-def drawn(status: Status) -> ET.Element:
-    """Return the mark of ``status``, whose outline :func:`outlines` holds; the word beside it says the same."""
-    svg = ET.Element("svg", {"class": MARKS[status].style, "aria-hidden": "true"})
-    ET.SubElement(svg, "use", href=f"#{_name(status)}")
-    return svg
+def shape_of(status: Status) -> Shape:
+    """Return the mark of ``status``, whose outline :func:`outlines` holds."""
+    found = MARKS[status]
+    name = f"mark-{status.name.lower().replace('_', '-')}"
+    return Shape(name=name, outline=found.outline, is_filled=found.is_filled)
 
 
 def mark(status: Status) -> Markup:
-    """Return the same as it stands in a page."""
-    return markup(drawn(status))
+    """Return the mark of ``status`` as it stands in a page; the word beside it says the same."""
+    return markup(shape_element(shape_of(status), MARKS[status].style))
 
 
 def outlines(statuses: Iterable[Status]) -> Markup:
     """Return the outlines of the marks of ``statuses``, once for the whole page."""
     svg = ET.Element("svg", {"class": "outlines", "aria-hidden": "true"})
     for status in in_order(statuses):
-        symbol = ET.SubElement(svg, "symbol", id=_name(status), viewBox="-7 -7 14 14")
+        symbol = ET.SubElement(svg, "symbol", id=shape_of(status).name, viewBox="-7 -7 14 14")
         ET.SubElement(symbol, "polygon", points=" ".join(f"{x:g},{y:g}" for x, y in MARKS[status].outline))
     return markup(svg)
 
@@ -109,7 +108,3 @@ def in_order(statuses: Iterable[Status]) -> list[Status]:
     """Return each of ``statuses`` once, gravest first."""
     seen = set(statuses)
     return [status for status in GRAVITY if status in seen]
-
-
-def _name(status: Status) -> str:
-    return f"mark-{status.name.lower().replace('_', '-')}"

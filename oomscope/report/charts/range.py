@@ -18,7 +18,7 @@ from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.search import Answer
 from oomscope.bisect.walked_lines import WalkedLine
 from oomscope.report import bisect_words
-from oomscope.report.markup import box, figure, markup, share
+from oomscope.report.charts.markup import box, figure, markup, share
 from oomscope.report.standings import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.words import count
 

@@ -8,7 +8,9 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from oomscope.report.markup import Level, box, figure, markup, scale, share
+from oomscope.report.charts.axis import axis_from_zero
+from oomscope.report.charts.markup import box, figure, markup, share
+from oomscope.report.charts.plot import Level
 from oomscope.units import format_size
 
 
@@ -29,7 +31,9 @@ class Bar:
 def bars(rows: Sequence[Bar], *, title: str, level: Level | None = None) -> Markup:
     """Return horizontal bars; one with a negative value reaches left of its start."""
     chart = figure("bars", title)
-    top, on_scale = scale(max((max(row.start, row.start + row.value) for row in rows), default=0), level)
+    largest = max((max(row.start, row.start + row.value) for row in rows), default=0)
+    top = axis_from_zero(largest, level.value if level else None).top
+    on_scale = level is not None and level.value <= top
     for row in rows:
         line = box(chart, "row", tag="div")
         box(line, "name", row.label)
@@ -49,7 +53,7 @@ def _name_level(chart: ET.Element, level: Level, top: int | None) -> None:
     line = box(chart, "row", tag="div")
     box(line, "name")
     track = box(line, "track")
-    text = f"{level.label} {format_size(level.value)}"
+    text = level.text
     if top is None:
         box(track, "level-name", f"{text}: off the scale")
     else:

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from oomscope.bisect.noise import Posterior, percent
 from oomscope.bisect.result import BisectResult
 from oomscope.report import bisect_words
-from oomscope.report.bars import Bar, bars
 from oomscope.report.bisect_noise import likeliest
+from oomscope.report.charts.bars import Bar, bars
 from oomscope.report.words import count
 
 SHOWN: Final = 16

@@ -1,0 +1,145 @@
+"""Draw a plot into a page.
+
+It has no size of its own: boxes are placed in per cent and words stay as large as the page's. So it is read in a window
+of any width, on paper, and without a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from oomscope.report.charts.markup import box, figure, markup, share
+from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Shape
+
+SIDE: Final = 1000
+"""Width and height of the lines in their own units."""
+NARROW_NAMES: Final = 4
+"""How many parts of the axis are named on a narrow screen, where the names of all would not be read."""
+
+
+def html_chart(plot: Plot) -> Markup:
+    """Return ``plot`` as a figure: the legend, the plot, what stands below it."""
+    chart = figure(plot.kind, plot.title)
+    if plot.legend:
+        add_legend(chart, plot.legend)
+    add_plot(chart, plot)
+    if plot.caption:
+        box(chart, "soft", plot.caption, tag="figcaption")
+    return markup(chart)
+
+
+def add_plot(parent: ET.Element, plot: Plot) -> ET.Element:
+    """Draw lines and marks of ``plot`` and its axes into ``parent``, and return the element of the plot itself."""
+    area = box(parent, "plot", tag="div")
+    grids = box(area, "grids", tag="div")
+    for tick, name in zip(plot.axis.ticks, plot.axis.names, strict=True):
+        box(box(grids, "grid", bottom=share(plot.axis.share(tick), 1)), "tick", name)
+    for x, style in plot.uprights:
+        box(area, style, left=share(plot.across(x), 1))
+    if plot.level and plot.is_level_drawn:
+        line = box(area, "level", bottom=share(plot.axis.share(plot.level.value), 1))
+        line.set("data-bytes", str(plot.level.value))
+        box(line, "level-name", plot.level_text)
+    svg = ET.SubElement(area, "svg", {"class": "lines", "viewBox": f"0 0 {SIDE} {SIDE}", "role": "presentation"})
+    svg.set("preserveAspectRatio", "none")
+    for each in plot.lines:
+        if each.points:
+            ET.SubElement(svg, "path", {"class": each.style, "d": "".join(_path(each, plot))})
+    for mark in plot.marks:
+        _add_mark(area, mark, plot)
+    for note in plot.notes:
+        _add_note(area, note, plot)
+    _add_names(parent, plot)
+    return area
+
+
+def add_legend(parent: ET.Element, keys: Sequence[Key]) -> ET.Element:
+    """Name the colours and marks."""
+    legend = box(parent, "legend", tag="div")
+    for key in keys:
+        _add_key(legend, key)
+    return legend
+
+
+def shape_element(shape: Shape, style: str) -> ET.Element:
+    """Return a shape, whose outline the page holds once."""
+    svg = ET.Element("svg", {"class": style, "aria-hidden": "true"})
+    ET.SubElement(svg, "use", href=f"#{shape.name}")
+    return svg
+
+
+def _add_key(legend: ET.Element, key: Key) -> None:
+    if key.shape:
+        entry = box(legend, "key")
+        entry.append(shape_element(key.shape, key.style))
+        ET.SubElement(entry, "span").text = key.text
+        return
+    entry = box(legend, f"key {key.style}", f"{key.text} " if key.size else key.text)
+    if key.size:
+        box(entry, "size", key.size)
+
+
+def _path(line: Line, plot: Plot) -> Iterator[str]:
+    """Yield the commands of an SVG path; equal neighbours of a stepped line are one step."""
+    places = [(f"{SIDE * plot.across(x):.1f}", f"{SIDE * (1 - plot.axis.share(y)):.1f}") for x, y in line.points]
+    (first, height), *others = places
+    yield f"M{first},{SIDE}V{height}" if line.is_filled else f"M{first},{height}"
+    if line.is_stepped:
+        for index, (x, y) in enumerate(others):
+            if y != height:
+                yield f"H{x}V{y}"
+                height = y
+            elif index == len(others) - 1:
+                yield f"H{x}"
+    else:
+        yield from (f"L{x},{y}" for x, y in others)
+    if line.is_filled:
+        yield f"V{SIDE}Z"
+
+
+def _add_mark(area: ET.Element, mark: Mark, plot: Plot) -> None:
+    left, bottom = share(plot.across(mark.x), 1), share(plot.axis.share(mark.y), 1)
+    if mark.shape:
+        svg = shape_element(mark.shape, mark.style)
+        svg.set("style", f"left:{left};bottom:{bottom}")
+        ET.SubElement(svg, "title").text = mark.title
+        area.append(svg)
+        return
+    dot = box(area, mark.style, left=left, bottom=bottom)
+    if mark.title:
+        dot.set("title", mark.title)
+    if mark.name:
+        box(dot, "dot-name", mark.name)
+
+
+def _add_note(area: ET.Element, note: Note, plot: Plot) -> None:
+    style = f"step {'before' if note.is_left else 'behind'} {'rise' if note.is_above else 'fall'}"
+    left, bottom = share(plot.across(note.x), 1), share(plot.axis.share(note.y), 1)
+    label = box(area, style, note.text, left=left, bottom=bottom)
+    if note.detail:
+        box(label, "minor", f" {note.detail}")
+
+
+def _add_names(parent: ET.Element, plot: Plot) -> None:
+    """Write below the plot what its ends, parts or points are."""
+    if plot.ends:
+        ends = box(parent, "ends", tag="div")
+        box(ends, "end", plot.ends[0])
+        if plot.level and not plot.is_level_drawn:
+            box(ends, "end", plot.level_text)
+        box(ends, "end", plot.ends[1])
+    if not plot.ticks:
+        return
+    names = box(parent, "stretches" if plot.ticks[0].width else "days", tag="div")
+    every = -(-len(plot.ticks) // NARROW_NAMES)
+    for index, tick in enumerate(plot.ticks):
+        left = share(plot.across(tick.x), 1)
+        if tick.width:
+            style = "end minor" if index % every else "end"
+            box(names, style, tick.text, left=left, width=share(plot.across(tick.width), 1))
+        else:
+            box(names, tick.style, tick.text, left=left)

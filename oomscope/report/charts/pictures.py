@@ -1,0 +1,169 @@
+"""The pictures that commands write with ``--png``: a snapshot, the trends of the gate, a sweep."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from oomscope.errors import UsageError
+from oomscope.gate.history import Trend, gravest_first
+from oomscope.probe.sweep import Sweep
+from oomscope.report import explain_words, gate_history_text, words
+from oomscope.report.advise_text import outcome_text
+from oomscope.report.charts.marks import MARKS, in_order, shape_of
+from oomscope.report.charts.plot import Key, Plot
+from oomscope.report.charts.png import BAD, INK, draw_plot, draw_strip, legend_handle
+from oomscope.report.charts.scatter import sweep_plot
+from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
+from oomscope.report.charts.sweep_grid import lines_of, requested_bytes, shares, short_names
+from oomscope.report.charts.timeline import timeline_plot
+from oomscope.report.charts.trend import trend_plot
+from oomscope.report.sweep_text import tally_text
+from oomscope.snapshot.drawing.draw import Drawing
+from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explaining.rank_set import RankSet
+from oomscope.units import format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE: Final = 12
+"""Inches of a picture."""
+COLUMNS: Final = 1200
+"""Bins of a timeline."""
+TALL: Final = 4.2
+"""Inches of a timeline, and of a map with all lines that one may have."""
+LOW: Final = 1.4
+"""Inches of the lowest map."""
+HIGH: Final = 2.8
+"""Inches of a trend."""
+TITLE: Final = 0.7
+"""Inches for title and legend."""
+NAMED: Final = 16
+"""At most so many nights have their day and commit below them."""
+PANELS: Final = 40
+"""More cases than that make no picture that anybody can read; the first are drawn, and the title says so."""
+GRID_LINE: Final = 0.34
+"""Inches of a line of the heat map."""
+
+
+def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -> bytes:
+    """Return a PNG file: for each device its timeline and its segments, as far as there are any.
+
+    Raises:
+        UsageError: there is nothing to draw.
+    """
+    explanation = found.worst if isinstance(found, RankSet) else found
+    panels = [panel for pair in zip(explanation.devices, drawings, strict=True) for panel in _panels(*pair)]
+    if not panels:
+        raise UsageError(
+            "there is nothing to draw: the file has neither events nor segments",
+            where=explanation.file,
+            remedy="leave --png out",
+        )
+    heights = [max(LOW, TALL * what.lines / MOST_LINES) if isinstance(what, Strip) else TALL for _, what in panels]
+    figure = _figure(PurePath(explanation.file).name, sum(heights))
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, (title, what) in zip(axes, panels, strict=True):
+        if isinstance(what, Plot):
+            draw_plot(axis, what, title)
+            axis.set_xlabel(f"events. {what.caption}", fontsize=8)
+        else:
+            draw_strip(axis, what, title)
+        keys = what.legend if isinstance(what, Plot) else what.legend()
+        axis.legend(
+            [legend_handle(key) for key in keys],
+            [f"{key.text} {key.size}" for key in keys],
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            frameon=False,
+            fontsize=8,
+        )
+    return _saved(figure)
+
+
+def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[str, Plot | Strip]]:
+    panels: list[tuple[str, Plot | Strip]] = []
+    if len(drawing.bins) > 1:
+        title = f"device {device.index}: {explain_words.status_text(device)}"
+        panels.append((title, timeline_plot(device, drawing.bins, COLUMNS)))
+    if drawing.plan and drawing.plan.segments:
+        title = f"device {device.index}: segments {explain_words.when_text(device)}, to scale"
+        panels.append((title, strip_of(drawing.plan)))
+    return panels
+
+
+def history_picture(trends: Sequence[Trend]) -> bytes:
+    """Return a PNG file of all ``trends``, of one metric: a panel a case, what is worse first."""
+    return _saved(history_figure(trends))
+
+
+def history_figure(trends: Sequence[Trend]) -> Figure:
+    """Return the same before it is a file."""
+    shown = gravest_first(trends)[:PANELS]
+    rest = f"; {len(shown)} of them are shown" if len(shown) < len(trends) else ""
+    figure = _figure(f"{gate_history_text.heading(trends)}{rest}", TITLE + HIGH * max(1, len(shown)))
+    for panel, trend in zip(figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0], shown, strict=False):
+        plot = trend_plot(trend, trend.entries, NAMED)
+        draw_plot(panel, plot, f"{plot.title}. {plot.caption}" if plot.caption else plot.title)
+    statuses = in_order(entry.status for trend in shown for entry in trend.entries)
+    keys = [Key(text=str(each), style=MARKS[each].style, shape=shape_of(each)) for each in statuses]
+    handles, texts = [legend_handle(key) for key in keys], [key.text for key in keys]
+    figure.legend(handles, texts, loc="outside lower left", ncols=6, frameon=False)
+    return figure
+
+
+def sweep_picture(sweep: Sweep, *, title: str) -> bytes:
+    """Return a PNG file: bytes against time with the best combinations joined, and the grid as a heat map.
+
+    Raises:
+        UsageError: nothing was measured.
+    """
+    if not any(row.variant.requested_bytes is not None for row in sweep.rows):
+        raise UsageError("there is nothing to draw: no combination was measured", where=title, remedy="leave --png out")
+    figure = _figure(f"{title} · {tally_text(sweep)}", max(TALL, GRID_LINE * len(lines_of(sweep))))
+    plot = sweep_plot(sweep)
+    axes = figure.subplots(1, 2 if plot else 1, squeeze=False)[0]
+    if plot:
+        draw_plot(axes[0], plot, plot.title)
+        axes[0].set_xlabel("estimated time a sequence over the quickest")
+        axes[0].xaxis.set_major_formatter("{x:.0%}")
+    _draw_grid(axes[-1], sweep)
+    return _saved(figure)
+
+
+def _draw_grid(axis: Axes, sweep: Sweep) -> None:
+    lines, names, filled = lines_of(sweep), short_names(sweep), shares(sweep.rows, requested_bytes)
+    values = np.array([[filled.get(row.values, np.nan) for row in line.cells] for line in lines])
+    axis.imshow(values, cmap="Blues", vmin=-0.15, vmax=1.6, aspect="auto")
+    for at, line in enumerate(lines):
+        for column, row in enumerate(line.cells):
+            size = row.variant.requested_bytes
+            text = outcome_text(row.variant) if size is None else format_size(size)
+            text += "" if row.slowdown is None else f"\n{words.slowdown_text(row.slowdown)}"
+            colour = INK if row.variant.fits or size is None else BAD
+            axis.text(column, at, text, ha="center", va="center", fontsize=7, color=colour)
+    axis.set_xticks(range(len(sweep.axes[-1].values)), [*sweep.axes[-1].values])
+    axis.set_yticks(range(len(lines)), [", ".join(line.values) for line in lines], fontsize=8)
+    axis.set_xlabel(names[-1])
+    axis.set_ylabel(", ".join(names[:-1]))
+    axis.set_title("peak of requested memory and time; red does not fit", fontsize=10, loc="left")
+
+
+def _figure(title: str, inches: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE, inches), layout="constrained")
+    figure.suptitle(title, color=INK, fontsize=11)
+    return figure
+
+
+def _saved(figure: Figure) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120)
+    return out.getvalue()

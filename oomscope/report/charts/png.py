@@ -1,0 +1,163 @@
+"""Draw a plot into a picture with matplotlib (the ``plots`` extra): the same lines, marks and words as on the page."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from oomscope.errors import UsageError
+from oomscope.printable import printable
+from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Shape
+from oomscope.report.charts.segments import GAP, PENDING, WIDTH, Strip
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+INK: Final = "#1d2129"
+SOFT: Final = "#5b6472"
+LINE: Final = "#dfe2e7"
+BAD: Final = "#b3362b"
+COLOURS: Final = {
+    "parameter": "#3b6fb6",
+    "optimizer_state": "#7a5ba8",
+    "main_gradient": "#a8632f",
+    "gradient": "#d98a2b",
+    "input": "#2c8c8c",
+    "activation": "#4c9a4c",
+    "workspace": "#8a8f3a",
+    "communication": "#c0568f",
+    "temporary": "#c9473e",
+    "unknown": "#9aa1ab",
+    PENDING: SOFT,
+    GAP: "#dde1e7",
+    "good": "#2a7f49",
+    "warn": "#8a5a00",
+    "bad": BAD,
+    "none": INK,
+    "peak": INK,
+    "failed": BAD,
+    "missed": SOFT,
+    "curve": SOFT,
+    "reserved": INK,
+}
+"""By CSS class, as in ``templates/explain.css`` and ``templates/report.css``."""
+MARK_POINTS: Final = 9
+"""Size of a shape."""
+
+
+def require_matplotlib() -> None:
+    """Refuse, before any work is done, where no picture can be drawn.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise UsageError("--png needs matplotlib", remedy="pip install 'oomscope[plots]'")
+
+
+def draw_plot(panel: Axes, plot: Plot, title: str) -> None:
+    """Draw ``plot`` under ``title``, without its legend."""
+    for line in plot.lines:
+        _draw_line(panel, line, plot)
+    for x, style in plot.uprights:
+        panel.axvline(x, color=colour_of(style), linestyle=":", linewidth=1.2, zorder=1)
+    if plot.level and plot.is_level_drawn:
+        panel.axhline(plot.level.value, color=BAD, linestyle="--", linewidth=1)
+        panel.annotate(plot.level_text, (0, plot.level.value), va="bottom", fontsize=8, color=BAD)
+    for mark in plot.marks:
+        _draw_mark(panel, mark)
+    for note in plot.notes:
+        _draw_note(panel, note)
+    if plot.ticks:
+        names = [f"{tick.text}\n{tick.detail}".rstrip() for tick in plot.ticks]
+        panel.set_xticks([tick.x for tick in plot.ticks], names, fontsize=8)
+    panel.set_xlim(0, plot.width)
+    panel.set_yticks(plot.axis.ticks, list(plot.axis.names), fontsize=8)
+    panel.set_ylim(plot.axis.low, plot.axis.top + 0.06 * (plot.axis.top - plot.axis.low))
+    panel.grid(axis="y", color=LINE, zorder=0)
+    panel.set_axisbelow(True)
+    panel.set_title(printable(title), fontsize=10, loc="left", parse_math=False)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def draw_strip(panel: Axes, strip: Strip, title: str) -> None:
+    """Draw segments line by line, from the top."""
+    for name, boxes in strip.shapes().items():
+        for line in sorted({line for line, _, _ in boxes}):
+            spans = [(left, right - left) for at_line, left, right in boxes if at_line == line]
+            panel.broken_barh(spans, (line + 0.1, 0.8), facecolors=COLOURS[name], linewidth=0)
+    for line, x in strip.walls():
+        panel.plot([x, x], [line + 0.05, line + 0.95], color=INK, linewidth=0.6)
+    panel.set_xlim(0, WIDTH)
+    panel.set_ylim(strip.lines, 0)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    panel.set_xlabel(strip.caption(), fontsize=8)
+    panel.set_title(printable(title), fontsize=10, loc="left", parse_math=False)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def legend_handle(key: Key) -> Artist:
+    """Return what stands beside the text of ``key`` in a legend."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    colour = colour_of(key.style)
+    if key.shape:
+        return Line2D([], [], linestyle="none", **_marker(key.shape, colour))
+    return Line2D([], [], color=colour) if "line" in key.style.split() else Patch(color=colour)
+
+
+def colour_of(style: str) -> str:
+    """Return the colour of the last CSS class in ``style`` that has one."""
+    return next((COLOURS[name] for name in reversed(style.split()) if name in COLOURS), INK)
+
+
+def _draw_line(panel: Axes, line: Line, plot: Plot) -> None:
+    if not line.points:
+        return
+    x, y = np.array(line.points, dtype=float).T
+    step: Any = "post" if line.is_stepped else None
+    if line.is_filled:
+        panel.fill_between(x, y, plot.axis.low, step=step, color=colour_of(line.style), linewidth=0)
+    else:
+        drawstyle: Any = "steps-post" if line.is_stepped else "default"
+        panel.plot(x, y, color=colour_of(line.style), linewidth=1.2, drawstyle=drawstyle, zorder=2)
+
+
+def _draw_mark(panel: Axes, mark: Mark) -> None:
+    colour = colour_of(mark.style)
+    look = _marker(mark.shape, colour) if mark.shape else {"marker": "o", "markersize": 5, "color": colour}
+    panel.plot([mark.x], [mark.y], linestyle="none", clip_on=False, zorder=3, **look)
+    if mark.name:
+        panel.annotate(mark.name, (mark.x, mark.y), textcoords="offset points", xytext=(5, 5), fontsize=8)
+
+
+def _marker(shape: Shape, colour: str) -> dict[str, Any]:
+    """Return the look of a line's points that have ``shape``."""
+    from matplotlib.path import Path
+
+    corners = [(x, -y) for x, y in shape.outline]
+    return {
+        "marker": Path([*corners, corners[0]], closed=True),
+        "markersize": MARK_POINTS,
+        "markeredgecolor": colour,
+        "markerfacecolor": colour if shape.is_filled else "white",
+    }
+
+
+def _draw_note(panel: Axes, note: Note) -> None:
+    panel.annotate(
+        note.text,
+        (note.x, note.y),
+        textcoords="offset points",
+        xytext=(0, 7 if note.is_above else -8),
+        ha="right" if note.is_left else "left",
+        va="bottom" if note.is_above else "top",
+        fontsize=9,
+        fontweight="bold",
+        color=INK,
+    )
