@@ -63,7 +63,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     line = repository.line(good, bad, request.paths)
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository, request.builds(place))
+        subject = request.preparation.of(subject, repository)
         for end in (good, bad):
             subject.check(end)
         refuse_absent(request.subject, request.preparation, repository, (good, bad))
@@ -76,7 +76,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository, request.builds(place))
+        subject = request.preparation.of(subject, repository)
         subject.check(bad)
         refuse_absent(request.subject, request.preparation, repository, (bad,))
         prober = stack.enter_context(Prober.of(request, **means))

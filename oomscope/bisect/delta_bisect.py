@@ -92,7 +92,7 @@ class DeltaBisect:
         answered = search.ends()
         if answered is not None:
             return replace(base, outcome=answered.kind, message=answered.reason)
-        return self._with_culprit(base, search, search.minimal(units))
+        return self._with_culprit(base, search, search.minimal(lambda: units))
 
     def _with_culprit(self, base: BisectResult, search: DeltaSearch, found: MinimalSet) -> BisectResult:
         fault = found.changes

@@ -26,6 +26,10 @@ from oomscope.probe.result import ProbeResult
 NONE: Changes = frozenset()
 
 
+def _nothing_learned(_changes: Changes, _reason: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class MinimalSet:
     """Changes that together are bad, of which none can be left out."""
@@ -59,6 +63,7 @@ class DeltaSearch:
         role: as what the search's questions are recorded.
         role_alone: and those about one change by itself.
         called: what people are shown of a choice of changes; the names of the changes unless given.
+        learn: given an untestable choice and the reason, learns what it lacks; returns whether it is now invalid.
     """
 
     mixture: Mixture
@@ -67,6 +72,7 @@ class DeltaSearch:
     role: Role = "search"
     role_alone: Role = "key alone"
     called: Callable[[Changes], str] | None = None
+    learn: Callable[[Changes, str], bool] = _nothing_learned
     records: dict[Changes, ProbeRecord] = field(default_factory=dict)
     results: dict[Changes, ProbeResult] = field(default_factory=dict)
     weighing: Weighing = field(init=False)
@@ -87,26 +93,46 @@ class DeltaSearch:
         bad = self.ask(everything(self.mixture), "bad end", self._ends_ahead) if self.mixture.keys else good
         return judge_ends(good, bad)
 
-    def minimal(self, units: Sequence[Changes]) -> MinimalSet:
-        """Return a minimal set of ``units``, where no change is good and all of them are bad.
+    def minimal(self, among: Callable[[], Sequence[Changes]]) -> MinimalSet:
+        """Return a minimal set of the units that ``among`` returns, with the bytes of each by itself.
 
         Raises:
             OutOfTimeError: the deadline passed before it was found.
         """
-        questions = minimal_set(list(units), self._is_valid)
+        found = self.smallest(among)
+        fault = NONE.union(*found)
+        alone = self._each_alone(found, fault)
+        return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
+
+    def smallest(self, among: Callable[[], Sequence[Changes]]) -> list[Changes]:
+        """Return a minimal set of units, where no change is good and all units together are bad.
+
+        ``among`` is asked anew whenever a failed run has shown that some changes need others.
+
+        Raises:
+            OutOfTimeError: the deadline passed before it was found.
+        """
+        while (found := self._smallest(list(among()))) is None:
+            self._valid.clear()
+        return found
+
+    def _smallest(self, units: list[Changes]) -> list[Changes] | None:
+        """Return a minimal set of ``units``; None where an answer has shown that they have to be grouped anew."""
+        questions = minimal_set(units, self._is_valid)
         answers: tuple[Answer, ...] = ()
         try:
             changes = next(questions)
             while True:
-                known = self.records.get(changes)  # the same set may be wanted for another reason
-                answer = (known or self.ask(changes, self.role, partial(self._ahead, units, answers))).answer
-                answers = (*answers, answer)
-                changes = questions.send(answer)
+                record = self.records.get(changes)  # the same set may be wanted for another reason
+                if record is None:
+                    record = self.ask(changes, self.role, partial(self._ahead, units, answers))
+                    if record.answer is Answer.UNTESTABLE and self.learn(changes, record.reason):
+                        return None
+                answers = (*answers, record.answer)
+                changes = questions.send(record.answer)
         except StopIteration as stop:
             found: list[Changes] = stop.value
-        fault = NONE.union(*found)
-        alone = self._each_alone(found, fault)
-        return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
+            return found
 
     def _ends_ahead(self) -> Iterator[Experiment | Untestable]:
         """Yield both ends, and what the search asks unless they answer by themselves."""

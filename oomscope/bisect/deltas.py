@@ -16,6 +16,8 @@ from oomscope.bisect.search import Answer, Search
 Changes = frozenset[int]
 IsValid = Callable[[Changes], bool]
 
+SHORT = 16
+"""Units of a lump that are tried one by one; a longer one, of which no part can be tested, stays as it is."""
 EXTRA = 2
 """Prerequisites of one change that are looked for by trying all: the rules know no key that needs more."""
 
@@ -64,7 +66,19 @@ def asked_after(units: list[Changes], is_valid: IsValid, answers: Sequence[Answe
 
 
 def _thin_out(lump: list[Changes], lumps: list[list[Changes]], is_valid: IsValid) -> Generator[Changes, Answer, None]:
-    """Take out of ``lump`` the units that untestable sets alone kept in it: all is bad without them."""
+    """Take out of ``lump`` the units that untestable sets alone kept in it: all is bad without them.
+
+    Of a long lump whole parts are tried, down to ``SHORT`` units each.
+    """
+    size = len(lump) // 2
+    while size >= SHORT:
+        for part in [lump[begin : begin + size] for begin in range(0, len(lump), size)]:
+            without = _union(lumps) - _union([part])
+            if len(part) < len(lump) and is_valid(without) and (yield without) is Answer.BAD:
+                lump[:] = [unit for unit in lump if unit not in part]
+        size //= 2
+    if len(lump) > 2 * SHORT:
+        return
     for unit in list(lump) if len(lump) > 1 else []:
         without = _union(lumps) - unit
         if len(lump) > 1 and is_valid(without):
@@ -85,9 +99,14 @@ def units_of(count: int, is_valid: IsValid) -> list[Changes]:
     """
     everything = frozenset(range(count))
     needs = [smallest_valid(frozenset({change}), everything, is_valid) for change in range(count)]
-    reach = [_closure(change, needs) for change in range(count)]
+    return grouped(needs)
+
+
+def grouped(needs: Sequence[Changes]) -> list[Changes]:
+    """Return changes in groups, prerequisites first, where ``needs`` has what each change needs, by number."""
+    reach = [_closure(change, needs) for change in range(len(needs))]
     units: list[Changes] = []
-    for change in sorted(range(count), key=lambda change: (len(reach[change]), change)):
+    for change in sorted(range(len(needs)), key=lambda change: (len(reach[change]), change)):
         group = frozenset(other for other in reach[change] if change in reach[other])
         if group not in units:
             units.append(group)
@@ -118,7 +137,7 @@ def smallest_valid(wanted: Changes, among: Changes, is_valid: IsValid) -> Change
     return wanted.union(*needed)
 
 
-def _closure(change: int, needs: list[Changes]) -> Changes:
+def _closure(change: int, needs: Sequence[Changes]) -> Changes:
     reached, new = frozenset[int](), frozenset({change})
     while new:
         reached |= new

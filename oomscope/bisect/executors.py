@@ -19,8 +19,6 @@ class Measured:
     result: ProbeResult
     missing: tuple[str, ...] = ()
     """What was not as in a full clone, one line each."""
-    remarks: tuple[str, ...] = ()
-    """What else is to be told, one line each."""
 
 
 Action = Callable[[Callable[[Progress], None], threading.Event], Measured]

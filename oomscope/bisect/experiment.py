@@ -21,8 +21,12 @@ class Untestable:
     """The end of the output of what failed."""
 
 
-def _nothing(_place: Path | Workplace) -> tuple[str, ...]:
+def _nothing(_place: Path) -> tuple[str, ...]:
     return ()
+
+
+def _ready(_place: Workplace) -> None:
+    return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +50,8 @@ class Experiment:
         TargetError: what they need cannot be installed.
     """
 
-    prepare: Callable[[Workplace], tuple[str, ...]] = _nothing
-    """Called after :attr:`lay_out` with the same directory, edited as it is to be measured: repairs and builds there,
-    and returns what is to be remarked, one line each.
+    prepare: Callable[[Workplace], None] = _ready
+    """Called after :attr:`lay_out` with the same directory, edited as it is to be measured: repairs and builds there.
 
     Raises:
         GitError, TargetError: it cannot be measured.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from oomscope.bisect.commits import Repository
-from oomscope.bisect.dangling_names import Needed, dangling
-from oomscope.bisect.deltas import Changes
+from oomscope.bisect.deltas import Changes, grouped
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.git import Git
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.measured import Bytes
+from oomscope.bisect.missing_names import missing_name, needs_by_name
 from oomscope.bisect.patches import Hunk, applied, compose, parse_patch
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.subjects import Subject
@@ -44,7 +46,8 @@ class Hunks:
     after: Commit
     held: str | None = None
     _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
-    _elsewhere: dict[str, Needed] = field(default_factory=dict)
+    _needs: dict[int, Changes] = field(default_factory=dict)
+    """The hunks that each needs, as far as failed runs have shown."""
 
     @property
     def good(self) -> str:
@@ -77,14 +80,42 @@ class Hunks:
         return numbered(sorted(changes), len(self.hunks))
 
     def units(self) -> list[Changes]:
-        """Return each hunk by itself."""
-        return [frozenset({change}) for change in range(len(self.hunks))]
+        """Return each hunk by itself, but for those that were seen to need each other."""
+        return grouped([self._needs.get(change, frozenset()) for change in range(len(self.hunks))])
+
+    def units_among(self, changes: Changes) -> list[Changes]:
+        """Return the units inside ``changes``, which hold all that they need."""
+        return [unit for unit in self.units() if unit <= changes]
+
+    def files(self) -> list[Changes]:
+        """Return the hunks of each file as one unit, but for files that were seen to need each other."""
+        numbers = {path: place for place, path in enumerate(dict.fromkeys(hunk.path for hunk in self.hunks))}
+        file_of = [numbers[hunk.path] for hunk in self.hunks]
+        needs = [set[int]() for _ in numbers]
+        for change, needed in self._needs.items():
+            needs[file_of[change]].update(file_of[other] for other in needed)
+        return [
+            frozenset(change for change, file in enumerate(file_of) if file in group)
+            for group in grouped([frozenset(each) for each in needs])
+        ]
+
+    def learn(self, changes: Changes, reason: str) -> bool:
+        """Learn from a run with ``changes`` that failed for ``reason``; return whether that rules ``changes`` out."""
+        missing = missing_name(reason)
+        if missing is None:
+            return False
+        name, is_argument = missing
+        new = needs_by_name(self.hunks, name, is_argument=is_argument)
+        if all(needed <= changes for change, needed in new.items() if change in changes):
+            return False
+        for change, needed in new.items():
+            self._needs[change] = self._needs.get(change, frozenset()) | needed
+        return True
 
     def is_valid(self, changes: Changes) -> bool:
-        """Whether every Python file parses and binds the names that it surely needs.
-
-        Only what holds before and after the whole commit is asked for.
-        """
+        """Whether nothing is missing that failed runs have named, and every Python file parses that does with all."""
+        if any(not self._needs.get(change, changes) <= changes for change in changes):
+            return False
         return all(self._parses_with(path, changes & own) for path, (_, own) in self._python.items())
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
@@ -120,24 +151,15 @@ class Hunks:
         for path in {hunk.path for hunk in self.hunks if hunk.path.endswith(".py") and not hunk.is_whole}:
             content = self.repository.read_file(self.before, path) or b""
             own = frozenset(number for number, hunk in enumerate(self.hunks) if hunk.path == path)
-            if _needed(content) is not None and _needed(self._made(content, own)) is not None:
+            if _parses(content) and _parses(self._made(content, own)):
                 found[path] = (content, own)
         return found
 
     def _parses_with(self, path: str, changes: Changes) -> bool:
         known = self._parsed
         if (path, changes) not in known:
-            needed = _needed(self._made(self._python[path][0], changes))
-            known[path, changes] = needed is not None and needed <= self._dangling(path)
+            known[path, changes] = _parses(self._made(self._python[path][0], changes))
         return known[path, changes]
-
-    def _dangling(self, path: str) -> Needed:
-        """Return what the file needs and does not bind before the whole commit or after it: it comes from elsewhere."""
-        if path not in self._elsewhere:
-            content, own = self._python[path]
-            ends = (_needed(content), _needed(self._made(content, own)))
-            self._elsewhere[path] = frozenset().union(*(needed for needed in ends if needed is not None))
-        return self._elsewhere[path]
 
     def _made(self, content: bytes, changes: Changes) -> bytes:
         return applied(content, sorted((self.hunks[change] for change in changes), key=lambda hunk: hunk.old_start))
@@ -185,9 +207,10 @@ def _rank(hunk: Hunk) -> int:
     return 2 if hunk.is_whole and b"\ndeleted file mode " in hunk.header else 1
 
 
-def _needed(source: bytes) -> Needed | None:
-    """Return the names that ``source`` surely needs and does not bind; None where it does not parse."""
+def _parses(source: bytes) -> bool:
     try:
-        return dangling(source)
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(source)
     except (SyntaxError, ValueError):
-        return None
+        return False
+    return True

@@ -110,7 +110,7 @@ class Measurements:
         # What lacks today (a submodule, a large file) may be there tomorrow.
         if self.cache and not measured.missing and not experiment.repeat:
             self.cache.put(key, result)
-        return Kept(answer=result, remarks=(*measured.missing, *measured.remarks))
+        return Kept(answer=result, remarks=measured.missing)
 
     def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
         key = key_of(job, experiment.content, self._machine, self.environment)

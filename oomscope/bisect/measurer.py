@@ -66,14 +66,13 @@ class Measurer:
             environment=child_environment(job, own_environment()),
             deadline=self.deadline,
             stop=stop,
-            is_whole=not missing,
         )
-        remarks = experiment.prepare(workplace)
+        experiment.prepare(workplace)
         with self.cards.lent(job) as alone:
             result = self._run(alone, progressed, stop)
             if result.failure is not None and result.failure.kind == "killed":
                 result = self._run(alone, progressed, stop)
-        return Measured(result=_without_checkout(result, job), missing=missing, remarks=remarks)
+        return Measured(result=_without_checkout(result, job), missing=missing)
 
     def _run(self, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event) -> ProbeResult:
         left = self.deadline.left_s

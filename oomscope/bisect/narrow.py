@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ from oomscope.probe.result import ProbeResult
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
 
+FEW = 8
+"""Hunks of a commit up to which they are tried at once, not by file first."""
 _DEADLINE = "the deadline passed before the commit was narrowed"
 
 
@@ -68,7 +70,9 @@ def narrow(
             return _to_keys(culprit, keys, _search(keys, turn, prober, noise))
         held = subject.path if isinstance(subject, WithConfigOf) else None
         hunks = Hunks(repository, subject, turn.before, turn.after, held)
-        return _to_hunks(culprit, hunks, _search(hunks, turn, prober, noise, hunks.called))
+        search = _search(hunks, turn, prober, noise)
+        search.called, search.learn = hunks.called, hunks.learn
+        return _to_hunks(culprit, hunks, search)
     except GitError as error:
         prober.note(f"the commit is not narrowed: {error.message}")
     except OutOfTimeError:
@@ -80,36 +84,30 @@ def _end(commit: Commit, config: Config) -> ConfigEnd:
     return ConfigEnd(name=commit.short, config=config, file=commit.short)
 
 
-def _search(
-    mixture: Mixture,
-    turn: Turn,
-    prober: Prober,
-    noise: Noise | None,
-    called: Callable[[Changes], str] | None = None,
-) -> DeltaSearch:
+def _search(mixture: Mixture, turn: Turn, prober: Prober, noise: Noise | None) -> DeltaSearch:
     """Return a search that knows both ends."""
     inside: Role = "inside the commit"
-    search = DeltaSearch(mixture, prober, noise, role=inside, role_alone=inside, called=called)
+    search = DeltaSearch(mixture, prober, noise, role=inside, role_alone=inside)
     for changes, record, result in zip((NONE, everything(mixture)), turn.records, turn.results, strict=True):
         search.records[changes], search.results[changes] = record, result
     return search
 
 
-def _found(mixture: Mixture, search: DeltaSearch) -> MinimalSet:
-    found = search.minimal(mixture.units())
-    search.weighing.remark()
-    return found
-
-
 def _to_keys(culprit: CommitCulprit, keys: ConfigKeys, search: DeltaSearch) -> CommitCulprit:
-    found = _found(keys, search)
+    found = search.minimal(keys.units)
+    search.weighing.remark()
     deltas = {key: delta for unit, delta in _single(found) for key in names(keys, unit)}
     changes = tuple(replace(change, delta=deltas.get(change.key)) for change in culprit.keys)
     return replace(culprit, keys=changes, narrowed=_narrowed(search, found, keys=names(keys, found.changes)))
 
 
 def _to_hunks(culprit: CommitCulprit, hunks: Hunks, search: DeltaSearch) -> CommitCulprit:
-    found = _found(hunks, search)
+    """Find the files at fault first where there are many hunks, then the hunks in them."""
+    among = everything(hunks)
+    if len(among) > FEW:
+        among = frozenset().union(*search.smallest(hunks.files))
+    found = search.minimal(lambda: hunks.units_among(among))
+    search.weighing.remark()
     return replace(culprit, narrowed=_narrowed(search, found, hunks=_rows(hunks.hunks, found, culprit.sites)))
 
 

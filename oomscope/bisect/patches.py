@@ -64,6 +64,10 @@ class Hunk:
         """The lines that stand in place of the old ones once it is made, context included."""
         return [line[1:] for line in self._lines if line[:1] in (b" ", b"+")]
 
+    def lines(self, mark: bytes) -> list[bytes]:
+        """Return the lines that it writes (``b"+"``) or takes away (``b"-"``), also of a whole text file."""
+        return [line[1:] for line in self.body.split(b"\n") if line[:1] == mark]
+
     @property
     def _lines(self) -> list[bytes]:
         return [] if self.is_whole else self.body.split(b"\n")[:-1]

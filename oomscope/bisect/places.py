@@ -82,11 +82,6 @@ class Places:
         return self.root / "checkouts"
 
     @property
-    def builds(self) -> Path:
-        """What set-ups of checkouts wrote."""
-        return self.root / "builds"
-
-    @property
     def jobs(self) -> Path:
         """Orders and results of jobs of a cluster that running searches wait for."""
         return self.root / "jobs"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.bisect.build_cache import BuildCache
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.experiment import Experiment, Untestable
 from oomscope.bisect.fixups import NAME, Fixup, Fixups
 from oomscope.bisect.headers import Commit
 from oomscope.bisect.identity import digest_of
-from oomscope.bisect.setups import NAME as SETUP
-from oomscope.bisect.setups import TIMEOUT_S, Setup, SetupRunner
 from oomscope.bisect.source_text import CommitSource, NoSource, Source
 from oomscope.bisect.subjects import ConfigSubject, Subject
 from oomscope.bisect.workplace import Workplace, in_checkout
@@ -22,6 +18,18 @@ from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
+
+SETUP = "--setup"
+TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is done in every checkout before it is measured, such as the build of an extension."""
+
+    command: str
+    """For ``sh``, run in the root of the checkout."""
+    timeout_s: float = TIMEOUT_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +45,12 @@ class Preparation:
         """Whether there is anything to do."""
         return bool(self.fixups or self.setup)
 
-    def of(self, subject: Subject, repository: Repository, builds: Path) -> Subject:
+    def of(self, subject: Subject, repository: Repository) -> Subject:
         """Return ``subject``, whose commits are checkouts, with each made ready in this way.
 
         Args:
             subject: what is measured.
             repository: where the commits are.
-            builds: where it is kept what set-ups write.
 
         Raises:
             GitError: a repair names a revision that is not there.
@@ -57,8 +64,7 @@ class Preparation:
                 where=NAME if self.fixups else SETUP,
                 remedy="leave it out, or measure the code of each commit: nothing is checked out for --config",
             )
-        runner = None if self.setup is None else SetupRunner(self.setup, BuildCache(builds))
-        return Prepared(subject, repository, Fixups.resolve(self.fixups, repository), runner, self.timeout_s)
+        return Prepared(subject, repository, Fixups.resolve(self.fixups, repository), self.setup, self.timeout_s)
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,14 @@ class Prepared:
         subject: what of each commit is measured.
         repository: where the commits are.
         fixups: the repairs.
-        runner: does the set-up; None for none.
+        setup: what is run in each; None for nothing.
         timeout_s: how long the command of a repair may take, in seconds.
     """
 
     subject: Subject
     repository: Repository
     fixups: Fixups
-    runner: SetupRunner | None
+    setup: Setup | None
     timeout_s: float
 
     def check(self, end: Commit) -> None:
@@ -94,7 +100,7 @@ class Prepared:
         if isinstance(found, Untestable):
             return found
         fixups = self.fixups.of(commit)
-        done = {"fixups": self._names(commit), **self._done()}
+        done = {"fixups": self._names(commit), "setup": self.setup.command if self.setup else None}
         content = replace(found.content, tree=f"{found.content.tree}+{digest_of(done)}")
         return replace(found, content=content, prepare=lambda place: self._prepare(place, fixups))
 
@@ -106,24 +112,20 @@ class Prepared:
         """Return the commit's files, among which a set-up may have put others; nothing where a repair changed them."""
         if self.fixups.of(commit):
             return NoSource()
-        return CommitSource(self.repository, commit, is_built=self.runner is not None)
+        return CommitSource(self.repository, commit, is_built=self.setup is not None)
 
     def commands(self, commit: Commit) -> tuple[str, ...]:
         """Return commands that lay the commit out, make it ready and probe it."""
         *lay_out, probe = self.subject.commands(commit)
         place = f"{self.repository.name}-{commit.short}"
-        setup = [in_checkout(place, self.runner.setup.command)] if self.runner else []
+        setup = [in_checkout(place, self.setup.command)] if self.setup else []
         return (*lay_out, *(fixup.shell(place) for fixup in self.fixups.of(commit)), *setup, probe)
-
-    def _done(self) -> dict[str, object]:
-        """Return what a set-up makes of a commit: under other inputs it may be another commit's build."""
-        setup = self.runner.setup if self.runner else None
-        return {"setup": setup.command, "inputs": sorted(setup.inputs)} if setup else {"setup": None}
 
     def _names(self, commit: Commit) -> tuple[str, ...]:
         return tuple(fixup.name for fixup in self.fixups.of(commit))
 
-    def _prepare(self, place: Workplace, fixups: Sequence[Fixup]) -> tuple[str, ...]:
+    def _prepare(self, place: Workplace, fixups: Sequence[Fixup]) -> None:
         for fixup in fixups:
             fixup.apply(place, self.timeout_s)
-        return self.runner.run(place, [fixup.name for fixup in fixups]) if self.runner else ()
+        if self.setup is not None:
+            place.run(self.setup.command, name=SETUP, timeout_s=self.setup.timeout_s)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oomscope.bisect.axes import Layer
-from oomscope.bisect.cluster.settings import ClusterSettings
 from oomscope.bisect.journal_use import JournalUse
 from oomscope.bisect.noise import Noise
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.preparation import Preparation
 from oomscope.bisect.ranges import FileRange, RevisionRange
+from oomscope.bisect.slurm import ClusterSettings
 from oomscope.bisect.subjects import ConfigInRepo, OwnCode
 from oomscope.bisect.waterfall import StepsWanted
 
@@ -43,10 +43,6 @@ class CheckoutRequest(SearchRequest):
 
     preparation: Preparation = field(default_factory=Preparation)
     """What is done to each before it is measured."""
-
-    def builds(self, room: Path) -> Path:
-        """Return where set-ups are kept: in the ``room`` of this search alone where no earlier result is to be used."""
-        return self.places.builds if self.use_cache else room / "builds"
 
 
 @dataclass(frozen=True, kw_only=True)

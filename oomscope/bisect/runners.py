@@ -10,11 +10,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from oomscope.bisect.cards import visible_cards
-from oomscope.bisect.cluster.runner import ClusterRunner
-from oomscope.bisect.cluster.settings import ClusterSettings
 from oomscope.bisect.deadline import Deadline
 from oomscope.bisect.identity import Machine
 from oomscope.bisect.places import Places
+from oomscope.bisect.slurm import ClusterRunner, ClusterSettings
 from oomscope.probe import warm
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult

@@ -63,7 +63,7 @@ def bisect_square(request: CommitRequest, config: str, **means: Unpack[Means]) -
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository, request.builds(place))
+        subject = request.preparation.of(subject, repository)
         refuse_absent(request.subject, request.preparation, repository, (good, bad))
         prober = stack.enter_context(Prober.of(request, **means))
         return SquareBisect(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()

@@ -39,7 +39,7 @@ def bisect_surroundings(request: SurroundingsRequest, **means: Unpack[Means]) ->
     commit = repository.resolve(request.revision)
     with room(request.places.checkouts.absolute(), "bisect") as place:
         subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository, request.builds(place))
+        subject = request.preparation.of(subject, repository)
         subject.check(commit)
         refuse_absent(request.subject, request.preparation, repository, (commit,))
         mixture = Axes(OneCommit(subject, commit), request.layers)

@@ -70,8 +70,6 @@ class Workplace:
     """When the search ends."""
     stop: threading.Event
     """Set when nobody wants the result any more."""
-    is_whole: bool = True
-    """Whether nothing of the commit is missing, such as a submodule."""
 
     def check(self) -> None:
         """Return if there is still time and somebody who waits.

@@ -26,7 +26,6 @@ class CheckoutOptions:
 
     fixup: tuple[str, ...] = ()
     setup: str | None = None
-    setup_inputs: tuple[str, ...] = ()
     setup_timeout: float | None = None
 
     @classmethod
@@ -46,21 +45,16 @@ class CheckoutOptions:
             UsageError: an option is ill-formed, means nothing without another, or names a file that is not there.
         """
         from oomscope.bisect.fixups import Fixup
-        from oomscope.bisect.preparation import Preparation
-        from oomscope.bisect.setups import TIMEOUT_S, Setup
-        from oomscope.bisect.subjects import path_in_repo
+        from oomscope.bisect.preparation import TIMEOUT_S, Preparation, Setup
 
-        if self.setup is None and self.setup_inputs:
-            raise UsageError("--setup-inputs without a set-up", remedy="give --setup CMD")
         if self.setup is not None and not self.setup.strip():
             raise UsageError("--setup without a command", remedy="give --setup CMD")
         if self.setup is None and not self.fixup and self.setup_timeout is not None:
             raise UsageError("--setup-timeout without a set-up or a repair", remedy="give --setup CMD")
         timeout_s = TIMEOUT_S if self.setup_timeout is None else self.setup_timeout
-        inputs = tuple(path_in_repo(path, "--setup-inputs") for path in self.setup_inputs)
         return Preparation(
             fixups=tuple(Fixup.parse(text) for text in self.fixup),
-            setup=None if self.setup is None else Setup(command=self.setup, inputs=inputs, timeout_s=timeout_s),
+            setup=None if self.setup is None else Setup(command=self.setup, timeout_s=timeout_s),
             timeout_s=timeout_s,
         )
 
@@ -75,12 +69,6 @@ def checkout_options(command: Command) -> Command:
             help="Repair the commits of RANGE (A..B, a revision or *) by a patch file or a command.",
         ),
         click.option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build."),
-        click.option(
-            "--setup-inputs",
-            multiple=True,
-            metavar="PATH",
-            help="Do --setup once for all commits that have the same at PATH (default: the whole tree).",
-        ),
         click.option(
             "--setup-timeout",
             type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),

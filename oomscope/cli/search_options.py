@@ -16,10 +16,10 @@ from oomscope.errors import UsageError
 from oomscope.probe.harness_settings import harness_settings
 
 if TYPE_CHECKING:
-    from oomscope.bisect.cluster.settings import ClusterSettings
     from oomscope.bisect.noise import Noise
     from oomscope.bisect.places import Places
     from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.slurm import ClusterSettings
     from oomscope.bisect.subjects import ConfigInRepo, OwnCode
 
 

@@ -61,7 +61,7 @@ def test_the_culprit_among_commits_that_are_repaired_and_installed(tmp_path: Pat
         *("bisect", f"{first}..main", "--repo", repo, "--command", "python measure.py", "--json"),
         *("--metric-regex", r"peak (\d+ \w+)", "--bad", "requested>256MiB", "--state", tmp_path / "state"),
         *("--fixup", f"{first}..{mended}~1: {tmp_path / 'mend.patch'}"),
-        *("--setup", "pip install --no-deps --no-build-isolation -e .", "--setup-inputs", "pkg/size.in"),
+        *("--setup", "pip install --no-deps --no-build-isolation -e ."),
     )
 
     assert done.returncode == 0, done.stderr

@@ -10,10 +10,9 @@ from oomscope.bisect.absent_target import refuse_absent
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.commits import Repository
 from oomscope.bisect.own_code import InCheckout
-from oomscope.bisect.preparation import Preparation
+from oomscope.bisect.preparation import Preparation, Setup
 from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.setups import Setup
 from oomscope.errors import ExitCode, UsageError
 from oomscope.probe.job import EntryTarget
 from tests.unit.bisect.worlds import SETTINGS, World

@@ -47,7 +47,10 @@ class Run:
         text = "\n".join(files.values())
         for used in re.findall(r"use\((\w+)\)", text):
             if f"def {used}" not in text:
-                return error("step", f"NameError: {used}")
+                return error("step", f"NameError: name '{used}' is not defined")
+        for used in re.findall(r"log\((\w+)\)", text):
+            if not re.search(rf"def \w+\(.*\b{used}\b", text):
+                return error("step", f"NameError: name '{used}' is not defined")
         wide = 2 if "wide()" in text else 1
         sites = tuple(
             SiteBytes(
@@ -147,7 +150,7 @@ def test_the_rows_sum_to_the_change_of_the_commit(world: World) -> None:
     assert alone + narrowed.interaction.requested_bytes + narrowed.rest.requested_bytes == result.change.requested_bytes
 
 
-def test_hunks_that_hand_an_argument_on_are_not_probed_apart(world: World) -> None:
+def test_hunks_that_hand_an_argument_on_are_found_to_need_each_other(world: World) -> None:
     before = f"def f(x):{SPACE}    alloc(100){SPACE}def other():{SPACE}    alloc(1)\n"
     after = before.replace("f(x)", "f(x, wide)").replace("alloc(100)", "alloc(1100); log(wide)")
     narrowed = found(world.narrowed({"train.py": before}, {"train.py": after.replace("alloc(1)", "alloc(2)")}))
@@ -229,3 +232,20 @@ def test_the_deadline_leaves_the_commit(world: World) -> None:
     assert isinstance(result.culprit, CommitCulprit)
     assert result.culprit.narrowed is None
     assert "the deadline passed before the commit was narrowed" in result.notes
+
+
+def test_a_large_commit_is_narrowed_by_file_and_learns_from_the_name_that_is_missing(world: World) -> None:
+    """Thirty files use a name that another one binds: one failed run says which hunks need each other."""
+    rest = {f"part{number}.py": f"x = 1\n{SPACE}y = 1\n{SPACE}z = 1\n" for number in range(30)}
+    changed = {
+        name: text.replace("x = 1", "x = use(helper)").replace("y = 1", "y = 2").replace("z = 1", "z = 2")
+        for name, text in rest.items()
+    }
+    old = {**rest, "zz.py": f"def old(): pass\n{SPACE}a = alloc(100)\n"}
+    new = {**changed, "zz.py": f"def helper(): pass\n{SPACE}a = alloc(1100)\n"}
+    new["part7.py"] = changed["part7.py"].replace("y = 2", "y = alloc(950)")
+    narrowed = found(world.narrowed(old, new))
+    assert narrowed.candidates == 92
+    assert "zz.py" in {hunk.path for hunk in narrowed.guilty}
+    assert narrowed.lumped == 0
+    assert world.run.ran <= 20

@@ -14,17 +14,14 @@ from oomscope.bisect.workplace import Workplace
 
 def show(repository: Repository, path: Path, revision: str = "HEAD") -> Workplace:
     """Lay ``revision`` out in the clone ``path``."""
-    missing = Checkout(repository, path).show(repository.resolve(revision))
-    return workplace(path, is_whole=not missing)
+    Checkout(repository, path).show(repository.resolve(revision))
+    return workplace(path)
 
 
-def workplace(
-    path: Path, *, seconds: float | None = None, stop: threading.Event | None = None, is_whole: bool = True
-) -> Workplace:
+def workplace(path: Path, *, seconds: float | None = None, stop: threading.Event | None = None) -> Workplace:
     return Workplace(
         directory=path,
         environment={"PATH": os.environ["PATH"]},
         deadline=Deadline.after(seconds),
         stop=stop or threading.Event(),
-        is_whole=is_whole,
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.cluster.settings import ClusterSettings
 from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.slurm import ClusterSettings
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from tests.unit.bisect.repos import Repo

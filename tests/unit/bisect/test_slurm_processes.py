@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.cluster.runner import ClusterRunner
-from oomscope.bisect.cluster.settings import ClusterSettings
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.places import Places
 from oomscope.bisect.predicate import Bad
 from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.slurm import ClusterRunner, ClusterSettings
 from oomscope.bisect.subjects import InCheckout
 from oomscope.config.load import load_preset
-from oomscope.probe.job import CommandTarget, ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.launch import StoppedError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import culprit
@@ -55,21 +55,22 @@ def test_a_job_that_is_killed_in_mid_probe_is_lost_and_may_be_tried_again(tmp_pa
     script = f'echo $PPID >> {started}; test "$(wc -l < {started})" -gt 1 || sleep 60; echo peak 7'
     (tmp_path / "script").write_text(script)
     job = ProbeJob(target=CommandTarget(repo=str(tmp_path), command="sh script", metric_regex=r"peak (\d+)"))
-    killed: list[int] = []
 
-    def kill_the_first(progress: Progress) -> None:
-        if progress.stage == "step" and not killed:
-            killed.append(job_of(tmp_path))
-            os.kill(killed[0], signal.SIGTERM)
+    def kill_the_first() -> None:
+        while not started.exists():
+            time.sleep(0.05)
+        os.kill(job_of(tmp_path), signal.SIGTERM)
 
+    killer = threading.Thread(target=kill_the_first)
     with runner(tmp_path) as jobs:
-        lost = jobs.run(job, kill_the_first).failure
-        result = jobs.run(job, kill_the_first)
+        killer.start()
+        lost = jobs.run(job).failure
+        killer.join()
+        result = jobs.run(job)
     assert lost is not None
     assert lost.kind == "lost"
     assert result.peak is not None, result.failure
     assert result.peak.requested_bytes == 7
-    assert len(killed) == 1
 
 
 def job_of(tmp_path: Path) -> int:
@@ -88,8 +89,15 @@ def test_what_nobody_wants_any_more_is_ended(tmp_path: Path) -> None:
     stop, pid = threading.Event(), tmp_path / "pid"
     (tmp_path / "script").write_text(f"echo $$ > {pid}; sleep 60")
     job = ProbeJob(target=CommandTarget(repo=str(tmp_path), command="sh script", metric_regex="(1)"))
+
+    def give_up() -> None:
+        while not pid.exists():
+            time.sleep(0.05)
+        stop.set()
+
+    threading.Thread(target=give_up).start()
     with runner(tmp_path) as jobs, pytest.raises(StoppedError):
-        jobs.run(job, lambda progress: stop.set() if pid.exists() or progress.stage == "step" else None, stop=stop)
+        jobs.run(job, stop=stop)
     assert not list((tmp_path / "jobs").iterdir())
     with pytest.raises(AssertionError, match="no job runs"):
         job_of(tmp_path)
