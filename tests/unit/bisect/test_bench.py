@@ -168,7 +168,7 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
             search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
             assert search.ends() is None
-            return search.minimal(mixture.units()), prober.records
+            return search.minimal(mixture.units), prober.records
 
     assert found(Shuffled(slots, Random(seed))) == found(Inline())
 
