@@ -7,7 +7,7 @@ import pytest
 from tests.unit.virtual.on_card import on_card
 
 
-def test_events_complete_at_once_and_tell_the_real_time() -> None:
+def test_events_complete_at_once_and_count_time() -> None:
     said = on_card(
         """
         import time
@@ -22,7 +22,7 @@ def test_events_complete_at_once_and_tell_the_real_time() -> None:
         """
     )
     assert said[0] == 0
-    assert 19 < said[1] < 2000
+    assert said[1] == 1
     assert said[2] == [400, 400]
 
 

@@ -1,4 +1,4 @@
-// Events: a point in a stream, with the time at which it was recorded.
+// Events: a point in a stream, with the count that stands for its time.
 #pragma once
 #include <stdint.h>
 
@@ -16,7 +16,7 @@ struct Event {
   bool is_recorded = false;
   Reached point{nullptr, 0};
   uint64_t polls = 0;  // of the stream, when it was recorded
-  uint64_t nanoseconds = 0;
+  uint64_t millisecond = 0;  // of the clock in events.cpp
   Capture *capture = nullptr;
   std::vector<Node *> tails;  // where it was recorded in a capture
 };
