@@ -27,7 +27,7 @@ from oomscope.errors import (
 from oomscope.probe.backends import backend_of
 from oomscope.probe.collector import uncollected
 from oomscope.probe.doubt import doubt_of, is_doubtful, unchecked
-from oomscope.probe.environment import allocator_variables
+from oomscope.probe.environment import allocator_variables, own_compiler_caches
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.harness import HarnessError
@@ -156,6 +156,7 @@ def _begin(
     def run() -> Ending:
         if settings.allocator_conf:
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
+        own_compiler_caches()
         try:
             return run_once(job, settings, backend, progress=progress, opener=opener)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target

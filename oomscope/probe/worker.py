@@ -17,6 +17,7 @@ from pathlib import Path
 from oomscope import virtual
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.files import write_whole
+from oomscope.probe.environment import compiler_caches
 from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
 from oomscope.probe.leave import leave
 from oomscope.probe.processes import die_with_parent
@@ -76,6 +77,8 @@ def _measured(
         return run_command(job, job.target, progress)
     from oomscope.probe.measure import measure
 
+    if job.backend == "virtual":
+        os.environ.update(compiler_caches(room))
     if isinstance(job.target, ProgramTarget):
         from oomscope.probe.program.once import ProgramRuns
 

@@ -23,6 +23,8 @@ CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
 """Where a Linux with Python is had on macOS."""
 _WHERE = "virtual card"
 _NAMED_AT_MOST = 5
+_DRIVER_OF_TRITON = "TRITON_LIBCUDA_PATH"
+"""Where Triton looks for the driver that it links its launchers with."""
 _KERNEL_CACHE = "USE_PYTORCH_KERNEL_CACHE"
 """Torch keeps on disk what NVRTC compiled, by the card's capability: a real card would load the virtual one's text."""
 
@@ -45,6 +47,7 @@ def load() -> None:
             )
         _loaded = load_libraries(LIBRARIES)
         os.environ[_KERNEL_CACHE] = "0"
+        os.environ[_DRIVER_OF_TRITON] = str(LIBRARIES)
 
 
 def load_where_needed() -> None:

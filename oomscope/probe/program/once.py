@@ -12,7 +12,7 @@ from oomscope.errors import OomscopeError
 from oomscope.probe.command.asked import argv_of
 from oomscope.probe.command.output import tail_of
 from oomscope.probe.command.run import variables_of
-from oomscope.probe.environment import allocator_conf, allocator_variables
+from oomscope.probe.environment import allocator_conf, allocator_variables, compiler_caches
 from oomscope.probe.forked_run import RunHere
 from oomscope.probe.job import ProbeJob, ProgramTarget, Progress, RunsOn
 from oomscope.probe.measure import Ending, OnProgress, not_run
@@ -100,6 +100,7 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop(_HIDES_CARDS, None)
             environment |= card_variables(settings, ledger=str(folder / _LEDGER))
+            environment |= compiler_caches(folder)
         if self._job.world_size > 1:
             environment |= place.variables(self._job.rank, self._job.world_size)
         return environment

@@ -144,6 +144,8 @@ class ProgramRecording:
             handle.remove()
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self._is_between and next(module.parameters(), None) is not None:
             self._begin_iteration()
 
@@ -173,6 +175,8 @@ class ProgramRecording:
             handle.remove()
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self._position.module_depth == 0:
             self._receipt.went_on = True
 

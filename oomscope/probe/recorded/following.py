@@ -92,6 +92,8 @@ class Follower:
     # Modules --------------------------------------------------------------------------------------------------
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():  # hooks become part of what torch.compile traces
+            return
         if self._position.module_depth == 0 and self._is_root(module):
             self._imply("forward")
             if self._backward_depth == 0:
@@ -99,6 +101,8 @@ class Follower:
         self._position.enter_module(self._names.get(module, ""))
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._position.leave_module()
         if self._position.module_depth == 0 and self._is_root(module):
             self._imply("loss")
