@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 
 _LINES = "\n\t"
-_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Embeddings, overrides and isolates (Unicode Standard Annex 9): they make a line read as what it is not."""
+_MISLEADING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Line and paragraph separators, and embeddings, overrides and isolates (Unicode Standard Annex 9), by which a line
+reads as what it is not."""
 _SURROGATES = range(0xD800, 0xE000)
 """Half characters: no text can be encoded that holds one."""
 _STRAY_BYTES = range(0xDC80, 0xDD00)
 """Bytes that are no UTF-8, as Python keeps them in file names (PEP 383)."""
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in _LINES}
-_ESCAPES |= {code: f"\\u{code:04x}" for code in (*_BIDIRECTIONAL, *_SURROGATES)}
+_ESCAPES |= {code: f"\\u{code:04x}" for code in (*_MISLEADING, *_SURROGATES)}
 _ESCAPES |= {code: f"\\x{code - 0xDC00:02x}" for code in _STRAY_BYTES}
 
 
@@ -32,5 +33,5 @@ def not_obeyed(line: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters but newline and tab, bidirectional controls and stray bytes escaped."""
+    """Return ``text`` with control characters but newline and tab, misleading characters and stray bytes escaped."""
     return text.translate(_ESCAPES)

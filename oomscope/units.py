@@ -44,16 +44,16 @@ def parse_size(text: str | int, *, where: str | None = None) -> int:
     ``80GiB``, ``80 GiB`` and ``80G`` are binary, ``80GB`` is decimal, a bare number is bytes.
 
     Raises:
-        InputError: the text is no size, or not a whole number of bytes.
+        InputError: the text is not a size, or not a whole number of bytes.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
-            raise InputError(f"{text} is no size", where=where, remedy="give a size such as 80GiB")
+            raise InputError(f"{text} is not a size", where=where, remedy="give a size such as 80GiB")
         return text
     match = _SIZE.fullmatch(str(text))
     unit = match["unit"].lower() if match else None
     if match is None or unit not in _FACTORS:
-        raise InputError(f"{text!r} is no size", where=where, remedy="give a size such as 80GiB, 512MiB or 1048576")
+        raise InputError(f"{text!r} is not a size", where=where, remedy="give a size such as 80GiB, 512MiB or 1048576")
     number = match["number"].replace("_", "").replace(",", "")
     whole, _, fraction = number.partition(".")
     scaled = int(whole + fraction) * _FACTORS[unit]

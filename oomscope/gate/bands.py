@@ -90,7 +90,7 @@ def _size(part: int | str) -> int:
     try:
         return parse_size(part)
     except InputError:
-        raise InputError(f"{shown(part)} is no size", remedy=_REMEDY) from None
+        raise InputError(f"{shown(part)} is not a size", remedy=_REMEDY) from None
 
 
 def _decimal(number: Fraction) -> Decimal:

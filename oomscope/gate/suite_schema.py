@@ -52,11 +52,11 @@ def _size(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, int | str) or isinstance(value, bool):
-        raise ValueError(f"{shown(value)} is no size; give a size such as 80GiB, 512MiB or 1048576")
+        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576")
     try:
         size = parse_size(value)
     except InputError:
-        raise ValueError(f"{shown(value)} is no size; give a size such as 80GiB, 512MiB or 1048576") from None
+        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576") from None
     if size > MOST_BYTES:
         raise ValueError(f"{shown(value)} is larger than any card; give a size such as 80GiB, 512MiB or 1048576")
     return str(value)

@@ -59,7 +59,7 @@ class Kind:
 
     def _size(self, given: object) -> int:
         if isinstance(given, bool) or not isinstance(given, (int, str)):
-            raise InputError(f"{given!r} is no size", remedy=f"write {self.example}")
+            raise InputError(f"{given!r} is not a size", remedy=f"write {self.example}")
         return parse_size(given)
 
 

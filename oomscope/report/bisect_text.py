@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -45,20 +46,45 @@ def plan_report(plan: Plan) -> RenderableType:
     return Group(Text(f"{plan.title}; {at_most}", style="dim"), *notes)
 
 
+@dataclass(frozen=True)
+class ProbeLine:
+    """One probe's answer as a line; on a terminal that is too narrow, as lines that hang below the name."""
+
+    record: ProbeRecord
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        number, answer, *parts = self._parts()
+        line = Text("  ").join((number, answer, *parts))
+        if options.no_wrap or line.cell_len <= options.max_width:
+            yield line
+            return
+        for part in parts:
+            part.rstrip()
+        grid = Table.grid(padding=(0, 2))
+        for _ in range(2):
+            grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(number, answer, Text("\n").join(parts))
+        yield grid
+
+    def _parts(self) -> Iterator[Text]:
+        record = self.record
+        yield Text(f"{record.number:>3}")
+        yield Text(f"{record.answer.value:<10}", style=ANSWER_STYLES[record.answer.value])
+        yield Text(f"{bisect_words.shortened(bisect_words.probe_name(record), NAME_WIDTH):<{NAME_WIDTH}}")
+        if record.bytes:
+            bound = "≥" if record.is_lower_bound else " "
+            live, reserved = format_size(record.bytes.requested_bytes), words.known_size(record.bytes.reserved_bytes)
+            yield Text(f"requested {bound}{live:>10}  reserved {reserved:>10}")
+        yield Text(record.reason)
+        if record.repeat:
+            yield Text(f"(measurement {record.repeat + 1})", style="dim")
+        yield Text(f"({bisect_words.took_text(record)})", style="dim")
+
+
 def probe_line(record: ProbeRecord) -> RenderableType:
     """Return one probe's answer as a line."""
-    line = Text(f"{record.number:>3}  ")
-    line.append(f"{record.answer.value:<10}", style=ANSWER_STYLES[record.answer.value])
-    name = bisect_words.probe_name(record)
-    line.append(f"  {bisect_words.shortened(name, NAME_WIDTH):<{NAME_WIDTH}}")
-    if record.bytes:
-        bound = "≥" if record.is_lower_bound else " "
-        live, reserved = format_size(record.bytes.requested_bytes), words.known_size(record.bytes.reserved_bytes)
-        line.append(f"  requested {bound}{live:>10}  reserved {reserved:>10}")
-    line.append(f"  {record.reason}")
-    if record.repeat:
-        line.append(f"  (measurement {record.repeat + 1})", style="dim")
-    return line.append(f"  ({bisect_words.took_text(record)})", style="dim")
+    return ProbeLine(record)
 
 
 def bisect_report(result: BisectResult) -> RenderableType:
@@ -99,12 +125,9 @@ def _sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section("Lines whose requested bytes differ; they sum to the change", table_)
     yield from _step_sections(result)
     if result.untestable:
-        untestable = table("Untestable", "Why")
-        for probe in result.untestable:
-            untestable.add_row(bisect_words.probe_name(probe), probe.reason)
-        yield section("Skipped", untestable)
+        yield section("Skipped", untestable_table(result.untestable))
         if logs := bisect_words.logs_of(result):
-            yield paths("What they said:", logs)
+            yield paths("Output:", logs)
     if result.verdict and result.verdict.tried:
         yield section("Allocator settings tried on the first bad run", fix_table(result.verdict.tried))
     for title, evidence in (("last good", result.last_good), ("first bad", result.first_bad)):
@@ -130,6 +153,23 @@ def _step_sections(result: BisectResult) -> Iterator[RenderableType]:
             "Steps seen on the way; they sum to the difference of the ends",
             step_table(folded(result.steps, bisect_words.guilty_commit(result))),
         )
+
+
+def untestable_table(probes: Sequence[ProbeRecord]) -> Table:
+    """Return the probes that gave no answer, a row for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for probe in probes:
+        by_reason.setdefault(probe.reason, []).append(bisect_words.probe_name(probe))
+    rows = table("Untestable", "Why")
+    for reason, names in by_reason.items():
+        first, *others = names
+        more = (
+            f"\nand {len(others):,} more, up to {others[-1]}"
+            if len(others) > 1
+            else "".join(f"\n{name}" for name in others)
+        )
+        rows.add_row(f"{first}{more}", reason)
+    return rows
 
 
 def suspect_table(result: BisectResult, shown: int = SUSPECTS_SHOWN) -> Table:

@@ -25,6 +25,7 @@ WALKED = {
     "environment": ("change of the environment", "changes of the environment"),
 }
 """What the candidates of a search are, one and several, by its axis."""
+BAD_TEXTS = {"any-oom": "out of memory of any kind", "exit": "a failing exit status"}
 UNTESTABLE_END = "AN END CANNOT BE TESTED"
 
 
@@ -157,6 +158,14 @@ def heaviest_step(result: BisectResult) -> str | None:
     return f"{delta_text(step.delta)} with {step_text(step)}, by {by} bytes{back}"
 
 
+def bad_text(bad_class: str) -> str:
+    """Return what ``--bad`` means: ``out of memory of any kind``, ``requested > 70GiB``."""
+    quantity, is_threshold, size = bad_class.partition(">")
+    if is_threshold:
+        return f"{quantity} > {size}"
+    return BAD_TEXTS.get(bad_class, f"out of memory by {bad_class}")
+
+
 def threshold_text(result: BisectResult) -> str | None:
     """Return what to compare a repeated probe with, where bad is more than a size: a probe knows no ``--bad``."""
     quantity, is_threshold, size = result.bad_class.partition(">")
@@ -185,13 +194,13 @@ def search_text(result: BisectResult) -> str:
     """Return what was searched, in one line."""
     probes = count(len(result.probes), "probe")
     if result.good == result.bad:  # the bad end of an open range answered by itself
-        return f"the bad end alone, bad being {result.bad_class}; {probes}"
+        return f"the bad end alone, bad = {bad_text(result.bad_class)}; {probes}"
     skipped = f", {len(result.untestable)} of them untestable" if result.untestable else ""
     what = WALKED[result.axis]
     among = count(result.candidates, *what)
     if parts := _parts_searched(result):
         among += f" ({', '.join(parts)})"
-    return f"{among} between good and bad, bad being {result.bad_class}; {probes}{skipped}"
+    return f"{among} between good and bad, bad = {bad_text(result.bad_class)}; {probes}{skipped}"
 
 
 def _parts_searched(result: BisectResult) -> list[str]:

@@ -54,6 +54,9 @@ def status_text(device: DeviceExplanation) -> str:
         return f"WOULD NOT FIT on this card: {format_size(verdict.live_requested_bytes)} requested at most"
     if device.shows_end_only:
         return f"IN USE when the snapshot was written: {format_size(device.peak.requested_bytes)}"
+    if device.survived_failures:
+        failed = count(device.survived_failures, "failed allocation")
+        return f"SURVIVED {failed}, {format_size(device.peak.requested_bytes)} requested at most"
     return f"NO FAILED ALLOCATION, {format_size(device.peak.requested_bytes)} requested at most"
 
 

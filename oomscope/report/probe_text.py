@@ -65,7 +65,7 @@ def verdict_parts(
     if advice:
         yield Text("What to do: ").append(advice, style="bold")
     if verdict.kind == "fragmentation" and verdict.gaps:
-        yield section("Where the bytes sit that nobody asked for", gap_table(verdict.gaps))
+        yield section("Free but unusable memory", gap_table(verdict.gaps))
 
 
 def _facts(result: ProbeResult, peak: Peak) -> Iterator[tuple[str, RenderableType]]:

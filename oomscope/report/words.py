@@ -200,8 +200,8 @@ def cost_text(result: ProbeResult) -> str | None:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return ``1.23 s`` or ``45.6 ms``."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+    """Return ``1.23 s``, ``45.6 ms``, ``1,234 s``."""
+    return f"{_three_digits(seconds)} s" if seconds >= 1 else f"{_three_digits(1000 * seconds)} ms"
 
 
 def slowdown_text(share: float | None) -> str:
@@ -214,9 +214,14 @@ def format_flops(flops: int) -> str:
     amount = float(flops)
     for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
         if amount < 1000:
-            return f"{amount:.3g} {unit}"
+            return f"{_three_digits(amount)} {unit}"
         amount /= 1000
-    return f"{amount:.4g} PFLOP"
+    return f"{_three_digits(amount)} PFLOP"
+
+
+def _three_digits(number: float) -> str:
+    """Return three significant digits, and every digit before the point: ``1.23``, ``45.6``, ``1,234``."""
+    return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
 def kind_text(verdict: Verdict) -> str:
@@ -261,6 +266,9 @@ def failed_when(event: int | None) -> str:
     return "fails before the recording began" if event < 0 else f"fails at event {event:,}"
 
 
+LESS: Final = "reduce live memory"
+
+
 def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYTORCH_ALLOC_CONF") -> str | None:
     """Return what to do: about what grows, then about the failure as far as something was tried.
 
@@ -275,7 +283,7 @@ def advice_text(verdict: Verdict, *, has_card: bool = True, variable: str = "PYT
 
 def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     if "foreign" in verdict.tags:
-        return "end the other processes on the card or take another one: alone on it the same allocations pass"
+        return "end the other processes on the card or use another card: alone on it the same allocations pass"
     if "fraction" in verdict.tags:
         return (
             f"raise torch.cuda.set_per_process_memory_fraction (or per_process_memory_fraction in {variable}), "
@@ -284,7 +292,7 @@ def _failure_advice(verdict: Verdict, variable: str) -> str | None:
     if verdict.kind == "fragmentation":
         return _fragmentation_advice(verdict, variable)
     if verdict.kind == "capacity":
-        return "no allocator setting can serve this: less memory must be live (recompute, offload, parallelism)"
+        return "peak demand exceeds the card; reduce live memory (recompute, offload, parallelism)"
     return None
 
 
@@ -293,18 +301,14 @@ def _fragmentation_advice(verdict: Verdict, variable: str) -> str:
         return f"set {variable}={_cure_advice(verdict)}"
     remedy = _private_pools_advice(verdict)
     if verdict.uncured and verdict.put_off_by:
-        return f"{remedy or 'less memory must be live'}: {verdict.put_off_by.name} only puts the failure off"
+        return f"{remedy or LESS}: {verdict.put_off_by.name} only delays the failure"
     if "later: capacity" in verdict.tags and verdict.gets_past:
-        past = f"{verdict.gets_past.name} gets past this failure"
-        return f"{past}, but the run goes on to need more than the card has: less memory must be live"
+        return f"{verdict.gets_past.name} avoids this failure, but peak demand exceeds the card later; {LESS}"
     if verdict.uncured:
-        less = remedy or "less memory must be live"
-        return f"none of the allocator settings tried serves these allocations: {less}"
+        return f"no allocator setting tried serves these allocations; {remedy or LESS}"
     if "undecided" in verdict.tags:
-        return "record from the start of the process: where the older blocks lay decides, and settings cannot be told"
-    return (
-        f"the replay does not repeat this failure, so no setting is shown to help: {remedy or 'have less memory live'}"
-    )
+        return "record from the start of the process: the layout of older blocks decides whether a setting helps"
+    return f"the replay does not reproduce this failure, so no setting is shown to help; {remedy or LESS}"
 
 
 def _cure_advice(verdict: Verdict) -> str:
@@ -315,7 +319,7 @@ def _cure_advice(verdict: Verdict) -> str:
     room = f"{cure}: the whole program ran under it, with {format_size(row.margin_bytes)} to spare"
     if not row.is_tight:
         return room
-    return f"{room}, which is tight: less memory must be live for a run that can be relied on"
+    return f"{room}, which is tight; {LESS} for a reliable run"
 
 
 def _private_pools_advice(verdict: Verdict) -> str | None:

@@ -219,7 +219,7 @@ def test_a_wrong_marker_is_one_usage_error(pytester: pytest.Pytester) -> None:
     path = pytester.makepyfile(WRONG)
     run = pytester.runpytest_inprocess()
     assert run.ret == pytest.ExitCode.USAGE_ERROR
-    complaint = "marker limit_gpu_memory: '24 gigs' is no size; give a size such as 80GiB, 512MiB or 1048576"
+    complaint = "marker limit_gpu_memory: '24 gigs' is not a size; give a size such as 80GiB, 512MiB or 1048576"
     assert [line for line in run.stderr.lines if line] == [f"ERROR: {path.name}::test_first: {complaint}"]
     pytester.runpytest_inprocess("-k", "second").assert_outcomes(passed=1, deselected=1)
 

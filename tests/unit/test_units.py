@@ -24,5 +24,5 @@ def test_a_size_that_was_shown_can_be_read(size: int) -> None:
 
 def test_units_of_both_kinds() -> None:
     assert (parse_size("2EiB"), parse_size("2 P"), parse_size("1EB")) == (2 * EiB, 2 * PiB, 10**18)
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a size"):
         parse_size("1ZiB")

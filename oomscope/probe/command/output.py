@@ -65,7 +65,7 @@ def metric_in(said: Said, pattern: str) -> Metric:
     """Return the number.
 
     Raises:
-        TargetError: nothing matched ``pattern``, or what did is no size.
+        TargetError: nothing matched ``pattern``, or what did is not a size.
     """
     if said.match is None:
         raise TargetError(f"the command printed nothing that {pattern!r} matches", remedy=_PRINTS)
@@ -74,7 +74,7 @@ def metric_in(said: Said, pattern: str) -> Metric:
     try:
         size = parse_size(text)
     except InputError:
-        raise TargetError(f"the command printed {text!r}, which is no size", where=shown, remedy=_PRINTS) from None
+        raise TargetError(f"the command printed {text!r}, which is not a size", where=shown, remedy=_PRINTS) from None
     number = text.strip()
     if "." in number and not number[-1].isalpha() and float(number.replace("_", "").replace(",", "")) % 1:
         raise TargetError(

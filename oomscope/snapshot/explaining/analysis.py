@@ -16,7 +16,7 @@ from oomscope.snapshot.inferring.inferred import Inferred
 from oomscope.snapshot.judging.headline import headroom_headline
 from oomscope.snapshot.judging.headroom import Refused, headroom_without_card, on_another_card
 from oomscope.snapshot.judging.smaller_card import CutShort, cut_short_on
-from oomscope.snapshot.judging.verdict import FailedRequest, failure_of, judge
+from oomscope.snapshot.judging.verdict import FailedRequest, ending_failure, failure_of, judge
 from oomscope.snapshot.replaying.budget import Budget, budget_of
 from oomscope.snapshot.replaying.recording import Recording, recording_of
 from oomscope.snapshot.replaying.segment_map import SegmentMap, segments_after
@@ -100,10 +100,15 @@ class Analysis(Inferred):
         return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
 
     def _recorded_failure(self) -> FailedRequest | None:
-        """Return the allocation that failed in the recorded job, whether a fraction refused it, and if D is known."""
-        failure = failure_of(self.recorded)
+        """Return the allocation at which the recorded job ended, whether a fraction refused it, and if D is known."""
+        failure = ending_failure(self.recorded)
         is_unknown = self.budget.available_bytes is None
         return failure and replace(failure, by_fraction=self.budget.is_upper_bound, free_unknown=is_unknown)
+
+    @property
+    def survived_failures(self) -> int:
+        """How many allocations failed in the recorded job without ending it."""
+        return int((self.recorded.action == Action.OOM).sum()) if ending_failure(self.recorded) is None else 0
 
     def _without_failure(self, verdict: Verdict) -> Verdict:
         """Return a verdict of headroom with what is known of the card, and without what could not be tried."""

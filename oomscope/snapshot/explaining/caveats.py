@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from oomscope.snapshot.explaining.analysis import Analysis
-from oomscope.snapshot.judging.verdict import failure_of
+from oomscope.snapshot.judging.verdict import ending_failure, failure_of
 from oomscope.snapshot.trace import Action, Trace
+from oomscope.units import format_size
 
 
 def caveats_of(analysis: Analysis) -> Iterator[str]:
@@ -37,9 +38,13 @@ def caveats_of(analysis: Analysis) -> Iterator[str]:
 
 
 def _of_failures(trace: Trace) -> Iterator[str]:
-    """Yield that more than one allocation failed, and that the program went on."""
+    """Yield that more than one allocation failed, or that the program survived."""
     failed = np.flatnonzero(trace.action == Action.OOM)
-    if len(failed) > 1:
+    if not len(failed):
+        return
+    if ending_failure(trace) is None:
+        last = f"{format_size(int(trace.size[failed[-1]]))} at event {failed[-1]:,}"
+        times = "an allocation failed" if len(failed) == 1 else f"{len(failed):,} allocations failed"
+        yield f"{times}, the last one of {last}; the program survived it, and the verdict is of the whole recording"
+    elif len(failed) > 1:
         yield f"{len(failed):,} allocations failed; the verdict is of the last one, at event {failed[-1]:,}"
-    if len(failed) and (trace.action[failed[-1] :] == Action.ALLOC).any():
-        yield "the program went on to allocate after that failure: it did not end the job at once"

@@ -125,6 +125,8 @@ class DeviceExplanation:
     failed_at: Place | None
     is_predicted: bool
     """The failure is that of a replay on the card that the user named; the recorded job did not fail."""
+    survived_failures: int
+    """Allocations that failed in the recorded job, which ran on; 0 where the last one ended it."""
     pins: Pins | None
     """At the failed allocation, else at the peak; None where the segments of then cannot be recovered."""
     pending: tuple[PendingBytes, ...]
@@ -173,6 +175,7 @@ class DeviceExplanation:
             "modules_are_files": parts.modules_are_files,
             "size_classes": [asdict(row) for row in parts.sizes],
             "failure": self._failure_json(),
+            "survived_failures": self.survived_failures,
             "pins": self._pins_json(),
             "pending": [asdict(row) for row in self.pending],
             "pools": [asdict(row) for row in self.pools],

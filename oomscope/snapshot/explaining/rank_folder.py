@@ -15,7 +15,7 @@ from oomscope.snapshot.explaining.analysis import Analysis, analyse
 from oomscope.snapshot.explaining.composition import composition_at
 from oomscope.snapshot.explaining.explain import explanation_of
 from oomscope.snapshot.explaining.rank_set import RankRow, RankSet, Straggler, stragglers_of
-from oomscope.snapshot.judging.verdict import failure_of
+from oomscope.snapshot.judging.verdict import ending_failure
 from oomscope.snapshot.reading.limits import Limits
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.reading.rank_files import Unread, rank_numbers, ranks_of, snapshot_files, told_rank
@@ -149,7 +149,7 @@ def _fullest(snapshot: Snapshot, file: str, card: _Card) -> Analysis | None:
 
 def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
     timeline, trace = analysis.bare, analysis.recorded
-    event, failure = timeline.peak_event(), failure_of(trace)
+    event, failure = timeline.peak_event(), ending_failure(trace)
     live = timeline.requested_bytes_at(event)
     highest = timeline.reserved_peak()
     last = int(trace.time_us.max(initial=-1))

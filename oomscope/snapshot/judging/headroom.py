@@ -1,10 +1,11 @@
-"""The one sentence on a run in which nothing failed, where its own card is unknown or another one is asked about."""
+"""The sentences on a run in which nothing failed, where its own card is unknown or another one is asked about."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import NamedTuple
 
+from oomscope.snapshot.judging.headline import leak_text, sentences
 from oomscope.snapshot.timeline import ReservedPeak
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import format_size
@@ -19,7 +20,7 @@ class Refused(NamedTuple):
 
 
 def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str = "at the peak") -> str:
-    """Return ``5.88 GiB of 56.91 GiB reserved are overhead at the peak, with expandable_segments:True 0.66 GiB; …``.
+    """Return ``5.88 GiB of 56.91 GiB reserved are overhead at the peak (0.66 GiB with expandable_segments:True)``.
 
     Args:
         verdict: the verdict, at the peak of requested bytes; settings were replayed on a card that never refuses.
@@ -29,20 +30,18 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
     live, reserved = verdict.live_requested_bytes, verdict.reserved_bytes
     if live > reserved:
         return f"the file contradicts itself: {format_size(live)} requested in {format_size(reserved)} of segments"
-    at_peak = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead {when}"
     better = [
-        f"with {fix.name} {format_size(fix.overhead_bytes)}"
+        f"{format_size(fix.overhead_bytes)} with {fix.name}"
         for fix in verdict.tried[1:]
         if fix.overhead_bytes is not None and fix.overhead_bytes < reserved - live
     ]
-    clauses = [", ".join([at_peak, *better])]
+    instead = f" ({', '.join(better)})" if better else ""
+    at_most = ""
     if highest.reserved_bytes > reserved:
-        then = f"{format_size(highest.reserved_bytes)}, with {format_size(highest.requested_bytes)} requested"
-        clauses.append(f"at another moment {then}, were reserved")
-    if verdict.leak:
-        where = f", most of it from {verdict.leak.site.brief}" if verdict.leak.site else ""
-        clauses.append(f"requested memory grows {format_size(verdict.leak.bytes_per_iteration)} an iteration{where}")
-    return "; ".join(clauses)
+        most, then = format_size(highest.reserved_bytes), format_size(highest.requested_bytes)
+        at_most = f"at another moment {most} were reserved, with {then} requested"
+    overhead = f"{format_size(reserved - live)} of {format_size(reserved)} reserved are overhead {when}{instead}"
+    return sentences(overhead, leak_text(verdict.leak), at_most)
 
 
 def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None) -> Verdict:
@@ -61,41 +60,35 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:
         live = max(live, sum(refused))
+    limit = format_size(available)
     if live > available:
-        text = (
-            f"{format_size(live)} requested at most, of {format_size(available)} available; no packing could serve that"
-        )
-        return replace(verdict, kind="capacity", event=None, headline=text)
+        text = f"At most {format_size(live)} requested of {limit} available: {format_size(live - available)} too much"
+        return replace(verdict, kind="capacity", event=None, headline=sentences(text, "no packing could serve that"))
     if highest.reserved_bytes <= available and refused is None:
         return verdict
+    recorded = format_size(highest.reserved_bytes)
     if not verdict.tried:
-        text = (
-            f"{format_size(live)} requested at most and {format_size(highest.reserved_bytes)} reserved as recorded, of "
-            f"{format_size(available)} available; without a replay it cannot be told whether an allocation would fail"
-        )
-        return replace(verdict, headline=text)
+        text = f"At most {format_size(live)} requested and {recorded} reserved as recorded, of {limit} available"
+        unknown = "without a replay it is unknown whether an allocation would fail"
+        return replace(verdict, headline=sentences(text, unknown))
     replayed = verdict.tried[0]
+    reserved = format_size(replayed.peak_reserved_bytes)
     if refused is not None:
-        text = (
-            f"The {format_size(refused.requested_bytes)} that failed would be served: at most "
-            f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available; what would "
-            "have come after it is not known"
-        )
-        return replace(verdict, headline=text)
+        failed = format_size(refused.requested_bytes)
+        text = f"The failed request of {failed} would succeed: at most {reserved} reserved of {limit} available"
+        return replace(verdict, headline=sentences(text, "the recording ends there, so later requests are unknown"))
     text = (
-        f"No allocation would fail: {format_size(live)} requested at most, and at most "
-        f"{format_size(replayed.peak_reserved_bytes)} reserved of {format_size(available)} available, instead of "
-        f"{format_size(highest.reserved_bytes)} as recorded{_why_less(replayed)}"
+        f"No allocation would fail: at most {format_size(live)} requested and {reserved} reserved of {limit} available"
     )
-    return replace(verdict, headline=text)
+    return replace(verdict, headline=sentences(text, f"{recorded} were reserved as recorded{_why_less(replayed)}"))
 
 
 def _why_less(replayed: FixTried) -> str:
-    """Return why the replay reserves less than the recorded job did, as a clause."""
-    reasons = []
+    """Return why the replay reserves less than the recorded job did, as clauses."""
+    reasons = ""
     if replayed.begun_afresh:
-        reasons.append("since what was cached before the recording began would not fit, and is left out")
+        reasons = "; memory cached before the recording would not fit and is left out"
     if replayed.retries:
         times = "once" if replayed.retries == 1 else f"{replayed.retries:,} times"
-        reasons.append(f"since the allocator would release cached memory {times}")
-    return "".join(f", {reason}" for reason in reasons)
+        reasons += f"; the allocator would release cached memory {times}"
+    return reasons

@@ -111,6 +111,20 @@ def failure_of(trace: Trace) -> FailedRequest | None:
     return FailedRequest(requested_bytes=int(trace.size[event]), event=event)
 
 
+def ending_failure(trace: Trace) -> FailedRequest | None:
+    """Return the last ``oom`` event as a failure; None where there is none or the program survived it.
+
+    A program survived where it went on to allocate, in all, at least a tenth of what it had been refused: it caught the
+    error and carried on, with smaller requests for instance.
+    """
+    failure = failure_of(trace)
+    if failure is None or failure.event is None:
+        return failure
+    later = slice(failure.event + 1, None)
+    allocated = int(trace.size[later][trace.action[later] == Action.ALLOC].sum())
+    return None if 10 * allocated >= max(1, failure.requested_bytes) else failure
+
+
 def leak_in(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
     """Return what grows from iteration to iteration before event ``until`` (None: the end), by its line of code."""
     leak = find_leak(timeline, until)

@@ -44,7 +44,7 @@ def test_a_size_is_shown_as_it_was_written(text: str, shown: str) -> None:
     "text", ["", "oom", "requested", "requested<3GiB", "peak>3GiB", "requested>=3GiB", "-h", "host"]
 )
 def test_what_cannot_is_refused_with_what_can(text: str) -> None:
-    with pytest.raises((UsageError, InputError), match=r"any-oom|is no size"):
+    with pytest.raises((UsageError, InputError), match=r"any-oom|is not a size"):
         Bad.parse(text)
 
 

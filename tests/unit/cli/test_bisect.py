@@ -149,7 +149,7 @@ def test_two_files(searched, tmp_path: Path) -> None:
         (["v1..v2", "--config", "a.yaml", "--harness", "h.py"], "both --config and --harness"),
         (["v1..v2", "--config", "a.yaml", "src"], "write paths after --"),
         (["v1..v2", "--config", "a.yaml", "--bad", "slow"], "names no class"),
-        (["v1..v2", "--config", "a.yaml", "--limit", "x"], "is no size"),
+        (["v1..v2", "--config", "a.yaml", "--limit", "x"], "is not a size"),
         (["v1..v2", "--harness", "h.py", "data.seq_length=1"], "says nothing to a harness"),
         (["good.yaml..bad.yaml"], "no such configuration file"),
         (["-x..v2", "--config", "a.yaml"], "No such option"),

@@ -191,7 +191,7 @@ def test_a_harness_as_a_rank_of_a_world(probed) -> None:
         (["a.yaml", "b.yaml"], "two configuration files"),
         (["a.yaml", "--preset", "gpt-tiny"], "both a.yaml and --preset"),
         (["--preset", "gpt-tiny", "model.hiden_size=4"], "hidden_size"),
-        (["--preset", "gpt-tiny", "--limit", "many"], "is no size"),
+        (["--preset", "gpt-tiny", "--limit", "many"], "is not a size"),
         (["--preset", "gpt-tiny", "--gpu", "h100-80"], "h100-80gb"),
         (["--preset", "gpt-tiny", "--rank", "7"], "no rank 7"),
         (["--preset", "gpt-tiny", "--repo", "."], "--repo without --harness"),

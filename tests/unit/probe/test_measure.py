@@ -406,7 +406,7 @@ def test_after_fragmentation_the_whole_target_is_run_under_settings_that_may_cur
     assert (verdict.kind, verdict.cured_by, verdict.confirmed) == ("fragmentation", (CURE,), True)
     assert [(row.name, row.how) for row in verdict.tried[1:3]] == [("expandable_segments:True", "run"), (CURE, "run")]
     assert verdict.tried[1].failed_in == "optimizer of iteration 1"
-    assert f"it ran to the end under {CURE} with 872.00 MiB to spare" in verdict.headline
+    assert f"It ran to the end under {CURE} with 872.00 MiB to spare" in verdict.headline
     assert [step.done for step in bench.steps if step.stage == "cures" and not step.total] == [0, 0, 0, 1, 0, 0]
     assert {kept.verdict.confirmed for kept in bench.kept} == {False}, "kept before the runs"
     assert ProbeResult.from_json(result.to_json()) == result
@@ -507,7 +507,7 @@ class LeakingSession(FakeSession):
 def test_a_leak_is_named_by_the_line_of_the_checkout(bench: Bench) -> None:
     verdict = bench(STEPPING.format(step="lambda: None"), session=LeakingSession).verdict
     assert str(verdict.leak.site) == "model.py:7 forward"
-    assert "2.00 MiB an iteration, most of it from model.py:7 forward" in verdict.headline
+    assert "2.00 MiB an iteration, mostly from model.py:7 forward" in verdict.headline
 
 
 def test_a_leak_is_found_in_the_run_without_a_limit_too(bench: Bench) -> None:

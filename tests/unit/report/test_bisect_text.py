@@ -231,7 +231,7 @@ def test_logs_of_skipped_probes_are_named_whole() -> None:
     log = f"/state/{'x' * 200}/cccccccccc-1.txt"
     probes = (*searches.PROBES[:2], replace(searches.PROBES[2], log=log))
     text = rendered(bisect_report(replace(searches.COMMITS, probes=probes)))
-    assert f"What they said:\n  {log}\n" in text
+    assert f"Output:\n  {log}\n" in text
 
 
 def test_a_long_list_of_suspects_is_cut() -> None:
@@ -270,7 +270,7 @@ def test_a_printed_number_says_nothing_of_reserved_bytes() -> None:
 
 def test_a_good_bad_end_of_an_open_range_was_all_that_was_searched() -> None:
     search = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
-    assert bisect_words.search_text(search).startswith("the bad end alone, bad being ")
+    assert bisect_words.search_text(search).startswith("the bad end alone, bad = ")
 
 
 def test_variables_and_packages_are_called_what_they_are() -> None:
@@ -282,3 +282,12 @@ def test_variables_and_packages_are_called_what_they_are() -> None:
     assert "12 changes of the environment (" in text
     assert "Keys, variables and packages" in text
     assert "Configuration keys" in rendered(bisect_report(searches.KEYS))
+
+
+def test_a_reason_for_skipping_is_said_once() -> None:
+    probe = next(record for record in searches.PROBES if record.answer.value == "untestable")
+    several = [replace(probe, commit=f"{number:040}", subject="s", reason="no module") for number in range(12)]
+    text = rendered(bisect_report(replace(searches.COMMITS, probes=(*several, replace(probe, reason="other")))))
+    assert text.count("no module") == 1
+    assert "and 11 more, up to 0000000000 s" in text
+    assert text.count(" other\n") == 1

@@ -85,7 +85,7 @@ def silent_on_free_bytes(machine: Machine) -> Snapshot:
 
 def test_the_sentence_names_the_bytes_that_it_does_not_explain():
     [device] = explained(OOM).devices
-    assert "4.00 MiB free on the device, and 511.32 KiB elsewhere; they fail" in device.verdict.headline
+    assert "17.50 MiB were free but unusable. It fails" in device.verdict.headline
     assert sum(gap.bytes for gap in device.verdict.gaps[2:]) == pytest.approx(511.32 * 1024, rel=1e-4)
 
 
@@ -210,12 +210,12 @@ def test_a_file_without_devices_says_so_in_words(tmp_path: Path):
     assert "was CUDA used in this process?" in explain_page(explained(path), ())
 
 
-def test_failures_that_were_caught_are_counted_and_no_sizes_are_claimed_where_nothing_is_live():
+def test_failures_that_the_program_survived_are_counted_and_do_not_head_the_report():
     machine = Machine(150 * MiB)
     for size in (200, 180, 100):
         machine.alloc(size * MiB)
     snapshot = Snapshot(segments=machine.segments(), traces=(machine.trace(),))
     text = rendered(explain(snapshot, file="caught.pickle"))
-    assert "note: 2 allocations failed; the verdict is of the last one, at event 1" in text
-    assert "note: the program went on to allocate after that failure" in text
-    assert "Sizes" not in text
+    assert text.splitlines()[1] == "SURVIVED 2 failed allocations, 100.00 MiB requested at most"
+    assert "note: 2 allocations failed, the last one of 180.00 MiB at event 1; the program survived it" in text
+    assert "Live at the peak, by category" in text

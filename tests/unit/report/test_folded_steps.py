@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import StepRow
 from oomscope.report.folded_steps import folded
+from oomscope.units import MiB
 
 
 def steps(*sizes: int) -> list[StepRow]:
@@ -34,3 +35,11 @@ def test_the_rows_still_sum(sizes: list[int]) -> None:
     after = folded(steps(*sizes))
     assert sum((row.delta for row in after), start=Bytes()) == sum((row.delta for row in steps(*sizes)), start=Bytes())
     assert sum(row.delta == Bytes() for row in after) <= 1
+
+
+def test_steps_of_a_few_bytes_are_no_rows_beside_large_ones() -> None:
+    rows = steps(512, 64 * MiB, -2048, 100)
+    after = folded(rows)
+    assert [row.delta.requested_bytes for row in after] == [64 * MiB, 512 - 2048 + 100]
+    assert after[-1].label == "at most 655.36 KiB each: 3 further rows, over 8 commits"
+    assert folded(steps(512, 2048)) == tuple(steps(512, 2048))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from oomscope.gate.status import Status
 from oomscope.probe.advise import Advice, Proposal
 from oomscope.probe.variants import Variant
 from oomscope.report.advise_text import advice_report
-from oomscope.report.bisect_text import bisect_report
+from oomscope.report.bisect_text import bisect_report, probe_line
 from oomscope.report.console import Harmless
 from oomscope.report.diff_text import diff_report
 from oomscope.report.gate_text import gate_report
@@ -76,3 +77,14 @@ def test_no_number_is_broken_however_narrow_the_terminal_is(width: int) -> None:
     for number in ("62.17 GiB", "64.00 GiB", "+1.83 GiB", "512.00 MiB"):
         assert any(number in line for line in lines)
     assert all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_probe_keeps_its_cells_whole_on_a_narrow_terminal(width: int) -> None:
+    probe = next(record for record in searches.PROBES if record.bytes)
+    lines = printed(probe_line(replace(probe, reason="fits, and the reason says more than a line holds " * 2)), width)
+    assert all(len(line) <= width for line in lines)
+    assert sum("requested " in line and "reserved " in line for line in lines) == 1
+    margin = len(lines[0]) - len(lines[0].lstrip()) + lines[0].lstrip().index(probe.commit[:10])
+    assert all(line.startswith(" " * margin) for line in lines[1:])
+    assert len(printed(probe_line(probe), 200)) == 1

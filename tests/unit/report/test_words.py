@@ -78,7 +78,7 @@ def test_unknowns_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flops", "text"), [(0, "0 FLOP"), (999, "999 FLOP"), (1_500_000, "1.5 MFLOP"), (3 * 10**18, "3000 PFLOP")]
+    ("flops", "text"), [(0, "0 FLOP"), (999, "999 FLOP"), (1_500_000, "1.5 MFLOP"), (3 * 10**18, "3,000 PFLOP")]
 )
 def test_flops(flops: int, text: str) -> None:
     assert words.format_flops(flops) == text
@@ -92,16 +92,16 @@ def test_kind_with_tags() -> None:
 def test_advice_names_what_was_tried() -> None:
     assert "expandable_segments:True" in words.advice_text(results.FRAGMENTATION)
     later = replace(results.FRAGMENTATION, cured_by=(), tags=("later: capacity",))
-    assert "gets past this failure, but" in words.advice_text(later)
-    assert "less memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
+    assert "avoids this failure, but" in words.advice_text(later)
+    assert "reduce live memory" in words.advice_text(replace(results.FRAGMENTATION, cured_by=(), uncured=True))
     uncured = replace(results.FRAGMENTATION, cured_by=(), uncured=True, event=5)
     later = replace(uncured.tried[1], survives=False, failed_event=9)
     put_off = words.advice_text(replace(uncured, tried=(uncured.tried[0], later)))
-    assert put_off == f"less memory must be live: {later.name} only puts the failure off"
+    assert put_off == f"reduce live memory: {later.name} only delays the failure"
     assert "no setting is shown to help" in words.advice_text(replace(results.FRAGMENTATION, cured_by=()))
     undecided = replace(results.FRAGMENTATION, cured_by=(), tags=("undecided",))
     assert "record from the start" in words.advice_text(undecided)
-    assert "no allocator setting" in words.advice_text(results.CAPACITY.verdict)
+    assert "peak demand exceeds the card" in words.advice_text(results.CAPACITY.verdict)
     foreign = words.advice_text(replace(results.CAPACITY.verdict, tags=("foreign",)))
     assert foreign.startswith("end the other processes on the card")
     assert words.advice_text(results.FITS.verdict) is None
@@ -114,7 +114,7 @@ def test_advice_on_a_cure_that_was_run_says_what_it_leaves() -> None:
     )
     row = replace(cured.tried[1], margin_bytes=12 * MiB, is_tight=True)
     tight = words.advice_text(replace(cured, tried=(cured.tried[0], row)))
-    assert "with 12.00 MiB to spare, which is tight: less memory must be live" in tight
+    assert "with 12.00 MiB to spare, which is tight; reduce live memory" in tight
 
 
 def test_how_each_setting_came_out() -> None:
@@ -133,12 +133,12 @@ def test_where_private_pools_hold_most_of_what_is_free_advice_is_about_them() ->
     held = replace(results.FRAGMENTATION, cured_by=(), uncured=True, gaps=(split, pools, free))
     advice = words.advice_text(held)
     assert advice is not None
-    for piece in ("none of the allocator settings", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
+    for piece in ("no allocator setting", "fewer CUDA graphs", "MemPools", "torch.cuda.graph_pool_handle()"):
         assert piece in advice
     assert "must be live" not in advice
     unrepeated = words.advice_text(replace(held, uncured=False))
     assert unrepeated is not None
-    assert "no setting is shown to help: capture fewer CUDA graphs" in unrepeated
+    assert "no setting is shown to help; capture fewer CUDA graphs" in unrepeated
     smaller = replace(held, gaps=(split, replace(pools, bytes=split.bytes - 1), free))
     assert "CUDA graphs" not in (words.advice_text(smaller) or "")
     assert "CUDA graphs" not in (words.advice_text(replace(held, cured_by=("expandable_segments:True",))) or "")
@@ -154,7 +154,7 @@ def test_advice_on_a_leak_names_line_rate_and_remedy_and_how_long_it_can_wait() 
     assert "room for" not in unknown
     failed = words.advice_text(replace(results.CAPACITY.verdict, leak=replace(leak, site=None), tags=("leak",)))
     assert failed.startswith("something stays alive, 512.00 MiB more")
-    assert failed.endswith("less memory must be live (recompute, offload, parallelism)")
+    assert failed.endswith("reduce live memory (recompute, offload, parallelism)")
 
 
 def test_a_failure_before_the_first_event_has_no_number() -> None:
@@ -196,3 +196,11 @@ def test_the_cost_of_a_step_names_what_is_spent_and_what_leaves_the_card() -> No
     assert words.cost_text(results.FITS) is None
     assert words.slowdown_text(0.0315) == "+3.1 %"
     assert words.slowdown_text(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0456, "45.6 ms"), (1.234, "1.23 s"), (999.7, "1,000 s"), (1234.5, "1,234 s"), (98765, "98,765 s")],
+)
+def test_no_time_is_written_with_an_exponent(seconds: float, text: str) -> None:
+    assert words.format_seconds(seconds) == text

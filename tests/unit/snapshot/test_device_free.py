@@ -73,7 +73,7 @@ def test_neither_capacity_nor_fragmentation_is_claimed() -> None:
     assert (verdict["kind"], verdict["tags"], verdict["cured_by"]) == ("unknown", ["free unknown"], [])
     assert found["available_bytes"] is verdict["available_bytes"] is None
     assert {gap["reason"]: gap["bytes"] for gap in verdict["gaps"]} == {"split_remainder": 17 * MiB}
-    assert "how much of the device was free is not recorded" in verdict["headline"]
+    assert "Free device memory was not recorded" in verdict["headline"]
     assert "TiB" not in verdict["headline"]
 
 

@@ -124,8 +124,10 @@ def test_a_failure_is_not_judged_against_a_card_that_serves_it():
     device = explained(machine, limit=80 * GiB)
     assert device.verdict.kind == "headroom"
     assert device.failure is None
-    assert device.verdict.headline.startswith("The 300.00 MiB that failed would be served: at most 1.07 GiB reserved")
-    assert "what would have come after it is not known" in device.verdict.headline
+    assert device.verdict.headline.startswith(
+        "The failed request of 300.00 MiB would succeed: at most 1.07 GiB reserved"
+    )
+    assert "later requests are unknown" in device.verdict.headline
     assert {fix.survives for fix in device.verdict.tried} == {True}
 
 
@@ -152,7 +154,9 @@ def test_a_card_that_cannot_hold_the_failed_request_is_too_small_where_nothing_c
     [device] = explain(unlike, file="snap.pickle", limit=310 * MiB).devices
     assert device.fidelity < 0.95
     assert device.verdict.kind == "capacity"
-    assert "requested at most, of 310.00 MiB available; no packing could serve that" in device.verdict.headline
+    assert (
+        "requested of 310.00 MiB available: 490.00 MiB too much. No packing could serve that" in device.verdict.headline
+    )
 
 
 def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
@@ -162,7 +166,9 @@ def test_no_cure_is_shown_by_replays_that_do_not_repeat_the_recording():
     assert device.verdict.kind == "fragmentation"
     assert device.verdict.cured_by == device.verdict.tried == ()
     assert not device.verdict.uncured
-    assert device.verdict.headline.endswith("the replay does not repeat the recording, so no cure can be shown")
+    assert device.verdict.headline.endswith(
+        "The replay does not reproduce the recording, so no setting is shown to help"
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_what_only_puts_a_failure_off_on_a_smaller_card_is_no_cure():
     assert verdict.uncured
     assert verdict.put_off_by.name == "expandable_segments:True"
     assert verdict.put_off_by.failed_event == last
-    assert f"gets past this failure, but fails at event {last}" in verdict.headline
+    assert f"it fails at event {last}" in verdict.headline
     fits = explained(machine, limit=2 * GiB - 200 * MiB)
     assert fits.verdict.kind == "headroom"
     recorded = {fix.name: fix.failed_event for fix in replay_file(snapshot_of(machine), limit=GiB).rows}
@@ -248,7 +254,7 @@ def test_a_card_smaller_than_what_was_reserved_may_do():
     device = explained(machine, limit=GiB)
     assert not device.is_predicted
     assert device.verdict.kind == "headroom"
-    assert "No allocation would fail: 800.00 MiB requested at most" in device.verdict.headline
+    assert "No allocation would fail: at most 800.00 MiB requested" in device.verdict.headline
     assert "would release cached memory once" in device.verdict.headline
 
 
@@ -259,8 +265,10 @@ def test_a_card_too_small_for_what_was_cached_before_the_recording():
     machine.alloc(100 * MiB)
     device = explained(machine, limit=500 * MiB)
     assert device.verdict.tried[0].begun_afresh
-    assert "100.00 MiB reserved of 500.00 MiB available, instead of 700.00 MiB as recorded" in device.verdict.headline
-    assert "what was cached before the recording began would not fit" in device.verdict.headline
+    assert (
+        "100.00 MiB reserved of 500.00 MiB available. 700.00 MiB were reserved as recorded" in device.verdict.headline
+    )
+    assert "memory cached before the recording would not fit" in device.verdict.headline
     assert "release" not in device.verdict.headline
 
 
@@ -272,7 +280,7 @@ def test_overhead_under_a_setting_is_that_of_the_replay_at_the_peak():
     replayed = replay_file(snapshot_of(machine)).rows
     assert [fix.overhead_bytes for fix in device.verdict.tried[:2]] == [row.overhead_bytes for row in replayed[:2]]
     under = device.verdict.tried[1]
-    said = f"with {under.name} {format_size(under.overhead_bytes)}"
+    said = f"{format_size(under.overhead_bytes)} with {under.name}"
     assert said in device.verdict.headline
     later = replace(under, peak_reserved_bytes=under.peak_reserved_bytes + GiB)
     verdict = replace(device.verdict, tried=(device.verdict.tried[0], later))
@@ -294,7 +302,7 @@ def test_nothing_is_said_of_other_settings_where_the_replay_does_not_repeat_the_
     assert "as recorded" not in device.verdict.headline
     assert "does not repeat this recording (0.0 %): no other settings are compared" in device.caveats[-1]
     [small] = explain(snapshot, file="snap.pickle", limit=GiB).devices
-    assert "cannot be told whether an allocation would fail" in small.verdict.headline
+    assert "it is unknown whether an allocation would fail" in small.verdict.headline
     assert not small.shows_end_only
 
 
@@ -361,8 +369,7 @@ def test_a_leak_is_a_tag_of_a_foreign_snapshot_too():
     device = explained(job)
     assert device.verdict.tags == ("leak",)
     assert (
-        "requested memory grows 2.00 MiB an iteration, most of it from …/home/me/metrics.py:33"
-        in device.verdict.headline
+        "Requested memory grows 2.00 MiB an iteration, mostly from …/home/me/metrics.py:33" in device.verdict.headline
     )
     assert [suspect.bytes_per_iteration for suspect in device.suspects] == [2 * MiB]
 

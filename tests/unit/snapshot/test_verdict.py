@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 
 from oomscope.snapshot.judging.headline import headline_of
-from oomscope.snapshot.judging.verdict import FailedElsewhere, failure_of, judge
+from oomscope.snapshot.judging.verdict import FailedElsewhere, ending_failure, failure_of, judge
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.replaying.replay import Device
 from oomscope.snapshot.sites import Site
@@ -63,8 +64,8 @@ def test_fragmentation_that_expandable_segments_cure():
     assert cure.survives
     assert 0 <= cure.margin_bytes == GiB - cure.peak_reserved_bytes
     assert "pass to the end of the recording under expandable_segments:True" in verdict.headline
-    assert "the other 904.00 MiB did not serve it: 680.00 MiB free pieces between live blocks" in verdict.headline
-    assert "each too small, and 224.00 MiB free on the device; " in verdict.headline
+    assert "904.00 MiB were free but unusable" in verdict.headline
+    assert sum(gap.bytes for gap in verdict.gaps) == 904 * MiB
 
 
 def test_the_cure_holds_when_the_program_runs_under_it():
@@ -78,7 +79,7 @@ def test_fragmentation_that_nothing_cures():
     assert verdict.cured_by == ()
     assert gaps(verdict) == {"granularity": 19 * MiB}
     assert "20.00 MiB for 2.00 MiB" in verdict.gaps[0].text
-    assert "fail under every setting tried" in verdict.headline
+    assert "It fails under every setting tried" in verdict.headline
 
 
 def test_free_blocks_of_another_stream_do_not_serve():
@@ -151,10 +152,10 @@ def test_leak_with_the_line_that_grows():
     verdict = verdict_on(leaking())
     assert verdict.kind == "capacity"
     assert verdict.tags == ("leak",)
-    assert "grows 100.00 MiB an iteration, most of it from /user/train.py:42 step" in verdict.headline
+    assert "grows 100.00 MiB an iteration, mostly from /user/train.py:42 step" in verdict.headline
     assert (verdict.leak.bytes_per_iteration, verdict.leak.iterations, verdict.leak.site.line) == (100 * MiB, 9, 42)
     site = replace(verdict.leak.site, file="/home/me/project/src/train.py")
-    assert "most of it from …/project/src/train.py:42 step" in headline_of(
+    assert "mostly from …/project/src/train.py:42 step" in headline_of(
         replace(verdict, leak=replace(verdict.leak, site=site)), requested_bytes=50 * MiB
     )
 
@@ -182,7 +183,7 @@ def test_the_leaking_line_is_not_one_that_allocates_more_but_anew_in_every_itera
 
 def test_the_caller_chooses_the_line_that_is_named():
     verdict = verdict_on(leaking(), choose=lambda stack, module: Site(file="short.py", line=1, function="f"))
-    assert "most of it from short.py:1 f" in verdict.headline
+    assert "mostly from short.py:1 f" in verdict.headline
 
 
 def test_it_is_said_how_long_private_pools_count_as_in_use():
@@ -210,9 +211,9 @@ def test_later_capacity_nothing_cures_a_run_that_goes_on_to_need_more():
     assert verdict.kind == "fragmentation"
     assert (verdict.cured_by, verdict.uncured) == ((), False)
     assert verdict.gets_past.name == "expandable_segments:True"
-    assert "expandable_segments:True gets past this failure" in verdict.headline
+    assert "This request passes under expandable_segments:True" in verdict.headline
     assert verdict.tags == ("later: capacity",)
-    assert "goes on to need 2.00 GiB" in verdict.headline
+    assert "the run later needs 2.00 GiB" in verdict.headline
 
 
 def test_headroom():
@@ -234,7 +235,7 @@ def test_headroom_compares_what_is_live_and_reserved_at_one_moment():
     assert (verdict.live_requested_bytes, verdict.reserved_bytes) == (800 * MiB, 800 * MiB)
     assert verdict.headline.startswith(
         "Peak 800.00 MiB requested, 800.00 MiB reserved then; at most 1.07 GiB reserved, with 420.00 MiB requested, "
-        "948.00 MiB to spare of 2.00 GiB; 680.00 MiB of those 1.07 GiB is overhead; under expandable_segments:True"
+        "948.00 MiB to spare of 2.00 GiB. 680.00 MiB of the 1.07 GiB is overhead; expandable_segments:True would"
     )
 
 
@@ -315,3 +316,21 @@ def test_every_failure_is_judged_and_its_numbers_add_up(steps):
     assert verdict.uncured == (verdict.kind == "fragmentation" and not verdict.cured_by)
     if verdict.kind == "capacity":
         assert not any(fix.survives for fix in verdict.tried)
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_a_headline_is_at_most_two_sentences_of_25_words(name: str) -> None:
+    said = re.sub(r'"[^"]*"', "quoted", cases.CASES[name].verdict().headline)
+    found = re.split(r"\. (?=[A-Z0-9])", said)
+    assert len(found) <= 2
+    assert all(len(sentence.split()) <= 25 for sentence in found)
+
+
+def test_a_failure_that_the_program_survived_did_not_end_it() -> None:
+    machine = Machine(150 * MiB)
+    machine.alloc(200 * MiB)
+    assert ending_failure(machine.trace()).requested_bytes == 200 * MiB
+    machine.alloc(100 * MiB)
+    assert ending_failure(machine.trace()) is None
+    machine.alloc(180 * MiB)
+    assert ending_failure(machine.trace()).requested_bytes == 180 * MiB

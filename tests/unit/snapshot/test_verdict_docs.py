@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "verdict.md").read_text(encoding="u
 def examples() -> dict[str, str]:
     """Return the quoted verdicts by the heading above each."""
     section = PAGE.split("## Examples")[1].split("\n## ")[0]
-    found = re.findall(r"^### (.+?)\n\n(?:[^>].*\n)+\n((?:>.*\n)+)", section, re.MULTILINE)
+    found = re.findall(r"^### (.+?)\n\n(?:[^>\n].*\n)+\n((?:>.*\n)+)", section, re.MULTILINE)
     return {name: " ".join(line.removeprefix("> ") for line in quote.splitlines()) for name, quote in found}
 
 

@@ -48,8 +48,8 @@ def test_what_others_wrote_before_does_not_count() -> None:
     [
         (b"", "printed nothing that"),
         (b"peak 12.5", "a fraction without a unit; put the unit into the group"),
-        (b"peak 3 parsecs", "which is no size"),
-        (b"peak .", "which is no size"),
+        (b"peak 3 parsecs", "which is not a size"),
+        (b"peak .", "which is not a size"),
     ],
 )
 def test_what_is_no_number_of_bytes_is_the_commits_fault(output: bytes, words: str) -> None:
