@@ -38,17 +38,17 @@ def add_plot(parent: ET.Element, plot: Plot) -> ET.Element:
     grids = box(area, "grids", tag="div")
     for tick, name in zip(plot.axis.ticks, plot.axis.names, strict=True):
         box(box(grids, "grid", bottom=share(plot.axis.share(tick), 1)), "tick", name)
+    svg = ET.SubElement(area, "svg", {"class": "lines", "viewBox": f"0 0 {SIDE} {SIDE}", "role": "presentation"})
+    svg.set("preserveAspectRatio", "none")
+    for each in plot.lines:
+        if each.points:
+            ET.SubElement(svg, "path", {"class": each.style, "d": "".join(_path(each, plot))})
     for x, style in plot.uprights:
         box(area, style, left=share(plot.across(x), 1))
     if plot.level and plot.is_level_drawn:
         line = box(area, "level", bottom=share(plot.axis.share(plot.level.value), 1))
         line.set("data-bytes", str(plot.level.value))
         box(line, "level-name", plot.level_text)
-    svg = ET.SubElement(area, "svg", {"class": "lines", "viewBox": f"0 0 {SIDE} {SIDE}", "role": "presentation"})
-    svg.set("preserveAspectRatio", "none")
-    for each in plot.lines:
-        if each.points:
-            ET.SubElement(svg, "path", {"class": each.style, "d": "".join(_path(each, plot))})
     for mark in plot.marks:
         _add_mark(area, mark, plot)
     for note in plot.notes:
