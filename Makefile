@@ -15,7 +15,7 @@ ZIG := ziglang==0.17.1
 # One thread a process: the tests and probes run side by side.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: install card demo test test-torch test-slurm lint format bench docs options wheel clean
+.PHONY: install card demo test test-torch test-triton test-slurm lint format bench docs options wheel clean
 
 install: $(STAMP)
 
@@ -53,6 +53,15 @@ test-torch: card
 	$(OTHER)/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/unit/virtual \
 		tests/integration/test_virtual_card.py tests/conformance/test_megatron_memory.py
 
+# Triton, torch.compile: with the Triton that torch declares, a wheel of 200 MB that the lock leaves out.
+TRITON := .venv-triton
+test-triton: card
+	@test -f $(TRITON)/.installed || { $(PIP) --target $(TRITON) "$$($(BIN)/python -c 'from importlib.metadata import \
+		requires; print(next(each.partition(";")[0] for each in requires("torch") if each.startswith("triton")))')" \
+		&& touch $(TRITON)/.installed; }
+	PYTHONPATH=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/unit/virtual/test_card_triton.py \
+		tests/integration/test_compiled.py
+
 # Against a Slurm of one node, which it starts and ends; as root, with Debian's packages slurm-wlm and munge.
 test-slurm: $(STAMP)
 	OOMSCOPE_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm
@@ -84,6 +93,6 @@ wheel: $(STAMP)
 	OOMSCOPE_CARD_TARGET=$$(uname -m)-linux-gnu.2.28 $(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) .venv-torch-* $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf $(VENV) .venv-torch-* $(TRITON) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		oomscope/virtual/lib
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

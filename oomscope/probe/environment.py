@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 
@@ -33,7 +32,6 @@ MEASURED_VARIABLES = (
 )
 """Variables that change what is allocated: part of a measurement's fingerprint."""
 
-_COMPILER_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OF_THE_MACHINE = {_VISIBLE}
 """Of these what says which cards a process sees, and nothing of another machine."""
@@ -99,22 +97,6 @@ def environment_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, s
     """Return the user's ``environment`` with the variables that ``job`` sets or takes away."""
     variables = {**environment, **job.environment}
     return {name: value for name, value in variables.items() if value is not None}
-
-
-def compiler_caches(folder: Path) -> dict[str, str]:
-    """Return variables that give what compiles kernels an empty cache in ``folder``, as each run on a virtual card has.
-
-    What is tuned there by time is worth nothing on a real card, and a run that finds compiled code asks for less than
-    the one before it.
-    """
-    return {name: str(folder / name.lower()) for name in _COMPILER_CACHES}
-
-
-def own_compiler_caches() -> None:
-    """Give this process, which runs a target once, empty caches beside those that the probe was given, if it was."""
-    given = os.environ.get(_COMPILER_CACHES[0])
-    if given is not None and Path(given).name == _COMPILER_CACHES[0].lower():
-        os.environ.update(compiler_caches(Path(given).parent / f"run-{os.getpid()}"))
 
 
 def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:

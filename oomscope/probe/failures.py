@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from oomscope.errors import UntestableError
+from oomscope.probe.triton_needs import absent_by
 from oomscope.snapshot.trace import Frame, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
@@ -158,6 +159,9 @@ def details(error: BaseException) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(said_by(error).split())
+    absent = absent_by(text)
+    if absent is not None:
+        return absent
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r})"
     if len(text) > _LONGEST_REASON:

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from oomscope.errors import (
@@ -24,10 +25,11 @@ from oomscope.errors import (
     SnapshotError,
     UsageError,
 )
+from oomscope.probe import compile_caches
 from oomscope.probe.backends import backend_of
 from oomscope.probe.collector import uncollected
 from oomscope.probe.doubt import doubt_of, is_doubtful, unchecked
-from oomscope.probe.environment import allocator_variables, own_compiler_caches
+from oomscope.probe.environment import allocator_variables
 from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.harness import HarnessError
@@ -58,7 +60,13 @@ class Ending:
 
 
 def measure(
-    job: ProbeJob, *, progress: OnProgress, keep: Keep, opener: Opener = open_session, begin: Begin | None = None
+    job: ProbeJob,
+    *,
+    progress: OnProgress,
+    keep: Keep,
+    opener: Opener = open_session,
+    begin: Begin | None = None,
+    room: Path | None = None,
 ) -> ProbeResult:
     """Run ``job`` and return its result.
 
@@ -70,8 +78,9 @@ def measure(
         keep: given a result that is whole but for the demand after an OOM, before that is measured.
         opener: makes the session of a backend.
         begin: begins a run; by default one in a process of this one's, under a session.
+        room: a folder for what the runs keep on disk, which is gone after the job; None: nothing is moved there.
     """
-    begin = begin or partial(_begin, job, opener=opener)
+    begin = begin or partial(_begin, job, opener=opener, room=room)
     try:
         with uncollected():
             backend = resolve_backend(job)
@@ -149,14 +158,21 @@ def _with_demand(
 
 
 def _begin(
-    job: ProbeJob, settings: SessionSettings, backend: RunsOn, progress: OnProgress, *, opener: Opener
+    job: ProbeJob,
+    settings: SessionSettings,
+    backend: RunsOn,
+    progress: OnProgress,
+    *,
+    opener: Opener,
+    room: Path | None,
 ) -> ForkedRun[Ending] | RunHere[Ending]:
     """Begin one run of the target, in a process of its own."""
 
     def run() -> Ending:
         if settings.allocator_conf:
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
-        own_compiler_caches()
+        if room is not None and backend == "virtual":
+            os.environ.update(compile_caches.variables(room, os.environ))
         try:
             return run_once(job, settings, backend, progress=progress, opener=opener)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target

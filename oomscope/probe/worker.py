@@ -17,7 +17,6 @@ from pathlib import Path
 from oomscope import virtual
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.files import write_whole
-from oomscope.probe.environment import compiler_caches
 from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
 from oomscope.probe.leave import leave
 from oomscope.probe.processes import die_with_parent
@@ -77,13 +76,11 @@ def _measured(
         return run_command(job, job.target, progress)
     from oomscope.probe.measure import measure
 
-    if job.backend == "virtual":
-        os.environ.update(compiler_caches(room))
     if isinstance(job.target, ProgramTarget):
         from oomscope.probe.program.once import ProgramRuns
 
         return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, room))
-    return measure(job, progress=progress, keep=keep)
+    return measure(job, progress=progress, keep=keep, room=room)
 
 
 def _serve(descriptor: int) -> list[str]:

@@ -23,10 +23,15 @@ CONTAINER = 'docker run -it --rm -v "$PWD":/work -w /work python:3.12 bash'
 """Where a Linux with Python is had on macOS."""
 _WHERE = "virtual card"
 _NAMED_AT_MOST = 5
-_DRIVER_OF_TRITON = "TRITON_LIBCUDA_PATH"
-"""Where Triton looks for the driver that it links its launchers with."""
-_KERNEL_CACHE = "USE_PYTORCH_KERNEL_CACHE"
-"""Torch keeps on disk what NVRTC compiled, by the card's capability: a real card would load the virtual one's text."""
+_TOLD = {
+    # Torch keeps on disk what NVRTC compiled, by the card's capability: a real card would load the virtual one's text.
+    "USE_PYTORCH_KERNEL_CACHE": "0",
+    # Triton links its helpers with the driver, and looks for it with ldconfig.
+    "TRITON_LIBCUDA_PATH": str(LIBRARIES),
+    # The processes in which torch.compile would compile import torch, and have no card.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+"""Variables that torch and Triton read when they are imported."""
 
 _loaded: ctypes.CDLL | None = None
 
@@ -46,8 +51,7 @@ def load() -> None:
                 "torch was imported before the virtual card was loaded", where=_WHERE, remedy="load the card first"
             )
         _loaded = load_libraries(LIBRARIES)
-        os.environ[_KERNEL_CACHE] = "0"
-        os.environ[_DRIVER_OF_TRITON] = str(LIBRARIES)
+        os.environ.update(_TOLD)
 
 
 def load_where_needed() -> None:

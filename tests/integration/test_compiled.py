@@ -1,32 +1,34 @@
-"""Programs under torch.compile: Inductor's kernels are built by Triton, loaded on the virtual card, and launched."""
+"""Programs that torch.compile makes Triton kernels of, started as they are on a virtual card."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from oomscope.probe import launch
-from oomscope.probe.job import ProbeJob, ProgramTarget
-from oomscope.virtual.build import has_compiler
-
-PROGRAMS = Path(__file__).parent / "programs"
-HEADER = Path(sysconfig.get_path("include")) / "Python.h"
-
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
-    pytest.mark.skipif(not has_compiler(), reason="Triton needs a C compiler"),
-    pytest.mark.skipif(not HEADER.exists(), reason="Triton needs Python's headers"),
-]
+from tests.integration.test_programs import probed
+from tests.triton_at_hand import needs_triton
 
 
+@needs_triton
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_a_compiled_model_trains(mode: str) -> None:
-    target = ProgramTarget(repo=str(PROGRAMS), command=f"{sys.executable} compiled.py {mode}")
-    result = launch.run(ProbeJob(target=target, backend="virtual", gpu="a100-80gb", iterations=2, timeout_s=200))
+def test_a_compiled_program_has_the_peak_that_torch_tells(mode: str, tmp_path: Path) -> None:
+    told = tmp_path / "peak"
+    result = probed("compiled.py", mode, str(told), iterations=4)
     assert result.outcome == "fits", result.failure
-    assert result.peak.requested_bytes > 3 * (256 * 1024 * 2 + 1024 + 256) * 4, "less than parameters and two moments"
-    assert result.peak.site.file == "compiled.py"
+    assert result.peak.allocated_bytes == int(told.read_text())
+    assert {phase.phase for phase in result.phases} >= {"forward", "backward", "optimizer"}
+    assert any("read" in note and "the run asked for the same bytes" in note for note in result.notes)
+
+
+@needs_triton
+def test_a_missing_compiler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.delenv("CC", raising=False)
+    result = probed("compiled.py", "default", str(tmp_path / "peak"))
+    assert result.failure is not None
+    assert result.failure.message == (
+        "the program ended before its first step (it ended with status 1): "
+        "Triton needs a C compiler, and there is none: install gcc, or name one in CC"
+    )

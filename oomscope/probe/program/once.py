@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.errors import OomscopeError
+from oomscope.probe import compile_caches
 from oomscope.probe.command.asked import argv_of
 from oomscope.probe.command.output import tail_of
 from oomscope.probe.command.run import variables_of
-from oomscope.probe.environment import allocator_conf, allocator_variables, compiler_caches
+from oomscope.probe.environment import allocator_conf, allocator_variables
 from oomscope.probe.forked_run import RunHere
 from oomscope.probe.job import ProbeJob, ProgramTarget, Progress, RunsOn
 from oomscope.probe.measure import Ending, OnProgress, not_run
@@ -100,7 +101,7 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop(_HIDES_CARDS, None)
             environment |= card_variables(settings, ledger=str(folder / _LEDGER))
-            environment |= compiler_caches(folder)
+            environment |= compile_caches.variables(folder, environment)
         if self._job.world_size > 1:
             environment |= place.variables(self._job.rank, self._job.world_size)
         return environment

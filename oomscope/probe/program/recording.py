@@ -175,9 +175,7 @@ class ProgramRecording:
             handle.remove()
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        if self._position.module_depth == 0:
+        if not torch.compiler.is_compiling() and self._position.module_depth == 0:
             self._receipt.went_on = True
 
     def _mark(self, text: str) -> None:

@@ -2,7 +2,8 @@
 
 Forward is what runs from the start of an iteration and inside the root module, loss what follows it, backward what the
 autograd engine runs, optimizer what follows backward until the step is over, and other what comes then. A microbatch
-ends with its backward.
+ends with its backward. A compiled model is one module: while torch.compile traces its parts, hooks do nothing, which
+leaves them out of the compiled code.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Follower:
     # Modules --------------------------------------------------------------------------------------------------
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():  # hooks become part of what torch.compile traces
+        if torch.compiler.is_compiling():
             return
         if self._position.module_depth == 0 and self._is_root(module):
             self._imply("forward")

@@ -1,14 +1,21 @@
-"""A small model under torch.compile; the mode is the command's word."""
+"""Trains a compiled model; writes its own peak in the end. ``compiled.py MODE FILE``."""
 
 import sys
+from pathlib import Path
 
 import torch
-import torch.nn as nn
 
-net = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).cuda()
-compiled = torch.compile(net, mode=sys.argv[1] if len(sys.argv) > 1 else None)
-optimizer = torch.optim.AdamW(net.parameters())
-while True:
-    compiled(torch.randn(64, 256, device="cuda")).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+torch.manual_seed(0)
+layers = [torch.nn.Sequential(torch.nn.LayerNorm(256), torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(3)]
+model = torch.nn.Sequential(*layers).cuda()
+compiled = torch.compile(model, mode=sys.argv[1])
+optimizer = torch.optim.AdamW(model.parameters())
+try:
+    for _ in range(100):
+        loss = compiled(torch.randn(512, 256, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item())
+finally:
+    Path(sys.argv[2]).write_text(str(torch.cuda.max_memory_allocated()))
