@@ -24,6 +24,7 @@ from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Moment, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
+from oomscope.virtual.extensions import own_runtimes
 
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
@@ -252,6 +253,7 @@ def _unanswered(measurement: Measurement) -> Iterator[str]:
     unanswered = measurement.unanswered
     if unanswered.unsupported:
         yield f"called, and not supported by the virtual card: {', '.join(unanswered.unsupported)}"
+    yield from own_runtimes(unanswered.unsupported)
     if unanswered.unknown_workspaces:
         names = ", ".join(unanswered.unknown_workspaces)
         yield f"workspaces that only NVIDIA's libraries know, estimated or left out: {names}"

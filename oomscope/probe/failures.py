@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from oomscope import virtual
 from oomscope.errors import UntestableError
 from oomscope.probe.triton_needs import absent_by
 from oomscope.snapshot.trace import Frame, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
+from oomscope.virtual.extensions import own_runtimes, unmet_by
 
 # c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
 _ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
@@ -149,7 +151,8 @@ def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if any(frame.filename.startswith(root) for root in roots):
             place = f" ({frame.filename}:{frame.lineno} in {frame.name})"
-    return _one_line(error) + place
+    unfit = own_runtimes(virtual.state().unsupported) if virtual.is_loaded() else ()
+    return "; ".join([_one_line(error) + place, *unfit])
 
 
 def details(error: BaseException) -> str:
@@ -159,9 +162,9 @@ def details(error: BaseException) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(said_by(error).split())
-    absent = absent_by(text)
-    if absent is not None:
-        return absent
+    understood = absent_by(text) or (unmet_by(text) if virtual.is_loaded() else None)
+    if understood is not None:
+        return understood
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r})"
     if len(text) > _LONGEST_REASON:

@@ -75,7 +75,7 @@ def wants_of(torch: InstalledTorch) -> Wants:
         elf = read_elf(path)
         brought = {own.name for own in path.parent.iterdir()}  # torch 2.4 has a cuSPARSELt of its own name
         sonames.update(name for name in elf.needed if _NVIDIA_LIBRARY.match(name) and name not in brought)
-        symbols.update(symbol.name for symbol in elf.wanted if _is_nvidia(symbol))
+        symbols.update(symbol.name for symbol in elf.wanted if is_nvidia(symbol))
     return Wants(frozenset(sonames), frozenset(symbols))
 
 
@@ -109,7 +109,7 @@ def _known_to_the_system() -> frozenset[str]:
     return frozenset(line.split()[0] for line in done.stdout.splitlines() if "=>" in line)
 
 
-def _is_nvidia(symbol: Symbol) -> bool:
+def is_nvidia(symbol: Symbol) -> bool:
     """Whether NVIDIA's libraries must have it: by its version's library, or by its name where it has no version."""
     if symbol.is_weak:
         return False

@@ -119,7 +119,7 @@ for file in {files if premapped else []}:
     with contextlib.suppress(OSError):  # one that needs another of them finds the card in its place
         ctypes.CDLL(file, mode=ctypes.RTLD_GLOBAL)
 """ + TRAIN.removeprefix(IMPORT)
-    program = program.replace("model =", "import json, torch\nprint(open('/proc/self/maps').read())\nmodel =", 1)
+    program = program.replace("model =", "import json, os, torch\nprint(open('/proc/self/maps').read())\nmodel =", 1)
     maps = run(program, CardSettings(), LD_DEBUG="bindings", LD_DEBUG_OUTPUT=str(tmp_path / "bindings"))
     assert premapped == any(str(folder) in maps for folder in WHEELS)
     bound = collections.Counter()

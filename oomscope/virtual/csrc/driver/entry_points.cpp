@@ -59,9 +59,12 @@ CARD_API int cuGetProcAddress(const char *name, void **function, int version, ui
   return cuGetProcAddress_v2(name, function, version, flags, nullptr);
 }
 
-// Undocumented tables, which NVIDIA's own libraries ask for.
+// Undocumented tables. NVIDIA's runtime asks for them first of all, so that the caller is a library that has one inside,
+// and is named.
 CARD_API int cuGetExportTable(const void **table, const void *) {
   if (table) *table = nullptr;
-  card_unsupported("cuGetExportTable");
+  Dl_info caller;
+  bool is_known = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname;
+  card_unsupported(("cuGetExportTable of " + std::string(is_known ? caller.dli_fname : "?")).c_str());
   return CARD_NOT_FOUND;
 }
