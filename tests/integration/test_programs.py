@@ -244,6 +244,15 @@ def test_guards_against_infinities_skip_no_step() -> None:
     assert "optimizer_state" in result.peak.categories
 
 
+def test_a_captured_step_is_measured_whole(tmp_path: Path) -> None:
+    kept = tmp_path / "captured.pickle"
+    result = probed("captured.py", iterations=3, snapshot_path=str(kept))
+    assert result.outcome == "fits", result.failure
+    assert {"forward", "backward", "optimizer"} <= {phase.phase for phase in result.phases}
+    private = json.loads(oomscope("explain", kept, "--json").stdout)["devices"][0]["pools"]
+    assert [pool["segments"] > 0 for pool in private] == [True]
+
+
 def test_what_another_process_holds_of_the_card_is_not_free() -> None:
     """The parent holds 6 of 10 GiB and asks for no more; its child is refused 5 GiB, and would have them alone."""
     result = small("two_processes", limit_bytes=10 * GiB)

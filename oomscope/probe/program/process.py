@@ -68,6 +68,7 @@ class MeasuredProcess:
         ending.before_hard_exit(self._leaves_hard)
         if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
             torch.cuda._lazy_call(self._cuda_begins)
+            self._stop_after_replays()
 
     # What the program does ------------------------------------------------------------------------------------
 
@@ -80,6 +81,17 @@ class MeasuredProcess:
             self._receipt.optimizers += 1
 
         optim.Optimizer.__init__ = counted  # type: ignore[method-assign, assignment]
+
+    def _stop_after_replays(self) -> None:
+        """Let a program end that captured its last step: it may replay it for ever, and steps no optimizer again."""
+        replay = torch.cuda.CUDAGraph.replay
+
+        @functools.wraps(replay)
+        def replayed(captured: torch.cuda.CUDAGraph) -> None:
+            replay(captured)
+            self._stop_if_enough()
+
+        torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign, assignment]
 
     def _cuda_begins(self) -> None:
         """Take torch's call, in the middle of its initialisation of CUDA: record from here on."""
@@ -123,7 +135,7 @@ class MeasuredProcess:
         self._stop_if_enough()
 
     def _stop_if_enough(self) -> None:
-        if self._pid == os.getpid() and self._has_seen_enough:
+        if self._pid == os.getpid() and self._has_seen_enough and not _is_capturing():
             self._finish("stopped", "stopped by the probe")
             ending.stop()
 
@@ -197,6 +209,11 @@ class MeasuredProcess:
             raise
         except Exception as error:  # noqa: BLE001 - nothing that a measurement does may end the program
             self._receipt.notes.append(f"{type(error).__name__}: {error}")
+
+
+def _is_capturing() -> bool:
+    """Whether this thread captures a CUDA graph: nothing may wait for the card then."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _raised(error: BaseException) -> Raised | None:

@@ -160,6 +160,8 @@ class ProgramRecording:
         engine = graph._engine_run_backward
 
         def counted(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return engine(*args, **kwargs)
             self._begin_iteration()
             self._receipt.backwards += 1
             result = engine(*args, **kwargs)

@@ -71,6 +71,8 @@ class Follower:
         engine = graph._engine_run_backward
 
         def followed(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph
+                return engine(*args, **kwargs)
             with self._backward(args[0] if args else ()):
                 return engine(*args, **kwargs)
 
