@@ -40,7 +40,8 @@ demo: card
 test: card
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 
-# The virtual card under another torch: make test-torch VERSION=2.11.0. All but torch comes from .venv.
+# The virtual card under another torch: make test-torch VERSION=2.11.0. All but torch comes from .venv. With NVIDIA=1 it
+# finds some of NVIDIA's wheels installed, none of which may be called.
 OTHER := .venv-torch-$(VERSION)
 test-torch: card
 	@test -n "$(VERSION)" || { echo "which torch? make test-torch VERSION=2.11.0" >&2; exit 1; }
@@ -50,6 +51,7 @@ test-torch: card
 		&& $(BIN)/python -c 'import os, sysconfig; print(sysconfig.get_path("purelib"), os.getcwd(), sep="\n")' \
 			> "$$($(OTHER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/others.pth" \
 		&& touch $(OTHER)/.installed; }
+	@test -z "$(NVIDIA)" || $(OTHER)/bin/python -m tests.nvidia_wheels
 	$(OTHER)/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/unit/virtual \
 		tests/integration/test_virtual_card.py tests/conformance/test_megatron_memory.py
 

@@ -9,6 +9,7 @@ leaves them out of the compiled code.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,8 @@ from oomscope.probe.recorded.blocks import ToldBlocks
 from oomscope.probe.recorded.collectives import collectives_told
 from oomscope.probe.recorded.position import OTHER, Position
 from oomscope.snapshot.trace import Category
+
+_ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
 
 
 class Follower:
@@ -85,7 +88,8 @@ class Follower:
         # torch.autograd holds the function under its own name as well.
         graph._engine_run_backward = torch.autograd._engine_run_backward = followed  # type: ignore[attr-defined]
         try:
-            with collectives_told(self._blocks):
+            with collectives_told(self._blocks), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
                 yield
         finally:
             graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import torch
 
 import oomscope
 from oomscope import virtual
+from oomscope.probe.compile_caches import INDUCTOR
 from oomscope.probe.measurement import Unanswered
 from oomscope.snapshot.trace import Frame
 
@@ -59,10 +61,14 @@ class CardWatch:
 
 
 def _line_of(frame: FrameType | None) -> Frame | None:
-    """Return the innermost line outside torch, else the innermost one; None on a thread that runs no Python."""
+    """Return the innermost line outside torch, and outside code that inductor wrote; else the innermost line.
+
+    None on a thread that runs no Python.
+    """
+    inductor = os.environ.get(INDUCTOR) or "<"
     innermost = frame
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+        if not frame.f_code.co_filename.startswith((*_LIBRARIES, inductor)):
             break
         frame = frame.f_back
     chosen = frame or innermost
