@@ -51,7 +51,7 @@ class Follower:
         """Learn the target's modules, parameters and optimizers."""
         for model in models:
             self._is_told_roots = True
-            self._learn(model)
+            self._learn(_uncompiled(model))
         self._optimizers.update(optimizers)
         self.label()
 
@@ -116,6 +116,7 @@ class Follower:
 
     def _is_root(self, module: torch.nn.Module) -> bool:
         """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters."""
+        module = _uncompiled(module)
         if module in self._roots:
             return True
         if self._is_told_roots or next(module.parameters(), None) is None:
@@ -188,6 +189,12 @@ class Follower:
         inside_backward = self._backward_depth > 0 and phase != "backward"
         if not self._position.is_told and self._position.is_training and not inside_backward:
             self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
+
+
+def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model behind what ``torch.compile`` returned for it; another model itself."""
+    plain = getattr(model, "_orig_mod", model)  # torch/_dynamo/eval_frame.py, OptimizedModule
+    return plain if isinstance(plain, torch.nn.Module) else model
 
 
 def _is_input(value: object) -> bool:

@@ -82,6 +82,24 @@ def test_phases_of_a_training_step(followed: Followed) -> None:
     assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
 
 
+def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) -> None:
+    """Tracing it runs no module and no backward pass that counts; torch's warning of hooks is no error."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
+    compiled = torch.compile(model, backend="aot_eager")
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        for _ in range(2):
+            compiled(torch.ones(2, 4)).sum().backward()
+    phases = [(moment.phase, moment.microbatch) for moment in followed.moments]
+    once = ["forward", "loss", "backward"]
+    assert phases == [
+        *((phase, 0) for phase in once),
+        ("optimizer", -1),
+        *((phase, 1) for phase in once),
+        ("optimizer", -1),
+    ]
+
+
 def test_modules_are_named_as_their_model_names_them(followed: Followed) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.GELU()))
     followed.follower.watch([model], [])
