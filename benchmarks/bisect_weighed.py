@@ -93,7 +93,7 @@ def searched(count: int, probe: Flaky, noise: Noise) -> tuple[Changes | None, in
     mixture = Numbers(count)
     prober = Prober(Here(run=heedless(probe)), Bad(name="live", threshold=1), Silent(), environment={})
     search = DeltaSearch(mixture, prober, noise)
-    found = None if search.ends() is not None else search.minimal(mixture.units()).changes
+    found = None if search.ends() is not None else search.minimal(mixture.units).changes
     return found, len(prober.records)
 
 

@@ -136,11 +136,8 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 WORDS = (
-    ["status"],
     ["log", "1"],
-    ["replay", "1", "--quiet"],
     ["export", "1"],
-    ["undo", "1"],
     ["resume", "1", "--quiet"],
 )
 

@@ -25,7 +25,7 @@ LONG = {
     "explain": (),
     "diff": (),
     "replay": (),
-    "bisect": ("resume", "replay"),
+    "bisect": ("resume",),
     "gate": ("run", "update", "calibrate"),
 }
 """Commands that may take more than two seconds; of groups, which of theirs."""
