@@ -191,6 +191,38 @@ def test_a_process_that_has_a_dead_one_s_number_is_another(tmp_path: Path) -> No
         assert _free_mib(ledger) == 100
 
 
+def test_a_living_process_whose_start_time_cannot_be_read_still_holds_its_bytes(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    with _holder(ledger, 60) as holder:
+        content = bytearray(ledger.read_bytes())
+        content[8:16] = bytes([255]) * 8  # what is written where /proc hides processes
+        ledger.write_bytes(content)
+        assert _free_mib(ledger) == 40
+        holder.communicate()
+        assert _free_mib(ledger) == 100
+
+
+def test_a_fork_does_not_keep_the_lock_of_the_ledger(tmp_path: Path) -> None:
+    said = on_card(
+        """
+        import os
+        def opened():
+        def opened():
+            files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+            return sum(os.path.basename(file) == "ledger" for file in files)
+        malloc(MiB)
+        readable, writable = os.pipe()
+        if not os.fork():
+            os.write(writable, str(opened()).encode())
+            os._exit(0)
+        os.wait()
+        say([opened(), int(os.read(readable, 9))])
+        """,
+        ledger=tmp_path / "ledger",
+    )
+    assert said == [1, 0]
+
+
 def test_many_processes_at_once_never_take_more_than_there_is(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     script = PREAMBLES["calls"] + (

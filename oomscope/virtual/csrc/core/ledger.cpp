@@ -44,12 +44,16 @@ class FileLock {
   int descriptor_;
 };
 
-// When the process was started, in clock ticks since boot; 0 where there is none, or only its remains (a zombie).
+constexpr uint64_t gone = 0, unreadable = UINT64_MAX;
+
+// When the process was started, in clock ticks since boot; `gone` where there is none, or only its remains (a zombie);
+// `unreadable` where it lives and /proc does not show it (mounted with hidepid, or not at all).
 uint64_t start_of(int process) {
+  if (kill(process, 0) && errno == ESRCH) return gone;
   char path[32], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", process);
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return 0;
+  if (descriptor < 0) return kill(process, 0) && errno == ESRCH ? gone : unreadable;
   ssize_t length = read(descriptor, text, sizeof text - 1);
   close(descriptor);
   text[length > 0 ? length : 0] = 0;
@@ -57,19 +61,19 @@ uint64_t start_of(int process) {
   char state = 0;
   unsigned long long started = 0;
   const char *form = ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
-  if (!name_end || sscanf(name_end, form, &state, &started) != 2) return 0;
-  return state == 'Z' || state == 'X' ? 0 : started;
+  if (!name_end || sscanf(name_end, form, &state, &started) != 2) return gone;
+  return state == 'Z' || state == 'X' ? gone : started;
 }
 
+// Whether the process of an entry lives: with an unreadable start time its id alone tells.
 bool is_alive(const Entry &entry) {
-  if (&entry == own) return true;
-  if (kill(entry.process, 0) && errno == ESRCH) return false;
-  return start_of(entry.process) == entry.started;
+  uint64_t started = start_of(entry.process);
+  return started != gone && (started == entry.started || started == unreadable || entry.started == unreadable);
 }
 
 void drop_dead_processes() {
   for (auto &entry : ledger->entries)
-    if (entry.process && !is_alive(entry)) memset(&entry, 0, sizeof entry);
+    if (entry.process && &entry != own && !is_alive(entry)) memset(&entry, 0, sizeof entry);
 }
 
 uint64_t held(int device) {
@@ -134,6 +138,11 @@ bool ledger_take(int device, uint64_t bytes, uint64_t budget) {
   return true;
 }
 
+void leave_ledger_in_child() {
+  if (file >= 0) close(file);
+  file = -1;
+}
+
 void ledger_give(int device, uint64_t bytes) {
   if (!ledger) {
     alone[device] -= bytes;
@@ -162,7 +171,7 @@ std::vector<Holder> ledger_holders(const std::string &path, int device) {
   if (seen) {
     FileLock lock(descriptor);
     for (auto &entry : seen->entries)
-      if (entry.process && entry.bytes[device] && start_of(entry.process) == entry.started)
+      if (entry.process && entry.bytes[device] && is_alive(entry))
         holders.push_back({entry.process, entry.bytes[device]});
   }
   if (seen) munmap(seen, sizeof *seen);

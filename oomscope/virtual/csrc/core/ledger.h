@@ -22,6 +22,9 @@ std::string open_ledger(const std::string &path, int devices);
 bool ledger_take(int device, uint64_t bytes, uint64_t budget);
 void ledger_give(int device, uint64_t bytes);
 
+// Closes a forked child's descriptor: it shares the lock of its parent, and would hold it after the parent's death.
+void leave_ledger_in_child();
+
 // The living processes that hold bytes of the device; those of the ledger at `path`, whether or not this process opened
 // it. Reads only; the lock of the caller is not needed.
 std::vector<Holder> ledger_holders(const std::string &path, int device);

@@ -28,7 +28,9 @@ std::atomic<const Settings *> chosen{nullptr};  // never deleted: threads may ho
 int failure = 0;
 
 void in_forked_child() {
-  if (process_state.load() != fresh) process_state = process_forked;
+  if (process_state.load() == fresh) return;
+  process_state = process_forked;
+  leave_ledger_in_child();
 }
 
 std::string environment_text() {
