@@ -207,7 +207,6 @@ def test_a_fork_does_not_keep_the_lock_of_the_ledger(tmp_path: Path) -> None:
         """
         import os
         def opened():
-        def opened():
             files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
             return sum(os.path.basename(file) == "ledger" for file in files)
         malloc(MiB)
