@@ -28,7 +28,7 @@ from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.result import BisectResult, CommitCulprit
 from oomscope.bisect.subjects import HarnessFile
-from oomscope.probe.harness_settings import harness_settings
+from oomscope.probe.targets.settings import harness_settings
 
 OVERRIDES = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=virtual")
 

@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from oomscope.probe.job import ProbeJob, ProgramTarget
-from oomscope.probe.program import arming
-from oomscope.probe.program.run import run_program
-from oomscope.probe.program.settings import ProgramSettings
-from oomscope.probe.recorded.virtual_card import variables_of
-from oomscope.probe.sessions import settings_of
+from oomscope.probe.recording.open_session import settings_of
+from oomscope.probe.recording.virtual_card import variables_of
+from oomscope.probe.targets.program import arming
+from oomscope.probe.targets.program.run import run_program
+from oomscope.probe.targets.program.settings import ProgramSettings
 
 PROGRAM = """
 import torch

@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.truth import accuracy, history, timings  # noqa: E402
 from benchmarks.truth.matrix import CASES, Case  # noqa: E402
 from benchmarks.truth.measuring import Bench  # noqa: E402
-from oomscope.probe.backends import has_card  # noqa: E402
+from oomscope.probe.machine.backends import has_card  # noqa: E402
 from oomscope.virtual.installed_torch import find_torch  # noqa: E402
 from tests.gpu.captures.parcel import write  # noqa: E402
 

@@ -26,12 +26,11 @@ from oomscope.bisect.ranges import RevisionRange
 from oomscope.bisect.request import CommitRequest
 from oomscope.bisect.subjects import HarnessFile
 from oomscope.config.load import load_preset
-from oomscope.probe import launch
-from oomscope.probe.harness_settings import harness_settings
-from oomscope.probe.job import ProbeJob
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import ProbeJob, bundled_job
 from oomscope.probe.measure import measure
-from oomscope.probe.warm import WarmParents
+from oomscope.probe.process import launch
+from oomscope.probe.process.warm import WarmParents
+from oomscope.probe.targets.settings import harness_settings
 from oomscope.units import format_size
 
 DEMO = Path(__file__).resolve().parents[1] / "fixtures" / "demo"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oomscope.capture.recording import record
-    from oomscope.probe.target import Context, Target
+    from oomscope.probe.targets.context import Context, Target
 
 __all__ = ["Context", "Target", "__version__", "record"]
 __version__ = "0.1.0"
@@ -18,9 +18,9 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """Resolve the public names of the harness API and of the recorder lazily (PEP 562)."""
     if name in {"Target", "Context"}:
-        from oomscope.probe import target
+        from oomscope.probe.targets import context
 
-        return getattr(target, name)
+        return getattr(context, name)
     if name == "record":
         from oomscope.capture.recording import record
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run as run_command_line
-from oomscope.probe import launch, parent, warm
 from oomscope.probe.job import ProbeJob
+from oomscope.probe.process import launch, parent, warm
 from oomscope.probe.result import ProbeResult
 
 VARYING = ("HOME", "PATH", "SCALE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
@@ -22,7 +22,7 @@ _fresh = launch.run
 
 
 def probe(job: ProbeJob, progress: launch.OnProgress | None = None, **options) -> ProbeResult:
-    """Do what :func:`oomscope.probe.launch.run` does, forked where that would start a fresh process."""
+    """Do what :func:`oomscope.probe.process.launch.run` does, forked where that would start a fresh process."""
     forks = "start" not in options and warm.suits(job)
     return (warm.run if forks else _fresh)(job, progress, **options)
 

@@ -9,8 +9,8 @@ from programs import STEPS, VARIABLE
 from runs import NON_TORCH, be_silent
 from search import Case
 
-from oomscope.probe.forked_run import ForkedRun
 from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.machine.forked_run import ForkedRun
 from oomscope.probe.measure import measure
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.verdict_types import Verdict

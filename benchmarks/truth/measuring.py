@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.probe import launch
-from oomscope.probe.job import ProbeJob
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import ProbeJob, bundled_job
+from oomscope.probe.process import launch
 from oomscope.probe.result import ProbeResult
 from oomscope.virtual.cards import DEFAULT_CARD, find_card
 

@@ -13,7 +13,7 @@ from itertools import islice
 from oomscope.bisect.executors import Action, Ended, Executor, Measured
 from oomscope.bisect.reporter import Work
 from oomscope.probe.job import Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from oomscope.bisect.identity import digest_of
 from oomscope.files import write_whole
+from oomscope.probe.external_oom import is_of_the_machine
 from oomscope.probe.result import ErrorKind, ProbeResult
-from oomscope.probe.whose_memory import is_of_the_machine
 
 _REPEATABLE_FAILURES: frozenset[ErrorKind] = frozenset({"import", "setup", "step", "untestable", "nothing", "exit"})
 """Failures that the same code meets again; a time-out, a crash or a kill may be the machine's."""

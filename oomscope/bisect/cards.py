@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from oomscope.probe.environment import environment_of
 from oomscope.probe.job import ProbeJob
+from oomscope.probe.machine.environment import environment_of
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")

@@ -17,7 +17,7 @@ from oomscope.bisect.large_files import lay_out_large_files
 from oomscope.errors import GitError
 from oomscope.files import real_path
 from oomscope.printable import printable
-from oomscope.probe.rooms import remove_tree
+from oomscope.probe.process.tempdirs import remove_tree
 
 _GITLINK_MODE = "160000"
 _SERVE = "git -c safe.directory='*' upload-pack"

@@ -27,8 +27,8 @@ from oomscope.bisect.step_walk import StepWalk
 from oomscope.bisect.subjects import Subject, subject_of
 from oomscope.bisect.track import Track
 from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.rooms import room
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

@@ -15,7 +15,7 @@ from oomscope.bisect.ranges import FileAt
 from oomscope.bisect.request import ConfigRequest
 from oomscope.bisect.result import BisectResult
 from oomscope.bisect.subjects import ConfigSubject, path_in_repo
-from oomscope.probe.card import check_card
+from oomscope.probe.machine.checks import check_card
 
 
 @journalled

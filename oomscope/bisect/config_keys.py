@@ -14,8 +14,8 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.settings_text import apart, join_settings
 from oomscope.errors import ConfigError
-from oomscope.probe.card import check_card
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import bundled_job
+from oomscope.probe.machine.checks import check_card
 from oomscope.probe.ranks import chosen_ranks
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import KeyChange
 from oomscope.bisect.settings_text import apart, join_settings
 from oomscope.errors import AllocatorConfError, InputError, UsageError
-from oomscope.probe.environment import ALLOCATOR_VARIABLES
-from oomscope.probe.fingerprint import installed_torch
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
+from oomscope.probe.machine.fingerprint import installed_torch
 
 _PREFIX = "env:"
 _CREDENTIAL = re.compile(

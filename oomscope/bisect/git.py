@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import GitError
-from oomscope.probe.environment import own_environment
+from oomscope.probe.machine.environment import own_environment
 
 _SETTINGS = (
     ("core.hooksPath", os.devnull),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from oomscope.bisect.git import NoGitError, complaint, isolated, remedy
 from oomscope.errors import GitError
-from oomscope.probe.environment import ON_LOAN
+from oomscope.probe.machine.environment import ON_LOAN
 
 if TYPE_CHECKING:
     import git

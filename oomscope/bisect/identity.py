@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.bisect.packages import installed_packages
-from oomscope.probe.environment import MEASURED_VARIABLES, child_environment
-from oomscope.probe.fingerprint import fingerprint
-from oomscope.probe.harness import harness_files
 from oomscope.probe.job import BundledTarget, ProbeJob
+from oomscope.probe.machine.environment import MEASURED_VARIABLES, child_environment
+from oomscope.probe.machine.fingerprint import fingerprint
+from oomscope.probe.targets.harness import harness_files
 
 KEY_VERSION = 3
 
@@ -72,7 +72,7 @@ class Machine:
     """What a result depends on besides its job and content."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions, oomscope's own sources and the measured variables (:func:`oomscope.probe.fingerprint.fingerprint`)."""
+    """Versions, oomscope's own sources and the measured variables (:mod:`oomscope.probe.machine.fingerprint`)."""
     packages: str = ""
     """Hash of all installed distributions (:func:`oomscope.bisect.packages.installed_packages`)."""
     gpus: tuple[str, ...] = ()

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from oomscope.bisect.identity import Machine, digest_of, is_heeded
 from oomscope.bisect.request import ConfigRequest, SearchRequest
 from oomscope.bisect.subjects import ConfigInRepo
-from oomscope.probe.environment import child_environment
-from oomscope.probe.harness import harness_files
 from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.machine.environment import child_environment
+from oomscope.probe.targets.harness import harness_files
 
 if TYPE_CHECKING:
     from oomscope.bisect.axes import Layer

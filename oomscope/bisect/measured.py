@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from oomscope.probe.result import ProbeResult
-from oomscope.probe.wanted import (
+from oomscope.probe.demand import (
     demand_bytes,
     is_lower_bound,
     recorded_peak,
@@ -14,6 +13,7 @@ from oomscope.probe.wanted import (
     reserved_bytes,
     wanted_at_failure,
 )
+from oomscope.probe.result import ProbeResult
 
 __all__ = [
     "Bytes",

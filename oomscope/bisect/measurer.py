@@ -15,9 +15,9 @@ from oomscope.bisect.experiment import Experiment
 from oomscope.bisect.runners import Runner
 from oomscope.bisect.slots import Slots
 from oomscope.bisect.workplace import Workplace
-from oomscope.probe.environment import child_environment, own_environment
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.machine.environment import child_environment, own_environment
+from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 
 

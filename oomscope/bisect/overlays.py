@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import TargetError
-from oomscope.probe.rooms import room
+from oomscope.probe.process.tempdirs import room
 
 _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--disable-pip-version-check")
 _ROOM = "see that it can be written to and that its disk has room"

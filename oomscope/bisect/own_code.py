@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oomscope.bisect.identity import Content
 from oomscope.probe.job import CheckoutTarget, HarnessTarget
-from oomscope.probe.recipes import check_target
+from oomscope.probe.targets.recipes import check_target
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

@@ -14,8 +14,8 @@ from oomscope.bisect.deadline import Deadline
 from oomscope.bisect.identity import Machine
 from oomscope.bisect.places import Places
 from oomscope.bisect.slurm import ClusterRunner, ClusterSettings
-from oomscope.probe import warm
 from oomscope.probe.job import ProbeJob, Progress
+from oomscope.probe.process import warm
 from oomscope.probe.result import ProbeResult
 
 
@@ -28,7 +28,7 @@ class Probe(Protocol):
 
 
 class StoppableProbe(Protocol):
-    """Measures a job for as long as somebody wants the result; :func:`oomscope.probe.warm.run` does."""
+    """Measures a job for as long as somebody wants the result; :func:`oomscope.probe.process.warm.run` does."""
 
     def __call__(
         self,

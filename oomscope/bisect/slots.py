@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oomscope.probe.job import CheckoutTarget, ProbeJob
-from oomscope.probe.rooms import remove_tree
+from oomscope.probe.process.tempdirs import remove_tree
 
 
 @dataclass

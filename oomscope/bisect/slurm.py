@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.identity import Machine
 from oomscope.errors import MachineUnfitError, UsageError
-from oomscope.probe import launch
-from oomscope.probe.card import check_environment
-from oomscope.probe.environment import ON_LOAN, environment_of, own_environment
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.machine.checks import check_environment
+from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
+from oomscope.probe.process import launch
+from oomscope.probe.process.launch import StoppedError
+from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import Failure, ProbeResult
-from oomscope.probe.rooms import room
 
 if TYPE_CHECKING:
     from submitit import Executor, Job

@@ -30,7 +30,7 @@ from oomscope.bisect.search import Search
 from oomscope.bisect.square import Corner, Square
 from oomscope.bisect.subjects import Subject, path_in_repo, subject_of
 from oomscope.bisect.weighing import Weighing
-from oomscope.probe.rooms import room
+from oomscope.probe.process.tempdirs import room
 
 _CLONE = "clone"
 _CORNERS = 4

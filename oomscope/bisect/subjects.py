@@ -16,9 +16,8 @@ from oomscope.bisect.headers import Commit
 from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
 from oomscope.bisect.source_text import CommitSource, FixedSource, Source
 from oomscope.errors import ConfigError, GitError, UsageError
-from oomscope.probe.card import check_card
-from oomscope.probe.job import HarnessTarget
-from oomscope.probe.jobs import bundled_job, checkout_job
+from oomscope.probe.job import HarnessTarget, bundled_job, checkout_job
+from oomscope.probe.machine.checks import check_card
 from oomscope.probe.ranks import chosen_ranks
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from oomscope.bisect.prober import Means, Prober
 from oomscope.bisect.request import SurroundingsRequest
 from oomscope.bisect.result import BisectResult
 from oomscope.bisect.subjects import Subject, subject_of
-from oomscope.probe.rooms import room
+from oomscope.probe.process.tempdirs import room
 
 _CLONE = "clone"
 

@@ -22,8 +22,8 @@ from typing import BinaryIO
 from oomscope.bisect.checkouts import spend
 from oomscope.bisect.deadline import Deadline, OutOfTimeError
 from oomscope.errors import TargetError
-from oomscope.probe.launch import StoppedError
-from oomscope.probe.processes import MARK, MARK_BYTES, Ended, await_end, kill_all
+from oomscope.probe.machine.processes import MARK, MARK_BYTES, Ended, await_end, kill_all
+from oomscope.probe.process.launch import StoppedError
 
 _LOOK_S = 0.1
 _TAIL_BYTES = 65_536

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from oomscope.capture import names, owner
+from oomscope.capture import names, singleton
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
 from oomscope.errors import InputError
@@ -115,7 +115,7 @@ class Recording(ContextDecorator):
         """
         import torch
 
-        if (present := owner.present_owner()) is not None:
+        if (present := singleton.present_owner()) is not None:
             self._messages.refuse(f"{present} records this process already")
         elif not torch.cuda.is_available():
             self._messages.refuse("torch finds no CUDA device")
@@ -165,7 +165,7 @@ class Recording(ContextDecorator):
     def _running(self) -> Running | None:
         from oomscope.capture.running import Running
 
-        if (present := owner.present_owner()) is not None:
+        if (present := singleton.present_owner()) is not None:
             self._messages.refuse(f"{present} records this process already")
             return None
         return Running(self._settings, self._messages)

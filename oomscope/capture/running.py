@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from oomscope.capture import history, owner
+from oomscope.capture import history, singleton
 from oomscope.capture.history import Refusal
 from oomscope.capture.keeper import Keeper
 from oomscope.capture.messages import Messages
@@ -43,8 +43,8 @@ class Running:
             self._open = opening.pop_all()
 
     def _start(self, opening: ExitStack, *, borrowed: bool) -> None:
-        owner.take(self)
-        opening.callback(owner.release, self)
+        singleton.take(self)
+        opening.callback(singleton.release, self)
         if borrowed:
             self._messages.say("the program records its allocator itself; snapshots are taken of that history")
         else:

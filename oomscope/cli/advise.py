@@ -15,7 +15,7 @@ from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
-    from oomscope.probe.advise import Advice
+    from oomscope.probe.tuning.advise import Advice
 
 
 @click.command(short_help="Find the cheapest changes under which it fits.")
@@ -61,7 +61,7 @@ def advise(
     oomscope advise --from megatron args.yaml --world-size 64 --gpu h100-80gb
     """
     refuse_world_size(settings["world_size"], dialect)
-    from oomscope.probe import advise as adviser
+    from oomscope.probe.tuning import advise as adviser
 
     source = config_source(words, preset, settings_overrides(settings), dialect)
     load = load_with(source)

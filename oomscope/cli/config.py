@@ -36,7 +36,7 @@ def config(ctx: click.Context) -> ExitCode:
 @json_option
 def show(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Print the whole configuration: what the file or preset sets, overrides, and every default."""
-    from oomscope.probe.card import check_card
+    from oomscope.probe.machine.checks import check_card
 
     loaded = config_source(words, preset, settings_overrides(settings), dialect).load()
     check_card(loaded)
@@ -59,7 +59,7 @@ def show(words: tuple[str, ...], preset: str | None, dialect: str | None, as_jso
 @json_option
 def check(words: tuple[str, ...], preset: str | None, dialect: str | None, as_json: bool, **settings: Any) -> ExitCode:
     """Check a configuration against the rules of Megatron-Core and what is modelled here."""
-    from oomscope.probe.card import check_card
+    from oomscope.probe.machine.checks import check_card
 
     loaded = config_source(words, preset, settings_overrides(settings), dialect).load(enforce=False)
     check_card(loaded)

@@ -203,7 +203,7 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
     from oomscope.bisect.own_code import own_code_of
     from oomscope.bisect.subjects import ConfigInRepo
     from oomscope.gate.cases import own_target
-    from oomscope.probe.harness_settings import harness_settings
+    from oomscope.probe.targets.settings import harness_settings
 
     if case.own_kind is not None:
         target = own_target(case, case.own_kind).at("")  # which is no commit's

@@ -79,8 +79,8 @@ def run_command(
     """
     from oomscope.gate.run import InterruptedNight, Night
     from oomscope.gate.suite import load_suite
-    from oomscope.probe.environment import own_environment, told_variables
-    from oomscope.probe.processes import signals_as_exits
+    from oomscope.probe.machine.environment import own_environment, told_variables
+    from oomscope.probe.machine.processes import signals_as_exits
 
     if state is not None and not bisect:
         raise UsageError("--state without --bisect", remedy="add --bisect, or leave it out: nothing is searched")

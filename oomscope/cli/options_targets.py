@@ -84,7 +84,7 @@ class TargetOptions:
 
     def target_at(self, repo: str) -> CheckoutTarget | None:
         """Return the target in the checkout ``repo``; None where the options name none."""
-        from oomscope.probe.targets import OWN_KINDS, named_target
+        from oomscope.probe.job import OWN_KINDS, named_target
 
         for kind in OWN_KINDS:
             source = getattr(self, kind)

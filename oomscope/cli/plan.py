@@ -10,7 +10,7 @@ from oomscope.cli.options_targets import TargetOptions
 from oomscope.cli.output import may_replace
 from oomscope.cli.source import ConfigSource
 from oomscope.errors import UsageError
-from oomscope.probe.harness_settings import harness_settings
+from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
     from oomscope.probe.job import CheckoutTarget, ProbeJob
@@ -52,8 +52,8 @@ def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, s
 
 
 def _bundled_plan(source: ConfigSource) -> Plan:
-    from oomscope.probe.card import check_card
-    from oomscope.probe.jobs import bundled_job
+    from oomscope.probe.job import bundled_job
+    from oomscope.probe.machine.checks import check_card
     from oomscope.probe.ranks import chosen_ranks
 
     loaded = source.load()
@@ -67,10 +67,9 @@ def _bundled_plan(source: ConfigSource) -> Plan:
 
 
 def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
-    from oomscope.probe.job import ProgramTarget
-    from oomscope.probe.jobs import checkout_job
+    from oomscope.probe.job import ProgramTarget, checkout_job
     from oomscope.probe.ranks import chosen_ranks
-    from oomscope.probe.recipes import check_target
+    from oomscope.probe.targets.recipes import check_target
 
     if source.path or source.preset:
         option, *_ = target.words()

@@ -145,7 +145,7 @@ def probe(
 
 
 def _measure(plan: Plan, telling: Telling, log: Path | None) -> ProbeResult:
-    from oomscope.probe import launch, warm
+    from oomscope.probe.process import launch, warm
     from oomscope.probe.ranks import probe_ranks
 
     run = warm.run if len(plan.ranks) > 1 else launch.run

@@ -13,7 +13,7 @@ from oomscope.cli.options_noise import NoiseOptions
 from oomscope.cli.options_steps import StepOptions
 from oomscope.cli.options_targets import NAMES, TargetOptions
 from oomscope.errors import UsageError
-from oomscope.probe.harness_settings import harness_settings
+from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
     from oomscope.bisect.noise import Noise

@@ -21,7 +21,7 @@ from oomscope.cli.written import written
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
-    from oomscope.probe.sweep import Axis, Sweep
+    from oomscope.probe.tuning.sweep import Axis, Sweep
 
 
 @click.command(short_help="Probe a grid of configurations.")
@@ -62,7 +62,7 @@ def sweep(
     oomscope sweep cfg.yaml recompute=none,mlp,full --html grid.html
     """
     refuse_world_size(settings["world_size"], dialect)
-    from oomscope.probe import sweep as grid
+    from oomscope.probe.tuning import sweep as grid
 
     axes, others = _axes(words)
     source = config_source(others, preset, settings_overrides(settings), dialect)
@@ -134,8 +134,8 @@ def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:
     Raises:
         UsageError: nothing is varied.
     """
-    from oomscope.probe.shorthand import SHORTHANDS
-    from oomscope.probe.sweep import Axis
+    from oomscope.probe.tuning.shorthand import SHORTHANDS
+    from oomscope.probe.tuning.sweep import Axis
 
     axes, others = [], []
     for word in words:

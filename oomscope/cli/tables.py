@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oomscope.bisect.result import BisectResult
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
-    from oomscope.probe.sweep import Sweep
+    from oomscope.probe.tuning.sweep import Sweep
     from oomscope.snapshot.comparing.diff import Difference
     from oomscope.snapshot.explaining.explanation import Explanation
     from oomscope.snapshot.explaining.rank_set import RankSet
@@ -138,7 +138,7 @@ def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
 
 def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
     """Return the events of a probe's snapshot, with the lines that its result names."""
-    from oomscope.probe.sites import site_rule
+    from oomscope.probe.analysis.sites import site_rule
     from oomscope.report import frames
     from oomscope.snapshot.reading.load import load_snapshot
 

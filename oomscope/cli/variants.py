@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oomscope.config.load import LoadedConfig
     from oomscope.probe.job import ProbeJob, Progress
     from oomscope.probe.result import ProbeResult
-    from oomscope.probe.variants import LoadWith, Probe
+    from oomscope.probe.tuning.variants import LoadWith, Probe
 
 
 def load_with(source: ConfigSource) -> LoadWith:
@@ -43,8 +43,8 @@ def kept_probe(*, fresh: bool, ticker: Ticker | None = None) -> Probe:
     from oomscope.bisect.cache import ResultCache
     from oomscope.bisect.identity import Content, Machine, key_of
     from oomscope.bisect.places import Places
-    from oomscope.probe import warm
-    from oomscope.probe.variants import launched
+    from oomscope.probe.process import warm
+    from oomscope.probe.tuning.variants import launched
 
     cache, machine = ResultCache(Places.default().results), Machine.here(os.environ)
     numbers = count(1)

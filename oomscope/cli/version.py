@@ -40,7 +40,7 @@ def available_backends(torch: str | None, devices: Path = Path("/dev")) -> list[
     if torch is None:
         return []
     has_cuda = "+cpu" not in torch and (devices / "nvidiactl").exists()
-    from oomscope.probe.backends import has_virtual_card
+    from oomscope.probe.machine.backends import has_virtual_card
 
     return [*(["cuda"] if has_cuda else []), *(["virtual"] if has_virtual_card() else [])]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from oomscope.allocator.settings import DEFAULT_TORCH_VERSION, AllocatorSettings
 from oomscope.doctor.check import Check, State
 from oomscope.errors import AllocatorConfError
-from oomscope.probe.environment import ALLOCATOR_VARIABLES, allocator_variable
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
 
 UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 PART = "allocator settings"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oomscope.doctor.check import Check, State
 from oomscope.errors import MachineUnfitError
-from oomscope.probe.nvml import Card, list_cards
+from oomscope.probe.machine.nvml import Card, list_cards
 from oomscope.units import MiB, format_size
 
 DRIVER = Path("/proc/driver/nvidia/version")

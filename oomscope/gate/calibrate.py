@@ -21,8 +21,8 @@ from oomscope.gate.cases import Probe, plan_of
 from oomscope.gate.compare import REPORT_IT
 from oomscope.gate.metrics import METRICS, values_of
 from oomscope.gate.suite import Case
+from oomscope.probe.external_oom import is_of_the_machine
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.whose_memory import is_of_the_machine
 
 SCHEMA_VERSION = 2
 FAIL_SPREADS = 2

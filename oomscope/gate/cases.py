@@ -13,15 +13,13 @@ from oomscope.errors import OomscopeError, UsageError
 from oomscope.files import real_path
 from oomscope.gate.blame import blamed
 from oomscope.gate.suite import Case
-from oomscope.probe.card import check_card
-from oomscope.probe.harness_settings import harness_settings
-from oomscope.probe.job import CheckoutTarget, ProbeJob
-from oomscope.probe.jobs import bundled_job, checkout_job
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.job import CheckoutTarget, OwnKind, ProbeJob, bundled_job, checkout_job, named_target
+from oomscope.probe.machine.checks import check_card
+from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.ranks import chosen_ranks, probe_ranks
-from oomscope.probe.recipes import check_target
 from oomscope.probe.result import Failure, ProbeResult
-from oomscope.probe.targets import OwnKind, named_target
+from oomscope.probe.targets.recipes import check_target
+from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config

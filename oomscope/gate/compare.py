@@ -11,8 +11,8 @@ from oomscope.gate.baseline import Baseline, Entry, Key
 from oomscope.gate.metrics import METRICS, REQUESTED, values_of
 from oomscope.gate.status import Status, worst
 from oomscope.gate.suite import Case
+from oomscope.probe.external_oom import is_of_the_machine
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
-from oomscope.probe.whose_memory import is_of_the_machine
 
 REPORT_IT = "please report it"
 """What is to be done about a defect of oomscope."""

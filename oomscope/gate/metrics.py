@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from oomscope.gate.bands import EXACT, Band, Bands
+from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult, ReservedPeak
-from oomscope.probe.wanted import is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.units import MiB
 
 MOST: Final = 2**100

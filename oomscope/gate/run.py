@@ -26,9 +26,9 @@ from oomscope.gate.metrics import values_of
 from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.status import Status
 from oomscope.gate.suite import Case, Suite, suite_id
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.variants import side_by_side
+from oomscope.probe.tuning.variants import side_by_side
 
 Announce = Callable[[int, int, CaseResult], None]
 """Told of each case as it is done: how many are, of how many, and the case."""

@@ -16,7 +16,7 @@ from oomscope.gate.bands import Bands
 from oomscope.gate.document import line_of, read_document
 from oomscope.gate.metrics import METRICS, REQUESTED
 from oomscope.gate.suite_schema import NEVER_TOLD, SOURCES, CaseDocument, MetricBands, Source, SuiteDocument
-from oomscope.probe.targets import OWN_KINDS, OwnKind
+from oomscope.probe.job import OWN_KINDS, OwnKind
 
 _DIGEST_LENGTH = 16
 

@@ -13,7 +13,7 @@ from oomscope.errors import InputError
 from oomscope.gate.bands import Band
 from oomscope.gate.complaints import misplaced
 from oomscope.gate.metrics import METRICS
-from oomscope.probe.targets import OWN_KINDS
+from oomscope.probe.job import OWN_KINDS
 from oomscope.units import parse_size
 
 Source = Literal["preset", "config", "harness", "entry", "command"]

@@ -25,20 +25,20 @@ from oomscope.errors import (
     SnapshotError,
     UsageError,
 )
-from oomscope.probe import compile_caches
-from oomscope.probe.backends import backend_of
-from oomscope.probe.collector import uncollected
-from oomscope.probe.doubt import doubt_of, is_doubtful, unchecked
-from oomscope.probe.environment import allocator_variables
-from oomscope.probe.failures import Refusal, describe, details, refusal_in, untestable_reason
-from oomscope.probe.forked_run import ForkedRun, RunHere, end_as
-from oomscope.probe.harness import HarnessError
+from oomscope.probe.analysis.doubt import doubt_of, is_doubtful, unchecked
+from oomscope.probe.analysis.failures import Refusal, describe, details, refusal_in, untestable_reason
 from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress, RunsOn
+from oomscope.probe.machine import compile_caches
+from oomscope.probe.machine.backends import backend_of
+from oomscope.probe.machine.collector import uncollected
+from oomscope.probe.machine.environment import allocator_variables
+from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
-from oomscope.probe.recipes import Recipe, load_recipe, world_of
+from oomscope.probe.recording.open_session import open_session, resolve_backend, settings_of
+from oomscope.probe.recording.session import Session, SessionSettings
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
-from oomscope.probe.session import Session, SessionSettings
-from oomscope.probe.sessions import open_session, resolve_backend, settings_of
+from oomscope.probe.targets.harness import HarnessError
+from oomscope.probe.targets.recipes import Recipe, load_recipe, world_of
 from oomscope.snapshot.trace import Moment
 
 Stage = Literal["import", "setup", "step"]
@@ -95,7 +95,7 @@ def measure(
     if ending.failure is not None or ending.measurement is None:
         return _after(run, _without_measurement(job, backend, ending.failure), keep)
     progress(Progress(stage="analyse"))
-    from oomscope.probe.analyse import analyse  # once there is something to analyse
+    from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
 
     trusted = ending.measurement
     if is_doubtful(trusted):
@@ -120,7 +120,7 @@ def measure(
         if isinstance(doubt, Failure):
             return replace(result, notes=(*result.notes, f"neither demand nor cure is known: {doubt.message}"))
     result, measurement = _with_demand(job, result, measurement, ending.out_of_memory, whole)
-    from oomscope.probe.cures import is_wanted, with_cures
+    from oomscope.probe.analysis.cures import is_wanted, with_cures
 
     if not (is_refused and is_wanted(job, backend, result.verdict)):
         return result
@@ -143,7 +143,7 @@ def _with_demand(
 
     ``out_of_memory`` is what ended the run that is reported.
     """
-    from oomscope.probe.analyse import analyse, demand_of, leak_of, peak_by_line
+    from oomscope.probe.analysis.analyse import analyse, demand_of, leak_of, peak_by_line
 
     if isinstance(whole, str):
         notes = (*result.notes, f"the demand of the whole run is unknown: {whole}")
@@ -348,7 +348,7 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
     """Write the snapshot where one is wanted; that it could not be written is a note, the measurement stands."""
     if job.snapshot_path is None:
         return measurement, None
-    from oomscope.probe.origin import origin_of
+    from oomscope.probe.analysis.origin import origin_of
     from oomscope.snapshot.write import write_snapshot
 
     told = replace(measurement.snapshot, provenance=origin_of(measurement, job))

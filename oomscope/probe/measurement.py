@@ -1,7 +1,7 @@
 """What a backend hands over once the target has run: raw observations, the same from ``virtual`` and from ``cuda``.
 
 A :class:`Measurement` holds facts only. Peaks, categories, sites and the verdict are derived from it by
-``oomscope.probe.analyse``, so both backends are judged by the same code.
+``oomscope.probe.analysis.analyse``, so both backends are judged by the same code.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Measurement:
     other_peaks: tuple[int, ...] = ()
     """The most that each further process of the target allocated on the card; bytes, the most first."""
     versions: dict[str, str] = field(default_factory=dict)
-    """What the backend adds to the versions of ``oomscope.probe.fingerprint``: driver, CUDA, allocator rules."""
+    """What the backend adds to ``machine.fingerprint.versions``: driver, CUDA, allocator rules."""
     notes: tuple[str, ...] = ()
     """Sentences for the report: what was assumed, substituted or could not be recorded."""
 

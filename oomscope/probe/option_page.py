@@ -16,7 +16,7 @@ from oomscope.config.load import load_preset
 from oomscope.errors import ConfigError
 from oomscope.probe.options.option import SMALL, Option
 from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, TOPICS
-from oomscope.probe.variants import Variant, launched, measure_variant
+from oomscope.probe.tuning.variants import Variant, launched, measure_variant
 from oomscope.units import format_size
 
 Measure = Callable[[str, tuple[str, ...]], Variant]

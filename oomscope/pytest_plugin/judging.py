@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from oomscope.probe.demand import is_lower_bound, recorded_peak, requested_bytes, reserved_bytes
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.wanted import is_lower_bound, recorded_peak, requested_bytes, reserved_bytes
 from oomscope.pytest_plugin.limits import Limit, Metric
 from oomscope.report import words
 from oomscope.units import format_size

@@ -114,7 +114,7 @@ def _given(**values: object) -> dict[str, object]:
 
 
 def _measured(plan: Plan) -> ProbeResult:
-    from oomscope.probe import warm
+    from oomscope.probe.process import warm
     from oomscope.probe.ranks import probe_ranks
 
     return probe_ranks(plan.job, plan.ranks, warm.run)

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.probe.advise import Advice, Proposal, Refused
-from oomscope.probe.variants import Variant
+from oomscope.probe.tuning.advise import Advice, Proposal, Refused
+from oomscope.probe.tuning.variants import Variant
 from oomscope.report import words
 from oomscope.report.layout import section, table
 from oomscope.report.shell_lines import ShellCommand

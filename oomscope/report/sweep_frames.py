@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from oomscope.probe.sweep import Sweep
+    from oomscope.probe.tuning.sweep import Sweep
 
 
 def combinations(sweep: Sweep) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.probe.sweep import Sweep
+from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report.advise_text import outcome_text
 from oomscope.report.charts import sweep_grid
 from oomscope.report.charts.html import html_chart

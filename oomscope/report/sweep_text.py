@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.probe.sweep import Axis, Sweep
-from oomscope.probe.variants import Variant
+from oomscope.probe.tuning.sweep import Axis, Sweep
+from oomscope.probe.tuning.variants import Variant
 from oomscope.report import words
 from oomscope.report.advise_text import outcome_text, variant_text
 from oomscope.report.charts.sweep_grid import short_names

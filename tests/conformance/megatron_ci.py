@@ -24,9 +24,9 @@ from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.load import load_arguments
 from oomscope.config.schema import Config
 from oomscope.errors import OomscopeError
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import bundled_job
+from oomscope.probe.process.warm import run
 from oomscope.probe.ranks import chosen_ranks
-from oomscope.probe.warm import run
 from oomscope.units import MiB
 
 GPUS_OF_A_MACHINE = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.launch import run
+from oomscope.probe.process.launch import run
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB, MiB
 from oomscope.virtual.loading import has_gpu

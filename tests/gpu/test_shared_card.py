@@ -16,8 +16,8 @@ import torch
 
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.launch import run
-from oomscope.probe.nvml import list_cards, read_card
+from oomscope.probe.machine.nvml import list_cards, read_card
+from oomscope.probe.process.launch import run
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.units import GiB, MiB

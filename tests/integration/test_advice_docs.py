@@ -17,10 +17,10 @@ import torch
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import Oom, Peak, ProbeResult
-from oomscope.probe.shorthand import recompute_overrides
+from oomscope.probe.tuning import variants
+from oomscope.probe.tuning.shorthand import recompute_overrides
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, format_size
 from tests.forked import oomscope

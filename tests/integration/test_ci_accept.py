@@ -10,7 +10,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import OOMSCOPE, commit, git, new_repo
 from tests.integration.recipes import blocks

@@ -49,7 +49,7 @@ bash "$word" > "$output" 2>&1
 TOLD = """\
 import json, sys
 from oomscope.cli.main import main
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from oomscope.probe.result import ProbeResult
 (case,) = json.load(open({night!r}))["cases"]
 variants.launched = lambda job, stop: ProbeResult.from_json(case["probe"])

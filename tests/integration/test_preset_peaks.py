@@ -8,7 +8,7 @@ import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.model.parameters import stage_parameters
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import bundled_job
 from oomscope.units import MiB
 from tests.forked import probe
 from tests.ledgers.stage import logits_bytes, stage_bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe import launch, warm
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.process import launch, warm
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Snapshot
@@ -219,7 +219,7 @@ def test_programs_that_end_right_after_backward_lose_nothing(tmp_path: Path) -> 
 UNTOUCHED = """
 from oomscope import virtual
 virtual.load()
-from oomscope.probe.preload import preload
+from oomscope.probe.process.preload import preload
 preload()
 import torch
 print(torch.cuda.is_initialized(), virtual.state().entered)

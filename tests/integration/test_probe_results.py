@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe import launch
 from oomscope.probe.job import HarnessTarget, ProbeJob
+from oomscope.probe.process import launch
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB, MiB
 from tests import forked

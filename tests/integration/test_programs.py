@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from oomscope.probe import launch
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
-from oomscope.probe.recorded import finite
-from oomscope.probe.recorded.grad_scaler import NOTE
+from oomscope.probe.process import launch
+from oomscope.probe.recording import finite
+from oomscope.probe.recording.grad_scaler import NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import commit, new_repo, oomscope
 

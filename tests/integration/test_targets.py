@@ -21,7 +21,7 @@ from tests.unit.bisect.repos import fingerprint
 OWN_OOMSCOPE = {
     "oomscope/__init__.py": "raise AssertionError('this oomscope is the checkout\\'s')",
     "oomscope/probe/__init__.py": "",
-    "oomscope/probe/worker.py": "raise AssertionError('this worker is the checkout\\'s')",
+    "oomscope/probe/process/worker.py": "raise AssertionError('this worker is the checkout\\'s')",
     "probe.py": "NAME = 'the checkout\\'s'",
     "errors.py": "NAME = 'the checkout\\'s'",
 }
@@ -145,8 +145,8 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
     harness = tmp_path / "harness.py"
     harness.write_text(
         "import errors, oomscope, probe, tiny\n"
-        "from oomscope.probe import target\n"
-        "raise SystemExit([probe.NAME, errors.NAME, tiny.WIDTH, oomscope.__file__, target.__file__])\n"
+        "from oomscope.probe.targets import context\n"
+        "raise SystemExit([probe.NAME, errors.NAME, tiny.WIDTH, oomscope.__file__, context.__file__])\n"
     )
     words = ("probe", "--harness", harness, "--repo", repo, "--backend", "virtual", "--json", "--quiet")
     environment = {**os.environ, "PYTHONPATH": "."}
@@ -155,7 +155,7 @@ def test_todays_harness_drives_a_checkout_with_an_oomscope_of_its_own(repo: Path
     message = json.loads(done.stdout)["failure"]["message"]
     package = str(Path(oomscope_package.__file__).parent)
     own = "the checkout's"
-    assert repr([own, own, 5, f"{package}/__init__.py", f"{package}/probe/target.py"]) in message
+    assert repr([own, own, 5, f"{package}/__init__.py", f"{package}/probe/targets/context.py"]) in message
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from oomscope.bisect.runners import Here
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.rooms import room
 from tests.integration.program import OOMSCOPE
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.results import AVAILABLE, fits, oom

@@ -11,7 +11,7 @@ import numpy as np
 
 from oomscope.errors import UsageError
 from oomscope.gate.history import Trend, gravest_first
-from oomscope.probe.sweep import Sweep
+from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report import explain_words, gate_history_text, words
 from oomscope.report.advise_text import outcome_text
 from oomscope.report.charts.marks import MARKS, in_order, shape_of

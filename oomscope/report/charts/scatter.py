@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from oomscope.probe.sweep import Sweep, SweepRow
+from oomscope.probe.tuning.sweep import Sweep, SweepRow
 from oomscope.report import words
 from oomscope.report.advise_text import variant_text
 from oomscope.report.charts.axis import axis_from_zero

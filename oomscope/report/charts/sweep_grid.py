@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oomscope.probe.sweep import Sweep, SweepRow
+from oomscope.probe.tuning.sweep import Sweep, SweepRow
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from oomscope.bisect.steps import Threshold
 from oomscope.bisect.track import Track
 from oomscope.bisect.waterfall import StepsWanted
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import World, measure

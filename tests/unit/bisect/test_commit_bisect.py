@@ -22,9 +22,9 @@ from oomscope.bisect.search import Answer
 from oomscope.bisect.subjects import HarnessFile
 from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
 from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
-from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets.harness import HarnessError
 from oomscope.report.bisect_html import bisect_page
 from oomscope.report.bisect_text import bisect_report
 from oomscope.report.console import result_console, show

@@ -12,10 +12,9 @@ import pytest
 from oomscope.bisect.identity import Content, Machine, digest_of, driver_and_cards, key_of
 from oomscope.bisect.packages import installed_packages
 from oomscope.config.load import load_preset
-from oomscope.probe.environment import MEASURED_VARIABLES
-from oomscope.probe.fingerprint import sources_hash
-from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.jobs import bundled_job
+from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
+from oomscope.probe.machine.environment import MEASURED_VARIABLES
+from oomscope.probe.machine.fingerprint import sources_hash
 
 HARNESS = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"))
 BUNDLED = bundled_job(load_preset("gpt-tiny").config)

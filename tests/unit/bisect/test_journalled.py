@@ -169,7 +169,7 @@ def test_no_value_of_a_variable_is_written(world: World) -> None:
 
 def test_other_versions_are_another_search(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     request = cut_off(world, sizes(world, SIZES), 2)
-    monkeypatch.setattr("oomscope.probe.fingerprint.sources_hash", lambda: "other")
+    monkeypatch.setattr("oomscope.probe.machine.fingerprint.sources_hash", lambda: "other")
     with pytest.raises(InputError, match="another state of oomscope's own code;"):
         again(world, request)
 

@@ -21,9 +21,9 @@ from oomscope.bisect.request import CommitRequest, SurroundingsRequest
 from oomscope.bisect.result import CommitCulprit, KeysCulprit
 from oomscope.bisect.square_bisect import bisect_square
 from oomscope.bisect.surroundings import bisect_surroundings
-from oomscope.probe.harness import HarnessError
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.targets.harness import HarnessError
 from tests.unit.bisect.repos import Repo
 from tests.unit.bisect.worlds import SETTINGS, measure
 

@@ -21,7 +21,7 @@ from oomscope.bisect.search import Answer
 from oomscope.bisect.slurm import OURS, ClusterRunner, ClusterSettings, measure
 from oomscope.errors import UsageError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import fits
 

@@ -19,7 +19,7 @@ from oomscope.bisect.slurm import ClusterRunner, ClusterSettings
 from oomscope.bisect.subjects import InCheckout
 from oomscope.config.load import load_preset
 from oomscope.probe.job import CommandTarget, ProbeJob
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.worlds import culprit
 

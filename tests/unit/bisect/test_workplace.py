@@ -12,7 +12,7 @@ import pytest
 
 from oomscope.bisect.deadline import OutOfTimeError
 from oomscope.bisect.workplace import CommandError
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.workplaces import workplace
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from oomscope.capture import history, owner
+from oomscope.capture import history, singleton
 from oomscope.units import GiB
 
 FRAME = {"filename": "train.py", "line": 3, "name": "step"}
@@ -29,7 +29,7 @@ class PaperAllocator:
         self.observers: list[Any] = []
         self.broken: Exception | None = None
         monkeypatch.setattr(history, "refusals", history.RefusalObserver())
-        monkeypatch.setattr(owner, "_owner", [])
+        monkeypatch.setattr(singleton, "_owner", [])
         for place, names in (
             (
                 torch._C,

@@ -11,8 +11,9 @@ from oomscope.cli.main import run
 from oomscope.cli.variants import kept_probe
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
-from oomscope.probe import variants, warm
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
+from oomscope.probe.process import warm
+from oomscope.probe.tuning import variants
 from tests.unit.probe.played import measured
 
 NO_OTHERS = "device.non_torch_bytes=0"

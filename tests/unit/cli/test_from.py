@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from tests.unit.probe.played import measured
 
 TINY = """\

@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import failed, measured, out_of_memory
 

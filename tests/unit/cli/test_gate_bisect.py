@@ -22,8 +22,8 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
 from oomscope.gate.ledger import Ledger
 from oomscope.gate.status import Status
-from oomscope.probe import variants
-from oomscope.probe.targets import CommandTarget, EntryTarget
+from oomscope.probe.job import CommandTarget, EntryTarget
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, git, new_repo
 from tests.unit.gate.nights import measured, out_of_memory

@@ -11,7 +11,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.gate.result import Culprit
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, new_repo
 from tests.unit.gate.nights import measured

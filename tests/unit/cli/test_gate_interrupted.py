@@ -11,9 +11,9 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.ledger import Ledger
-from oomscope.probe import variants
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB
 from tests.unit.gate.nights import measured
 

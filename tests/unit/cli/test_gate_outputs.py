@@ -22,7 +22,7 @@ from oomscope.gate.home import Home
 from oomscope.gate.ledger import Ledger
 from oomscope.gate.result import GateResult
 from oomscope.gate.status import Status
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import OOMSCOPE, new_repo
 from tests.unit.gate.nights import case_result, measured, night

@@ -10,7 +10,7 @@ import pytest
 from oomscope.bisect.runners import Here
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.probe import variants
+from oomscope.probe.tuning import variants
 from tests.unit.cli.hostile import Told, damaged, numbers, spoilt
 from tests.unit.cli.test_bisect_journal import Searches
 from tests.unit.gate.nights import measured

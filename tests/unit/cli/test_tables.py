@@ -43,7 +43,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[ProbeJob]:
             write_snapshot(snapshot, job.snapshot_path)
         return replace(results.OOM, snapshot=job.snapshot_path)
 
-    monkeypatch.setattr("oomscope.probe.launch.run", launch)
+    monkeypatch.setattr("oomscope.probe.process.launch.run", launch)
     return jobs
 
 

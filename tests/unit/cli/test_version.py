@@ -21,7 +21,7 @@ from oomscope.cli.version import available_backends, version_line
 def test_backends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str | None, driver: bool, backends: list[str], card: bool
 ) -> None:
-    monkeypatch.setattr("oomscope.probe.backends.has_virtual_card", lambda: card)
+    monkeypatch.setattr("oomscope.probe.machine.backends.has_virtual_card", lambda: card)
     if driver:
         (tmp_path / "nvidiactl").touch()
     expected = [*backends, *(["virtual"] if card and torch else [])]

@@ -16,7 +16,7 @@ from oomscope.gate.result import CaseResult, GateResult, Standing
 from oomscope.gate.run import InterruptedNight, Night
 from oomscope.gate.status import Status
 from oomscope.gate.suite import load_suite
-from oomscope.probe.launch import StoppedError
+from oomscope.probe.process.launch import StoppedError
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 

@@ -16,7 +16,7 @@ from oomscope.errors import ExitCode, InputError, NothingMeasuredError, Oomscope
 from oomscope.gate.bands import Band, Bands
 from oomscope.gate.cases import own_target
 from oomscope.gate.suite import Suite, load_suite
-from oomscope.probe.targets import CommandTarget, EntryTarget
+from oomscope.probe.job import CommandTarget, EntryTarget
 from oomscope.units import MiB
 from tests.unit.gate.nights import case
 

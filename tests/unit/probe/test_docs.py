@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from oomscope.probe.result import ErrorKind
-from oomscope.probe.target import Context
+from oomscope.probe.targets.context import Context
 from oomscope.units import format_size
 from oomscope.virtual.cards import CARDS
 

@@ -12,13 +12,13 @@ import torch
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe import measure as measure_module
-from oomscope.probe.environment import ALLOCATOR_VARIABLES
-from oomscope.probe.fingerprint import installed_torch
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
+from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
+from oomscope.probe.recording.session import SessionSettings
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.session import SessionSettings
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.reading.load import load_snapshot
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot

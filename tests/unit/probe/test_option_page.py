@@ -15,7 +15,7 @@ from oomscope.errors import ConfigError
 from oomscope.probe.option_page import page, probed, row
 from oomscope.probe.options.option import SMALL
 from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, OWN_KEYS, OWN_SECTIONS, TOPICS
-from oomscope.probe.variants import Variant
+from oomscope.probe.tuning.variants import Variant
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 OPTIONS = [option for options in TOPICS.values() for option in options]

@@ -8,8 +8,8 @@ import torch._dynamo  # torch cannot import it twice, and a run inside this proc
 
 from oomscope.capture import history
 from oomscope.errors import MachineUnfitError
-from oomscope.probe import sessions
-from oomscope.probe.session import Session, SessionSettings
+from oomscope.probe.recording import open_session as sessions
+from oomscope.probe.recording.session import Session, SessionSettings
 
 pytest_plugins = ("pytester",)
 

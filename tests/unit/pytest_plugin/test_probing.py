@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe import warm
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.probe.process import warm
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.pytest_plugin.probing import Probing
 from oomscope.units import GiB

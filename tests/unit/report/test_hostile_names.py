@@ -20,7 +20,7 @@ from oomscope.gate.ledger import Point
 from oomscope.gate.result import CaseResult, Standing
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status
-from oomscope.probe.sweep import Axis, Sweep
+from oomscope.probe.tuning.sweep import Axis, Sweep
 from oomscope.report.bisect_html import bisect_page
 from oomscope.report.diff_html import diff_page
 from oomscope.report.gate_html import history_page

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from oomscope.gate.status import Status
-from oomscope.probe.advise import Advice, Proposal
-from oomscope.probe.variants import Variant
+from oomscope.probe.tuning.advise import Advice, Proposal
+from oomscope.probe.tuning.variants import Variant
 from oomscope.report.advise_text import advice_report
 from oomscope.report.bisect_text import bisect_report, probe_line
 from oomscope.report.console import Harmless

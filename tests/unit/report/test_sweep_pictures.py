@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import UsageError
-from oomscope.probe.sweep import Axis, Sweep, SweepRow, with_front
-from oomscope.probe.variants import Variant, VariantOutcome
+from oomscope.probe.tuning.sweep import Axis, Sweep, SweepRow, with_front
+from oomscope.probe.tuning.variants import Variant, VariantOutcome
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.pictures import sweep_picture
 from oomscope.report.charts.scatter import sweep_plot

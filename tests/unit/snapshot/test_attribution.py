@@ -43,7 +43,7 @@ TORCH = Frame("/usr/lib/python3.11/site-packages/torch/nn/modules/linear.py", 11
         ("/home/a/pytorch/torch/optim/adamw.py", False),
         ("/usr/lib/python3.11/contextlib.py", False),
         ("/opt/conda/lib/python3.12/threading.py", False),
-        ("/repo/oomscope/probe/worker.py", False),
+        ("/repo/oomscope/probe/process/worker.py", False),
         ("<frozen runpy>", False),
         ("<string>", False),
         ("??", False),

@@ -29,7 +29,7 @@ def test_a_runtime_inside_a_library_is_named(tmp_path: Path) -> None:
     script = f"""
         torch.zeros(1, device="cuda")
         import ctypes
-        from oomscope.probe.failures import describe
+        from oomscope.probe.analysis.failures import describe
         status = ctypes.CDLL({str(library)!r}).allocate()
         say([status, describe(RuntimeError("CUDA error: not found")), state().unsupported])
         """
@@ -50,7 +50,7 @@ def test_a_call_that_the_card_lacks_is_named(tmp_path: Path) -> None:
     library = compile_library(tmp_path / "wanting.so", f"{source}int use(void) {{ return {body}; }}\n")
     script = f"""
         import ctypes
-        from oomscope.probe.failures import describe
+        from oomscope.probe.analysis.failures import describe
         try:
             ctypes.CDLL({str(library)!r})
         except OSError as error:

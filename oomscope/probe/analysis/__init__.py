@@ -1,0 +1,1 @@
+"""From a recorded run to a result: peaks, sites, failures, and reruns that test the answer."""

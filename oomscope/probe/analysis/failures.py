@@ -1,0 +1,172 @@
+"""What an exception of the measured code means: out of memory (and who refused), untestable here, or its own fault.
+
+The patterns are the messages of torch, cuBLAS, NCCL and the CUDA runtime; each names where it comes from. Nothing
+here imports torch: exceptions are told apart by the names of their classes.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from oomscope import virtual
+from oomscope.errors import UntestableError
+from oomscope.probe.analysis.triton_needs import absent_by
+from oomscope.snapshot.trace import Frame, Stack
+from oomscope.snapshot.verdict_types import FailedIn
+from oomscope.units import parse_size
+from oomscope.virtual.extensions import own_runtimes, unmet_by
+
+# c10/cuda/CUDACachingAllocator.cpp: what the caching allocator says, and nobody else.
+_ALLOCATOR = re.compile(r"out of memory\. Tried to allocate")
+_TORCH_SAID = re.compile(rf"{_ALLOCATOR.pattern}|\btorch\.(?:cuda\.)?OutOfMemoryError\b")
+_LONGEST_MESSAGE = 500
+_LONGEST_REASON = 240
+"""Of an error that is told in one line; all of it is in its details."""
+# Status names: aten/src/ATen/cuda/Exceptions.cpp; "CUDA error": c10/cuda/CUDAException.cpp; "CUDA driver error":
+# c10/cuda/driver_api.h; NCCL: torch/csrc/distributed/c10d/NCCLUtils.cpp.
+_OUTSIDE = re.compile(
+    r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED"
+    r"|CUDA (?:driver )?error: out of memory"
+    r"|ncclUnhandledCudaError|NCCL.*(?:Cuda failure|out of memory)",
+    re.DOTALL,
+)
+# c10/core/impl/alloc_cpu.cpp; aten/src/ATen/cuda/CachingHostAllocator.cpp; errno's own text.
+_HOST = re.compile(
+    r"DefaultCPUAllocator: (?:can't|not enough)|cudaHost(?:Alloc|Register)|pin_memory.*out of memory"
+    r"|Cannot allocate memory"
+)
+
+# The caching allocator's words; alloc_cpu.cpp's; numpy/_core/_exceptions.py's.
+_TRIED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """That memory ran out, as an exception tells it; plain data, so that no frame of the target is kept alive."""
+
+    failed_in: Literal["device"] | FailedIn
+    """``device`` is the caching allocator."""
+    message: str
+    """One line: the exception's text, its class where it has none."""
+    requested_bytes: int | None
+    """As the text says it (rounded as printed); None where it says nothing."""
+    stack: Stack
+    """Where it was raised, innermost frame first."""
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and what it was raised from or during, outermost first."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        yield current
+        seen.add(id(current))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+
+
+def said_by(error: BaseException) -> str:
+    """Return the text of ``error``, which may be the program's own class and fail to give one."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever it raises, there is no text
+        return "(an error whose text cannot be had)"
+
+
+def refusal_in(error: BaseException) -> Refusal | None:
+    """Return who refused memory when ``error``, or what it was raised from, says that memory ran out; else None."""
+    for link in chain(error):
+        failed_in = _failed_in(link)
+        if failed_in is not None:
+            message = " ".join(said_by(link).split()) or type(link).__name__
+            return Refusal(
+                failed_in=failed_in, message=message, requested_bytes=_requested_bytes(message), stack=_stack(link)
+            )
+    return None
+
+
+def refusal_in_text(line: str) -> Refusal | None:
+    """Return that memory ran out where ``line``, as a program printed it, says so in torch's words; else None."""
+    if not _TORCH_SAID.search(line):
+        return None
+    message = " ".join(line.split())[:_LONGEST_MESSAGE]
+    return Refusal(failed_in="device", message=message, requested_bytes=_requested_bytes(message), stack=())
+
+
+def _failed_in(error: BaseException) -> Literal["device"] | FailedIn | None:
+    """Return what ``error`` alone says."""
+    if type(error).__name__ == "OutOfMemoryError":
+        if not type(error).__module__.startswith("torch"):
+            return "outside"
+        return "device" if _is_allocators(error) else "program"
+    if isinstance(error, MemoryError):
+        return "host"
+    if isinstance(error, (RuntimeError, OSError)):
+        if _HOST.search(said_by(error)):
+            return "host"
+        if _OUTSIDE.search(said_by(error)):
+            return "outside"
+    return None
+
+
+def _is_allocators(error: BaseException) -> bool:
+    """Return whether the caching allocator raised ``error``, or what the program was handling when it raised it."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        if _ALLOCATOR.search(said_by(current)):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__
+    return False
+
+
+def _requested_bytes(message: str) -> int | None:
+    match = _TRIED.search(message)
+    if match is None:
+        return None
+    # numpy prints three digits and the point: "728. TiB"
+    return parse_size(match["number"].rstrip(".") + match["unit"].replace("bytes", "B"))
+
+
+def _stack(error: BaseException) -> Stack:
+    frames = [
+        Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    return tuple(reversed(frames))
+
+
+def untestable_reason(error: BaseException) -> str | None:
+    """Return why this target cannot be measured here; None where the target itself is at fault."""
+    return next((said_by(link) for link in chain(error) if isinstance(link, UntestableError)), None)
+
+
+def describe(error: BaseException, *, roots: tuple[str, ...] = ()) -> str:
+    """Return ``error`` in one line, with the innermost place under ``roots`` that it passed through."""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if any(frame.filename.startswith(root) for root in roots):
+            place = f" ({frame.filename}:{frame.lineno} in {frame.name})"
+    unfit = own_runtimes(virtual.state().unsupported) if virtual.is_loaded() else ()
+    return "; ".join([_one_line(error) + place, *unfit])
+
+
+def details(error: BaseException) -> str:
+    """Return the whole traceback, for the log."""
+    return "".join(traceback.format_exception(error))
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(said_by(error).split())
+    understood = absent_by(text) or (unmet_by(text) if virtual.is_loaded() else None)
+    if understood is not None:
+        return understood
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({error.code!r})"
+    if len(text) > _LONGEST_REASON:
+        text = f"{text[: _LONGEST_REASON - 1]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,73 @@
+"""What besides the job can change a measurement: versions, the environment, and oomscope's own sources.
+
+A cache of results is keyed by the job and this document, so that asking again after an upgrade measures again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import oomscope
+from oomscope.probe.machine.environment import MEASURED_VARIABLES
+
+PACKAGES = ("torch", "numpy", "triton", "numba")
+"""Distributions whose version can change what is allocated or how it is replayed."""
+
+_BYTECODE = "__pycache__"
+
+
+def fingerprint(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return names and values of everything but the job that can change a measurement on this machine.
+
+    Keys are ``python``, the names in :data:`PACKAGES` (``none`` where not installed), ``oomscope`` with its
+    version, ``sources`` with the hash of its files, and ``env.NAME`` for each measured variable that is set.
+    GPU and driver are not in it: on cuda a result names them itself, and a caller that caches adds them.
+    """
+    environment = os.environ if environment is None else environment
+    variables = {f"env.{name}": environment[name] for name in MEASURED_VARIABLES if name in environment}
+    return versions() | {"sources": sources_hash()} | variables
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, oomscope and :data:`PACKAGES`; ``none`` where one is not installed."""
+    packages = {name: _version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "oomscope": oomscope.__version__, **packages}
+
+
+def installed_torch() -> str:
+    """Return the installed torch's version, such as ``2.13``."""
+    return ".".join(_version("torch").split(".")[:2])
+
+
+def sources_hash(root: Path | None = None) -> str:
+    """Return the SHA-256, in hex, of the names and bytes of all files under ``root`` (default: the package)."""
+    return _hash_of_package() if root is None else _hash_tree(root)
+
+
+@cache
+def _hash_of_package() -> str:
+    return _hash_tree(Path(oomscope.__file__).resolve().parent)
+
+
+def _hash_tree(root: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+@cache
+def _version(name: str) -> str:
+    """Return the version that is installed, read once: it takes a millisecond, and probes ask for four each."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"

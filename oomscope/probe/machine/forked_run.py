@@ -1,0 +1,126 @@
+"""Runs a function in a forked child and brings back what it returns.
+
+What a process has done on a card cannot be undone: the allocator's state and the size of a virtual card stay. So each
+run of a target gets a child of its own, forked before anything touches CUDA, and two runs of one job begin alike. The
+child hands over its value before it ends, so that nothing is lost where it ends badly.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Generic, NoReturn, TypeVar
+
+from oomscope.errors import ExitCode
+from oomscope.probe.machine.leave import leave
+from oomscope.probe.machine.processes import die_with_parent
+
+Value = TypeVar("Value")
+
+_LENGTH_BYTES = 8
+_CHUNK_BYTES = 1 << 20
+
+
+class ForkedRun(Generic[Value]):
+    """A child that calls ``function``; it runs from now on.
+
+    The value is pickled. An exception of ``function`` is a defect of oomscope: it is printed, and ends the child.
+
+    Args:
+        function: called in the child.
+    """
+
+    def __init__(self, function: Callable[[], Value]) -> None:
+        self._reader, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._reader)
+            _serve(function, writer)
+        os.close(writer)
+
+    def value(self) -> Value | None:
+        """Wait for what the function returns; None where the child ended before. Call it once.
+
+        A process that the child started may hold its end of the pipe for longer than the child lives, hence the look at
+        both.
+        """
+        content = io.BytesIO()
+        end = os.pidfd_open(self._pid)
+        try:
+            poll = select.poll()
+            poll.register(self._reader, select.POLLIN)
+            poll.register(end, select.POLLIN)
+            while not _is_whole(content):
+                ready = {descriptor for descriptor, _ in poll.poll()}
+                if self._reader not in ready:
+                    return None
+                chunk = os.read(self._reader, _CHUNK_BYTES)
+                if not chunk:
+                    return None
+                content.write(chunk)
+        finally:
+            os.close(end)
+            os.close(self._reader)
+        value: Value = pickle.loads(content.getbuffer()[_LENGTH_BYTES:])  # noqa: S301 - of this process's own fork
+        return value
+
+    def wait(self) -> int:
+        """Wait until the child has ended; return its exit status, negative for a signal. Call it once."""
+        _, raw = os.waitpid(self._pid, 0)
+        return os.waitstatus_to_exitcode(raw)
+
+
+class RunHere(Generic[Value]):
+    """The same, in this process and at once.
+
+    Args:
+        function: called at once.
+    """
+
+    def __init__(self, function: Callable[[], Value]) -> None:
+        self._value = function()
+
+    def value(self) -> Value | None:
+        """Return what the function returned."""
+        return self._value
+
+    def wait(self) -> int:
+        """Return 0."""
+        return 0
+
+
+def end_as(status: int) -> NoReturn:
+    """End this process as a child with ``status`` ended; negative for a signal."""
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _serve(function: Callable[[], object], writer: int) -> NoReturn:
+    """Be the child."""
+    status = ExitCode.INTERNAL
+    try:
+        die_with_parent()
+        content = pickle.dumps(function(), protocol=pickle.HIGHEST_PROTOCOL)
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(len(content).to_bytes(_LENGTH_BYTES, "little"))
+            pipe.write(content)
+        status = ExitCode.OK
+    except BaseException:  # noqa: BLE001 - nothing of the child may go on beyond this
+        traceback.print_exc()
+    leave(status)
+
+
+def _is_whole(content: io.BytesIO) -> bool:
+    """Return whether ``content`` is a length and as many bytes."""
+    got = content.tell()
+    if got < _LENGTH_BYTES:
+        return False
+    return got - _LENGTH_BYTES >= int.from_bytes(content.getbuffer()[:_LENGTH_BYTES], "little")

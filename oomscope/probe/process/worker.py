@@ -1,0 +1,104 @@
+"""The child of :func:`oomscope.probe.process.launch.run`: reads a job, measures it, writes the result.
+
+Called with ``JOB RESULT PROGRESS_FD`` (:data:`oomscope.probe.process.workers.WORKER`); what it prints is the target's.
+Called with ``--serve SOCKET_FD`` it is a warm parent (:mod:`oomscope.probe.process.forkserver`), whose forks come back
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from oomscope import virtual
+from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.files import write_whole
+from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
+from oomscope.probe.machine.leave import leave
+from oomscope.probe.machine.processes import die_with_parent
+from oomscope.probe.result import ProbeResult
+
+SERVE = "--serve"
+"""The first argument of a worker that is to be a warm parent; the second is the number of its socket."""
+
+
+class ProgressPipe:
+    """Writes progress as lines of JSON; keeps quiet once nobody listens."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._descriptor = descriptor
+
+    def __call__(self, progress: Progress) -> None:
+        """Send one line."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._descriptor, json.dumps(progress.to_json()).encode() + b"\n")
+
+
+def main(arguments: list[str]) -> None:
+    """Measure the job in the file that ``arguments`` names."""
+    warm = arguments[0] == SERVE
+    if warm:
+        arguments = _serve(int(arguments[1]))
+    die_with_parent()
+    job_path, result_path, descriptor = arguments
+    progress: Callable[[Progress], None] = ProgressPipe(int(descriptor))
+    if warm:
+        from oomscope.probe.process.forkserver import OnceImported
+
+        progress = OnceImported(progress)
+    progress(Progress(stage="import"))
+    job = ProbeJob.from_json(json.loads(Path(job_path).read_text()))
+    path = Path(result_path).absolute()
+
+    def keep(result: ProbeResult) -> None:
+        write_whole(path, json.dumps(result.to_json()).encode(), force=True)
+
+    try:
+        keep(_measured(job, progress, keep, path.parent))
+    except Exception:  # noqa: BLE001 - what the target raises is a result, so this is ours
+        traceback.print_exc()
+        leave(ExitCode.INTERNAL)
+    leave(ExitCode.OK)
+
+
+def _measured(
+    job: ProbeJob, progress: Callable[[Progress], None], keep: Callable[[ProbeResult], None], room: Path
+) -> ProbeResult:
+    """Return the result of ``job``; a command, which brings its own, is spared the imports of all else."""
+    if isinstance(job.target, CommandTarget):
+        from oomscope.probe.targets.command.run import run_command
+
+        return run_command(job, job.target, progress)
+    from oomscope.probe.measure import measure
+
+    if isinstance(job.target, ProgramTarget):
+        from oomscope.probe.targets.program.once import ProgramRuns
+
+        return measure(job, progress=progress, keep=keep, begin=ProgramRuns(job, job.target, room))
+    return measure(job, progress=progress, keep=keep, room=room)
+
+
+def _serve(descriptor: int) -> list[str]:
+    """Be a warm parent; return in each worker that it forks, with its arguments.
+
+    Warm parents are for machines without a GPU, so it has the virtual card, which must be there before torch is.
+    """
+    with contextlib.suppress(MachineUnfitError):  # a worker that needs it says so
+        virtual.load()
+    import oomscope.probe.measure
+    import oomscope.probe.targets.recipes  # noqa: F401 - these two any worker has imported when it comes to its target
+
+    fresh_names = {name for name in sys.modules if "." not in name}
+    from oomscope.probe.process import forkserver
+
+    return forkserver.serve(descriptor, fresh_names)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

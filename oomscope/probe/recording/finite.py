@@ -1,0 +1,113 @@
+"""Questions for infinities and NaNs on a virtual card: numbers count as finite, so that no step is skipped.
+
+Many programs ask before a step whether the loss or the norm of the gradients is finite, and leave the step out where it
+is not. A virtual card computes neither. Of the two answers a step that is taken needs more memory, and it is what all
+but a few steps of a real training do (see also :mod:`oomscope.probe.recording.grad_scaler`).
+
+``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
+result on the card. The same holds for what is asked of such results: any, all, and, or, not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from oomscope import virtual
+
+NOTE: Final = "losses and gradients count as finite: torch.isnan and torch.isinf answered no, torch.isfinite yes"
+_ASKED: Final = {"isnan": False, "isinf": False, "isfinite": True}
+_ASKED_OF_ANSWERS: Final[dict[str, Callable[..., bool]]] = {
+    "any": bool,
+    "all": bool,
+    "logical_not": lambda one: not one,
+    "logical_or": lambda one, other: one or other,
+    "logical_and": lambda one, other: one and other,
+    "bitwise_or": lambda one, other: one or other,
+    "bitwise_and": lambda one, other: one and other,
+    "bitwise_not": lambda one: not one,
+    "__or__": lambda one, other: one or other,
+    "__and__": lambda one, other: one and other,
+    "__invert__": lambda one: not one,
+}
+_MOST_ELEMENTS: Final = 1 << 20
+"""Of a result whose answer is copied: the card holds copies of up to 1 MiB."""
+_ANSWER: Final = "_oomscope_answer"
+Owner = Any
+"""``torch`` or ``torch.Tensor``."""
+
+
+@contextmanager
+def numbers_are_finite(note: Callable[[str], None]) -> Iterator[None]:
+    """Answer such questions while the block runs on a virtual card; ``note`` is told, once, where one was asked."""
+    if not virtual.is_loaded():
+        yield
+        return
+    told: list[bool] = []
+
+    def tell() -> None:
+        if not told:
+            told.append(True)
+            note(NOTE)
+
+    replaced: list[tuple[Owner, str, Callable[..., Any]]] = []
+    for owner in (torch, torch.Tensor):
+        for name in (*_ASKED, *_ASKED_OF_ANSWERS):
+            if owner is torch and name.startswith("__"):
+                continue
+            function = getattr(owner, name, None)
+            if function is None:
+                continue
+            replaced.append((owner, name, function))
+            setattr(owner, name, _answering(function, name, tell))
+    try:
+        yield
+    finally:
+        for owner, name, function in replaced:
+            setattr(owner, name, function)
+
+
+def _answering(function: Callable[..., Any], name: str, tell: Callable[[], None]) -> Callable[..., Any]:
+    answer_of = _ASKED_OF_ANSWERS.get(name)
+
+    @functools.wraps(function)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return result
+        answer: bool | None
+        if answer_of is None:
+            answer = _ASKED[name]
+        else:
+            known = [_answer_in(each) for each in args if isinstance(each, torch.Tensor)]
+            answer = answer_of(*known) if known and None not in known else None
+        if answer is not None and _write(result, answer):
+            tell()
+        return result
+
+    return asked
+
+
+def _write(result: Any, answer: bool) -> bool:
+    """Let each element of a ``result`` on the card be ``answer``; return whether that could be done."""
+    is_plain = type(result) is torch.Tensor and result.is_cuda and result.dtype == torch.bool
+    if (
+        not is_plain
+        or result.is_inference()
+        or result.numel() > _MOST_ELEMENTS
+        or torch.cuda.is_current_stream_capturing()
+    ):
+        return False
+    result.copy_(torch.full(result.shape, answer))
+    setattr(result, _ANSWER, (answer, result._version))
+    return True
+
+
+def _answer_in(tensor: torch.Tensor) -> bool | None:
+    """Return the answer that ``tensor`` holds; None where it holds none, or was changed since."""
+    answer, version = getattr(tensor, _ANSWER, (None, None))
+    return answer if answer is not None and version == tensor._version else None

@@ -1,0 +1,202 @@
+"""Follows a program that tells nothing itself, from hooks on its modules, on autograd and on its optimizers.
+
+Forward is what runs from the start of an iteration and inside the root module, loss what follows it, backward what the
+autograd engine runs, optimizer what follows backward until the step is over, and other what comes then. A microbatch
+ends with its backward. A compiled model is one module: while torch.compile traces its parts, hooks do nothing, which
+leaves them out of the compiled code.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.autograd import graph
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optim
+
+from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.collectives import collectives_told
+from oomscope.probe.recording.position import OTHER, Position
+from oomscope.snapshot.trace import Category
+
+_ABOUT_OUR_HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks"  # torch/_dynamo/eval_frame.py
+
+
+class Follower:
+    """Follows a target from outside.
+
+    Args:
+        position: learns phases and modules.
+        blocks: learns roles.
+    """
+
+    def __init__(self, position: Position, blocks: ToldBlocks) -> None:
+        self._position = position
+        self._blocks = blocks
+        # Held weakly: what the program lets go is to be freed.
+        self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._is_told_roots = False
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._microbatch = 0
+        self._backward_depth = 0
+
+    def watch(self, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Learn the target's modules, parameters and optimizers."""
+        for model in models:
+            self._is_told_roots = True
+            self._learn(_uncompiled(model))
+        self._optimizers.update(optimizers)
+        self.label()
+
+    def iteration_begins(self, index: int) -> None:
+        """Count microbatches anew."""
+        self._microbatch = 0
+        self._position.imply("forward", iteration=index, microbatch=0)
+
+    def label(self) -> None:
+        """Tell parameters, gradients and optimizer states as they stand."""
+        for model in self._roots:
+            self._blocks.tell(Category.PARAMETER, (*model.parameters(), *model.buffers()))
+            self._blocks.tell(Category.MAIN_GRADIENT, (getattr(each, "main_grad", None) for each in model.parameters()))
+        for optimizer in self._optimizers:
+            self._label_states(optimizer)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Hook every module's forward, every backward and every optimizer's step."""
+        engine = graph._engine_run_backward
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # what runs backward now is the trace of a joint graph
+                return engine(*args, **kwargs)
+            with self._backward(args[0] if args else ()):
+                return engine(*args, **kwargs)
+
+        handles = [
+            module_hooks.register_module_forward_pre_hook(self._before_forward),
+            module_hooks.register_module_forward_hook(self._after_forward, always_call=True),
+            optim.register_optimizer_step_pre_hook(self._before_step),
+            optim.register_optimizer_step_post_hook(self._after_step),
+        ]
+        # torch.autograd holds the function under its own name as well.
+        graph._engine_run_backward = torch.autograd._engine_run_backward = followed  # type: ignore[attr-defined]
+        try:
+            with collectives_told(self._blocks), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=_ABOUT_OUR_HOOKS)
+                yield
+        finally:
+            graph._engine_run_backward = torch.autograd._engine_run_backward = engine  # type: ignore[attr-defined]
+            for handle in handles:
+                handle.remove()
+
+    # Modules --------------------------------------------------------------------------------------------------
+
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if self._position.module_depth == 0 and self._is_root(module):
+            self._imply("forward")
+            if self._backward_depth == 0:
+                self._blocks.tell(Category.INPUT, filter(_is_input, args))
+        self._position.enter_module(self._names.get(module, ""))
+
+    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._position.leave_module()
+        if self._position.module_depth == 0 and self._is_root(module):
+            self._imply("loss")
+
+    def _is_root(self, module: torch.nn.Module) -> bool:
+        """Whether ``module`` is one of the target's models; where none was named, any outermost one with parameters."""
+        module = _uncompiled(module)
+        if module in self._roots:
+            return True
+        if self._is_told_roots or next(module.parameters(), None) is None:
+            return False
+        self._learn(module)
+        self._blocks.tell(Category.PARAMETER, (*module.parameters(), *module.buffers()))
+        return True
+
+    def _learn(self, model: torch.nn.Module) -> None:
+        self._roots.add(model)
+        for name, module in model.named_modules():
+            self._names.setdefault(module, name)
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter.is_leaf:
+                parameter.register_post_accumulate_grad_hook(self._gradient_arrived)
+
+    # Autograd -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _backward(self, roots: Any) -> Iterator[None]:
+        """Mark a backward pass, on the calling thread and on those that the engine runs the graph on."""
+        self._backward_depth += 1
+        if self._backward_depth == 1:
+            self._imply("backward")
+        try:
+            with self._announced_on_threads_of(roots):
+                yield
+        finally:
+            self._backward_depth -= 1
+            if self._backward_depth == 0:
+                gradients = (each.grad for model in self._roots for each in model.parameters())
+                self._blocks.tell(Category.GRADIENT, gradients)
+                self._microbatch += 1
+                self._imply("optimizer", microbatch=-1)
+
+    @contextmanager
+    def _announced_on_threads_of(self, roots: Any) -> Iterator[None]:
+        """Announce the position where the engine starts on each of ``roots``: a card's nodes run on its own thread."""
+        caller = threading.get_ident()
+
+        def started(_: Any) -> None:
+            if threading.get_ident() != caller:
+                self._position.announce()
+
+        with ExitStack() as hooks:
+            for root in roots if isinstance(roots, (tuple, list)) else (roots,):
+                node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
+                if node is not None:
+                    hooks.callback(node.register_prehook(started).remove)
+            yield
+
+    def _gradient_arrived(self, parameter: torch.Tensor) -> None:
+        self._blocks.tell(Category.GRADIENT, (parameter.grad,))
+
+    # Optimizers -----------------------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._imply("optimizer", microbatch=-1)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._label_states(optimizer)
+        self._imply(OTHER, microbatch=-1)
+
+    def _label_states(self, optimizer: torch.optim.Optimizer) -> None:
+        values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
+        self._blocks.tell(Category.OPTIMIZER_STATE, values)
+
+    def _imply(self, phase: str, microbatch: int | None = None) -> None:
+        """Set the phase, unless the program tells its own, is not yet training, or recomputes in backward."""
+        inside_backward = self._backward_depth > 0 and phase != "backward"
+        if not self._position.is_told and self._position.is_training and not inside_backward:
+            self._position.imply(phase, microbatch=self._microbatch if microbatch is None else microbatch)
+
+
+def _uncompiled(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model behind what ``torch.compile`` returned for it; another model itself."""
+    plain = getattr(model, "_orig_mod", model)  # torch/_dynamo/eval_frame.py, OptimizedModule
+    return plain if isinstance(plain, torch.nn.Module) else model
+
+
+def _is_input(value: object) -> bool:
+    """Whether ``value`` was given to a model from outside: a tensor that no operation with gradients has made."""
+    return isinstance(value, torch.Tensor) and value.grad_fn is None and not value.requires_grad

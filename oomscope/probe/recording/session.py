@@ -1,0 +1,97 @@
+"""What the worker needs of a backend: a session that records everything a target allocates while it is open.
+
+The worker builds the target inside ``with session:``, runs each step inside ``with session.iteration(i):`` and
+asks for the :class:`~oomscope.probe.measurement.Measurement` after the session was left. It never learns which
+backend it drives: :mod:`oomscope.probe.recording.open_session` opens one.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+from oomscope.model.observer import Observer
+from oomscope.probe.measurement import Measurement
+from oomscope.virtual.cards import Card
+from oomscope.virtual.settings import AddressPolicy, ValueRule
+
+if TYPE_CHECKING:
+    import torch
+
+Modules: TypeAlias = "torch.nn.Module | list[torch.nn.Module] | None"
+Optimizers: TypeAlias = "torch.optim.Optimizer | list[torch.optim.Optimizer] | None"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSettings:
+    """What a backend is told; plain data, sizes in bytes."""
+
+    gpu: Card | None
+    """The card to play; None on cuda means the card that is there."""
+    limit_bytes: int | None = None
+    """A card with this many bytes in all; None means the card's own total."""
+    values: ValueRule = "zeros"
+    """What a virtual card answers where it holds nothing."""
+    unlimited: bool = False
+    """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
+    non_torch_bytes: int = 0
+    other_process_bytes: int = 0
+    allocator_conf: str = ""
+    cublas_workspace_config: str | None = None
+    stream_lag: int = 0
+    address_policy: AddressPolicy = "ascending"
+    """The order of a virtual card's addresses."""
+    seed: int = 1234
+    rank: int = 0
+    world_size: int = 1
+    is_recorded: bool = True
+    """Events are recorded with their stacks; without, a run on a card tells only what torch counts, and the failure."""
+    max_entries: int = 1_000_000
+    max_frames: int = 40
+    source_root: str | None = None
+    """The checkout of a target that lies in one; None for the bundled transformer."""
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the models or optimizers that a target names: none, one or several."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+class Session(Protocol):
+    """One recorded run. Use it once."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target puts its model and data; known before the session is entered."""
+        ...
+
+    @property
+    def observer(self) -> Observer:
+        """Where the bundled trainer tells phases and roles."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Start to record."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> bool | None:
+        """Stop to record; the last failed allocation and the end state are kept. Errors pass through."""
+        ...
+
+    def iteration(self, index: int) -> AbstractContextManager[object]:
+        """Mark what runs inside as iteration ``index`` (from 0); before the first one the phase is ``init``."""
+        ...
+
+    def watch(self, model: Modules, optimizer: Optimizers) -> None:
+        """Tell parameters, gradients, optimizer states, modules and phases of a target that does not itself."""
+        ...
+
+    def measurement(self) -> Measurement:
+        """Return what was recorded. Call it after the session was left."""
+        ...

@@ -1,0 +1,1 @@
+"""What a probe measures: the bundled transformer, a harness, an entry, a command, any program."""

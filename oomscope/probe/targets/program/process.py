@@ -1,0 +1,226 @@
+"""One process of a started program: its steps are counted, its receipt is kept, and it is ended after enough of them.
+
+The program comes first: what goes wrong here is a note in the receipt, never an exception in the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optim
+
+from oomscope.errors import MachineUnfitError
+from oomscope.probe.recording.cards import RealCard
+from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.targets.program import ending, receipt
+from oomscope.probe.targets.program.parameters import Parameters
+from oomscope.probe.targets.program.receipt import Raised, Receipt, State
+from oomscope.probe.targets.program.recording import ProgramRecording
+from oomscope.probe.targets.program.settings import ProgramSettings
+
+
+def measure_this_process(settings: ProgramSettings) -> None:
+    """Leave a receipt, and record from the moment that CUDA is initialised; torch has just been imported."""
+    MeasuredProcess(settings).arm()
+
+
+class MeasuredProcess:
+    """The process as the probe sees it. A fork begins anew as soon as it trains or uses CUDA itself.
+
+    Args:
+        settings: where receipts go, and how many iterations are enough.
+    """
+
+    def __init__(self, settings: ProgramSettings) -> None:
+        self._settings = settings
+        self._folder = Path(settings.folder)
+        self._card: RealCard | None = None
+        self._begin()
+        if settings.backend == "cuda":
+            with self._fit():  # a virtual one is what the environment says
+                self._card = RealCard(SessionSettings(gpu=None, limit_bytes=settings.limit_bytes))
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._path = receipt.path_of(self._folder, self._pid)
+        self._receipt = Receipt.of_this_process()
+        self._parameters = Parameters()
+        self._first: weakref.ref[torch.optim.Optimizer] | None = None
+        self._recording: ProgramRecording | None = None
+        self._is_finished = False
+        self._receipt.write(self._path)
+
+    def arm(self) -> None:
+        """Hook the optimizers, the first use of CUDA, and the ways in which a process ends."""
+        self._count_optimizers()
+        optim.register_optimizer_step_pre_hook(self._before_step)
+        optim.register_optimizer_step_post_hook(self._after_step)
+        atexit.register(self._process_ends)
+        ending.before_hard_exit(self._leaves_hard)
+        if torch.backends.cuda.is_built():  # whether there is a device is not asked: that would begin CUDA
+            torch.cuda._lazy_call(self._cuda_begins)
+            self._stop_after_replays()
+
+    # What the program does ------------------------------------------------------------------------------------
+
+    def _count_optimizers(self) -> None:
+        make = optim.Optimizer.__init__
+
+        @functools.wraps(make)
+        def counted(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self._receipt.optimizers += 1
+
+        optim.Optimizer.__init__ = counted  # type: ignore[method-assign, assignment]
+
+    def _stop_after_replays(self) -> None:
+        """Let a program end that captured its last step: it may replay it for ever, and steps no optimizer again."""
+        replay = torch.cuda.CUDAGraph.replay
+
+        @functools.wraps(replay)
+        def replayed(captured: torch.cuda.CUDAGraph) -> None:
+            replay(captured)
+            self._stop_if_enough()
+
+        torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign, assignment]
+
+    def _cuda_begins(self) -> None:
+        """Take torch's call, in the middle of its initialisation of CUDA: record from here on."""
+        with self._fit():
+            try:
+                self._record()
+            except MachineUnfitError:
+                raise
+            except Exception as error:
+                version = self._receipt.torch_version
+                what = f"torch {version} cannot be recorded ({type(error).__name__}: {error})"
+                raise MachineUnfitError(what, remedy="use a newer torch") from error
+
+    def _record(self) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+        if self._recording is None:
+            stem = self._path.name.removesuffix(receipt.SUFFIX)
+            self._recording = ProgramRecording(
+                self._settings,
+                self._receipt,
+                card=self._card,
+                stem=stem,
+                on_change=self._write,
+                on_backward=self._stop_if_enough,
+            )
+            self._recording.start()
+            self._write()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._pid != os.getpid() and not torch.cuda._is_in_bad_fork():
+            self._attempt(self._begin)
+        if self._pid == os.getpid():
+            self._attempt(lambda: self._parameters.see(optimizer))
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._pid != os.getpid():
+            return
+        if not self._is_finished:
+            self._attempt(lambda: self._stepped(optimizer))
+        self._stop_if_enough()
+
+    def _stop_if_enough(self) -> None:
+        if self._pid == os.getpid() and self._has_seen_enough and not _is_capturing():
+            self._finish("stopped", "stopped by the probe")
+            ending.stop()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        self._receipt.steps += 1
+        self._receipt.went_on = True
+        if self._first is None or self._first() is None:  # one that is gone steps no more: the next counts
+            self._first = weakref.ref(optimizer)
+        if optimizer is self._first():
+            self._receipt.iterations += 1
+            if self._recording is not None:
+                self._recording.iteration_ends(self._receipt.iterations)
+            self._write()
+
+    @property
+    def _has_seen_enough(self) -> bool:
+        most = self._settings.most_backwards
+        return self._receipt.iterations >= self._settings.iterations or (
+            most is not None and self._receipt.backwards > most
+        )
+
+    # How it ends ----------------------------------------------------------------------------------------------
+
+    def _process_ends(self) -> None:
+        """Take the interpreter's call at exit."""
+        if self._pid == os.getpid():
+            error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+            if isinstance(error, BaseException) and not self._is_finished:
+                self._receipt.raised = _raised(error)
+            self._finish("ended", "exit")
+            ending.await_autograd()
+
+    def _leaves_hard(self, status: int) -> None:
+        if self._pid == os.getpid():
+            self._finish("ended", f"os._exit({status})")
+
+    def _finish(self, state: State, how: str) -> None:
+        """Write everything that is known, once; nothing is recorded after that."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._attempt(self._keep_all)
+        self._receipt.state, self._receipt.how = state, how
+        self._write()
+
+    def _keep_all(self) -> None:
+        if self._recording is not None:
+            self._recording.finish()
+        self._parameters.look_around()
+        self._receipt.parameters_on_cpu = self._parameters.on_cpu
+        self._receipt.parameters_on_card = self._parameters.on_card
+
+    def _write(self) -> None:
+        self._attempt(lambda: self._receipt.write(self._path))
+
+    @contextmanager
+    def _fit(self) -> Iterator[None]:
+        """End a process whose card cannot be had; the receipt says why."""
+        try:
+            yield
+        except MachineUnfitError as error:
+            self._is_finished = True
+            self._receipt.unfit, self._receipt.state = str(error), "ended"
+            self._write()
+            ending.stop()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except MachineUnfitError:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing that a measurement does may end the program
+            self._receipt.notes.append(f"{type(error).__name__}: {error}")
+
+
+def _is_capturing() -> bool:
+    """Whether this thread captures a CUDA graph: nothing may wait for the card then."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _raised(error: BaseException) -> Raised | None:
+    """Return what left the main module; None for an exit, which the exit status tells."""
+    from dataclasses import asdict
+
+    from oomscope.probe.analysis.failures import describe, details, refusal_in
+
+    refusal = refusal_in(error)
+    return Raised(text=describe(error), details=details(error), refusal=asdict(refusal) if refusal else None)

@@ -1,0 +1,43 @@
+"""How somebody else's code is measured: the sections of a configuration that are not about the bundled model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oomscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+
+HARNESS_SECTIONS = ("allocator", "device", "probe")
+"""What a configuration can say about somebody else's code: how it is measured, not what it is."""
+ANY_MODEL = "gpt-tiny"
+"""A preset to take defaults of those sections from."""
+
+
+def harness_settings(overrides: Sequence[str]) -> Config:
+    """Return a configuration whose sections allocator, device and probe say how a harness is measured.
+
+    Its world has ``probe.world_size`` ranks, all replicas of each other as far as a configuration can say.
+
+    Raises:
+        UsageError: an override is about the bundled model, or asks for ``worst`` of ranks that nothing tells apart.
+        ConfigError: an override is wrong.
+    """
+    from oomscope.config.load import load_preset
+    from oomscope.probe.machine.checks import check_card
+
+    for override in overrides:
+        if override.partition(".")[0] not in HARNESS_SECTIONS:
+            allowed = ", ".join(HARNESS_SECTIONS)
+            where, remedy = f"override {override}", f"only the sections {allowed} do"
+            raise UsageError("says nothing to a harness", where=where, remedy=remedy)
+    world_size = load_preset(ANY_MODEL, overrides, enforce=False).config.probe.world_size or 1
+    loaded = load_preset(ANY_MODEL, (*overrides, f"parallel.data_parallel_size={world_size}"))
+    check_card(loaded)
+    if loaded.config.probe.rank == "worst" and world_size > 1:
+        raise UsageError(
+            "nothing tells which ranks of a harness differ", where="--rank worst", remedy="give a rank's number"
+        )
+    return loaded.config

@@ -1,0 +1,1 @@
+"""Tries other configurations: advice on what fits, and sweeps over a grid."""

@@ -1,0 +1,166 @@
+"""The changes that save memory, in the order in which the documents advise them.
+
+Megatron-Bridge's guides ("memory tuning", "activation recompute", "CPU offloading") begin with what costs nothing,
+expandable segments, go on to recomputing and offloading single modules, and end with whole layers and another split
+of the model. A change here is only a proposal: the rules say whether it may be made, a probe whether it helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from oomscope.config.schema import Config
+from oomscope.probe.tuning.shorthand import offload_overrides, recompute_overrides
+
+Family = Literal["allocator", "selective recompute", "offload", "full recompute", "parallelism"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A change of the configuration."""
+
+    family: Family
+    name: str
+    """What it does, in a few words."""
+    overrides: tuple[str, ...]
+
+
+def remedies(config: Config) -> Iterator[Remedy]:
+    """Yield the changes that make sense for ``config``, in the documents' order; rules may still refuse some."""
+    values = config.flat()
+    for family in (_allocator, _selective, _offload, _full, _parallelism):
+        for change in family(config):
+            yield replace(change, overrides=tuple(o for o in change.overrides if not _is_null_already(o, values)))
+
+
+def _is_null_already(override: str, values: Mapping[str, Any]) -> bool:
+    key, _, value = override.partition("=")
+    return value == "null" and values[key] is None
+
+
+def _allocator(config: Config) -> Iterator[Remedy]:
+    conf = config.allocator.conf
+    if "expandable_segments:True" in conf.replace(" ", ""):
+        return
+    kept = ",".join(part for part in conf.split(",") if part and not part.strip().startswith("expandable_segments"))
+    joined = ",".join(part for part in (kept, "expandable_segments:True") if part)
+    yield Remedy(family="allocator", name="expandable segments", overrides=(f"allocator.conf={joined}",))
+
+
+def _selective(config: Config) -> Iterator[Remedy]:
+    if config.recompute.recompute_granularity == "full":
+        return
+    now = config.recompute_modules
+    for modules in _module_sets(config):
+        wanted = (*now, *(module for module in modules if module not in now))
+        if len(wanted) > len(now):
+            yield Remedy(
+                family="selective recompute",
+                name=f"recompute {', '.join(wanted)}",
+                overrides=recompute_overrides("+".join(wanted)),
+            )
+
+
+def _module_sets(config: Config) -> Iterator[tuple[str, ...]]:
+    """Yield sets of modules, cheap ones first."""
+    model = config.model
+    if config.attention_backend == "unfused":
+        yield ("core_attn",)
+    moe = model.num_moe_experts is not None
+    if moe or model.transformer_impl == "local" or model.multi_latent_attention:
+        yield ("layernorm",)
+    if model.multi_latent_attention:
+        yield ("mla_up_proj",)
+    if moe and model.moe_grouped_gemm:
+        yield ("moe_act",)
+        yield ("layernorm", "moe_act")
+    if moe and model.moe_shared_expert_intermediate_size:
+        yield ("shared_experts",)
+    if not moe or model.moe_layer_freq != 1:
+        yield ("mlp",)
+    if moe:
+        yield ("moe",)
+
+
+def _offload(config: Config) -> Iterator[Remedy]:
+    if not config.optimizer.optimizer_cpu_offload:
+        is_16_bit = config.precision.bf16 or config.precision.fp16
+        needed = is_16_bit and not config.optimizer.use_distributed_optimizer  # rule O15
+        for fraction in ("0.5", "1"):
+            yield Remedy(
+                family="offload",
+                name=f"{float(fraction):.0%} of the optimizer's states on the host"
+                + (", with the distributed optimizer" if needed else ""),
+                overrides=(
+                    *offload_overrides(f"optimizer:{fraction}")[-2:],
+                    *(("optimizer.use_distributed_optimizer=true",) if needed else ()),
+                ),
+            )
+    offload = config.offload
+    if offload.fine_grained_activation_offloading or offload.cpu_offloading:
+        return
+    modules = ["qkv_linear", "core_attn", "attn_proj"]
+    modules += ["expert_fc1", "moe_act"] if config.model.num_moe_experts is not None else []
+    yield Remedy(
+        family="offload",
+        name=f"what {', '.join(modules)} save on the host",
+        overrides=offload_overrides("+".join(modules))[-2:],
+    )
+    layers = config.model.num_layers
+    for number in dict.fromkeys((layers // 4, layers // 2, layers - 2)):
+        if number > 0:
+            yield Remedy(
+                family="offload",
+                name=f"activations of {number} of {layers} layers on the host",
+                overrides=(*offload_overrides(f"layers:{number}")[-2:], "recompute.recompute_granularity=null"),
+            )
+
+
+def _full(config: Config) -> Iterator[Remedy]:
+    if config.recompute.recompute_granularity == "full":
+        return
+    chunks = config.parallel.pipeline_model_parallel_size * config.model_chunks
+    layers = max(1, config.model.num_layers // chunks)
+    for number in dict.fromkeys((layers // 4, layers // 2, layers)):
+        if number > 0:
+            choice = f"block:{number}" if number < layers else "full"
+            name = f"recompute {number} of {layers} layers of a stage" if number < layers else "recompute all layers"
+            yield Remedy(family="full recompute", name=name, overrides=recompute_overrides(choice))
+
+
+def _parallelism(config: Config) -> Iterator[Remedy]:
+    parallel = config.parallel
+    t, p, c, d = (
+        parallel.tensor_model_parallel_size,
+        parallel.pipeline_model_parallel_size,
+        parallel.context_parallel_size,
+        parallel.data_parallel_size,
+    )
+    if not config.shards_optimizer_states and d * c > 1:
+        yield _split("distributed optimizer", "optimizer.use_distributed_optimizer=true")
+    if not parallel.sequence_parallel and t > 1:
+        yield _split("sequence parallel", "parallel.sequence_parallel=true")
+    if config.data.micro_batch_size % 2 == 0:
+        half = config.data.micro_batch_size // 2
+        twice = _microbatches(config, 2)
+        yield _split(f"microbatches of {half}, twice as many", f"data.micro_batch_size={half}", *twice)
+    if d % 2:
+        return
+    fewer = (f"parallel.data_parallel_size={d // 2}", *_microbatches(config, 2))
+    yield _split(f"context parallel {2 * c}", f"parallel.context_parallel_size={2 * c}", *fewer)
+    yield _split(f"pipeline parallel {2 * p}", f"parallel.pipeline_model_parallel_size={2 * p}", *fewer)
+    sequence = () if parallel.sequence_parallel else ("parallel.sequence_parallel=true",)
+    yield _split(f"tensor parallel {2 * t}", f"parallel.tensor_model_parallel_size={2 * t}", *sequence, *fewer)
+
+
+def _split(name: str, *overrides: str) -> Remedy:
+    return Remedy(family="parallelism", name=name, overrides=overrides)
+
+
+def _microbatches(config: Config, factor: int) -> tuple[str, ...]:
+    """Return what keeps the global batch where each replica works ``factor`` times as long."""
+    if config.data.num_microbatches is None and config.data.global_batch_size is not None:
+        return ()
+    return (f"data.num_microbatches={factor * config.num_microbatches}",)

@@ -1,0 +1,203 @@
+"""A grid of configurations, every combination of the values of some keys, probed side by side.
+
+A combination that the rules refuse, or that fails, is a row like any other; an interrupt keeps the rows that are
+there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any
+
+from oomscope.config.keys import SECTIONS, meant_key, meant_section
+from oomscope.errors import UsageError
+from oomscope.probe.tuning.shorthand import SHORTHANDS
+from oomscope.probe.tuning.variants import LoadWith, Probe, Variant, launched, measure_variant, side_by_side
+
+SCHEMA_VERSION = 2
+MOST_ROWS = 1000
+"""A larger grid is a mistake sooner than a wish."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is varied, and its values as they were written."""
+
+    name: str
+    """A dotted key, or one of the short names of :mod:`oomscope.probe.tuning.shorthand`."""
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, word: str) -> Axis:
+        """Return the axis that ``KEY=V1,V2,…`` names; commas inside brackets or quotes part nothing.
+
+        Raises:
+            UsageError: there is no equals sign, no value, a value twice, or no such key, short name or choice.
+        """
+        name, equals, text = word.partition("=")
+        values = tuple(_split(text)) if equals else ()
+        if not equals or not name:
+            raise UsageError(f"{word!r} names nothing to vary", remedy="write KEY=VALUE,VALUE")
+        _check_name(name)
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise UsageError(f"{name} has the value {twice!r} twice", remedy="give each value once")
+        axis = cls(name, values)
+        for value in values:
+            axis.overrides(value)
+        return axis
+
+    def overrides(self, value: str) -> tuple[str, ...]:
+        """Return what ``value`` sets."""
+        expand = SHORTHANDS.get(self.name)
+        return (f"{self.name}={value}",) if expand is None else expand(value)
+
+
+def _check_name(name: str) -> None:
+    if name in SHORTHANDS:
+        return
+    section, dot, key = name.partition(".")
+    if not dot:
+        raise UsageError(f"{name!r} is no key", remedy=f"write section.key, or {' or '.join(SHORTHANDS)}")
+    if section not in SECTIONS:
+        raise UsageError(f"{name!r} is no key", remedy=meant_section(section))
+    if key not in SECTIONS[section].model_fields:
+        raise UsageError(f"{name!r} is no key", remedy=meant_key(section, key))
+
+
+def _split(text: str) -> list[str]:
+    """Cut ``text`` at the commas that stand outside brackets and quotes."""
+    pieces, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        depth += (character in "[{(") - (character in "]})") if not quote else 0
+        if character == "," and depth <= 0 and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return [piece.strip() for piece in pieces]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRow:
+    """One combination."""
+
+    values: tuple[str, ...]
+    """One of each axis, in their order."""
+    variant: Variant
+    slowdown: float | None
+    """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
+    is_on_front: bool = False
+    """Whether no other combination needs fewer requested bytes without more time, nor less time without more bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A whole grid, in the order of its combinations: the last axis varies fastest."""
+
+    axes: tuple[Axis, ...]
+    rows: tuple[SweepRow, ...]
+    available_bytes: int | None = None
+    """What a process may use of the card; None where combinations differ in it, or nothing was measured."""
+    interrupted: bool = False
+    """Whether rows are missing because somebody ended the sweep: their outcome is ``interrupted``."""
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope sweep --json``."""
+        return asdict(self)
+
+
+def sweep(
+    load: LoadWith,
+    axes: Sequence[Axis],
+    *,
+    probe: Probe = launched,
+    jobs: int = 1,
+    announce: Callable[[int, int, tuple[str, ...], Variant], None] | None = None,
+) -> Sweep:
+    """Measure every combination of ``axes``.
+
+    Args:
+        load: gives the configuration with overrides on top.
+        axes: what is varied.
+        probe: measures one rank.
+        jobs: probes at once.
+        announce: told of each row as it comes: how many there are, of how many, its values and what came of it.
+
+    Raises:
+        UsageError: two axes of one name, or too many combinations.
+    """
+    names = [axis.name for axis in axes]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"{next(n for n in names if names.count(n) > 1)} is varied twice", remedy="give all its values at once"
+        )
+    points = list(product(*(axis.values for axis in axes)))
+    if len(points) > MOST_ROWS:
+        raise UsageError(f"a grid of {len(points):,} combinations", remedy=f"vary less: at most {MOST_ROWS:,}")
+    found: dict[int, Variant] = {}
+    interrupted = False
+    try:
+        for number, variant in side_by_side([_call(load, axes, point, probe) for point in points], jobs):
+            found[number] = variant
+            if announce is not None:
+                announce(len(found), len(points), points[number], variant)
+    except KeyboardInterrupt:
+        interrupted = True
+    cards = {variant.available_bytes for variant in found.values()} - {None}
+    return Sweep(
+        axes=tuple(axes),
+        rows=tuple(with_front(_rows(axes, points, found))),
+        available_bytes=cards.pop() if len(cards) == 1 else None,
+        interrupted=interrupted,
+    )
+
+
+def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """Return ``rows`` with the Pareto front marked: requested bytes against time, of those where both are known.
+
+    Of combinations that are alike in both, each is on the front or none.
+    """
+    known = [(row.variant.requested_bytes, row.slowdown) for row in rows]
+    points = [(live, slowdown) for live, slowdown in known if live is not None and slowdown is not None]
+    least: dict[float, int] = {}
+    best: int | None = None
+    for live, slowdown in sorted(points, key=lambda point: (point[1], point[0])):
+        if best is None or live < best:
+            best = live
+            least[slowdown] = live
+    return [
+        replace(row, is_on_front=slowdown is not None and live is not None and least.get(slowdown) == live)
+        for row, (live, slowdown) in zip(rows, known, strict=True)
+    ]
+
+
+def overrides_of(axes: Sequence[Axis], values: Sequence[str]) -> tuple[str, ...]:
+    """Return what one combination sets."""
+    pairs = zip(axes, values, strict=True)
+    return tuple(override for axis, value in pairs for override in axis.overrides(value))
+
+
+def _call(
+    load: LoadWith, axes: Sequence[Axis], point: Sequence[str], probe: Probe
+) -> Callable[[threading.Event], Variant]:
+    return lambda stop: measure_variant(load, overrides_of(axes, point), probe, stop)
+
+
+def _rows(axes: Sequence[Axis], points: Sequence[tuple[str, ...]], found: dict[int, Variant]) -> list[SweepRow]:
+    quickest = min((variant.sequence_s for variant in found.values() if variant.sequence_s is not None), default=0.0)
+    rows = []
+    for number, point in enumerate(points):
+        missing = Variant(overrides=overrides_of(axes, point), outcome="interrupted")
+        variant = found.get(number, missing)
+        known = variant.sequence_s is not None and quickest > 0
+        slowdown = (variant.sequence_s or 0.0) / quickest - 1 if known else None
+        rows.append(SweepRow(values=point, variant=variant, slowdown=slowdown))
+    return rows

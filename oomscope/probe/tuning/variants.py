@@ -1,0 +1,217 @@
+"""One configuration under several overrides: each variant checked by the rules, probed, and its time estimated.
+
+What the rules refuse is an outcome of its own, with their reason, and is never probed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from oomscope.config.problems import InvalidConfigError
+from oomscope.errors import ConfigError
+from oomscope.probe.job import ProbeJob
+from oomscope.probe.process import warm
+from oomscope.probe.ranks import chosen_ranks, worst_of
+from oomscope.probe.result import ProbeResult
+
+if TYPE_CHECKING:
+    from oomscope.config.load import LoadedConfig
+    from oomscope.config.rule import Finding
+    from oomscope.config.schema import Config
+
+LoadWith = Callable[[Sequence[str]], "LoadedConfig"]
+"""The configuration with further overrides on top; raises ConfigError where the rules refuse it."""
+VariantOutcome = Literal["fits", "oom", "error", "refused", "interrupted"]
+Answer = TypeVar("Answer")
+STILL_HELP = frozenset({"O8", "O14", "O17"})
+"""Warnings that a change does less than it could, or costs more; other warnings of its keys say that it is idle."""
+
+
+class Probe(Protocol):
+    """Measures a job; :func:`oomscope.probe.process.warm.run` by way of :func:`launched` does."""
+
+    def __call__(self, job: ProbeJob, stop: threading.Event, /) -> ProbeResult:
+        """Return what came of ``job``; raises ``launch.StoppedError`` soon after ``stop`` was set."""
+        ...
+
+
+def launched(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+    """Measure ``job`` in a process of its own."""
+    return warm.run(job, stop=stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """What came of one configuration. Sizes and times are None where nothing was measured or estimated."""
+
+    overrides: tuple[str, ...]
+    outcome: VariantOutcome
+    message: str = ""
+    """Why it was refused, failed, or ran out of memory."""
+    verdict: str | None = None
+    """The verdict's kind, after an OOM."""
+    rank: int | None = None
+    """The rank that speaks for all that were probed: the first that does not fit, else that with the least margin."""
+    requested_bytes: int | None = None
+    """Peak of requested bytes; after an OOM that of the whole run without a limit, or at least what was asked for."""
+    reserved_bytes: int | None = None
+    """Peak of reserved bytes; of an OOM, up to the failure."""
+    margin_bytes: int | None = None
+    """Bytes left on the card at that peak; after an OOM, what requested bytes exceed it by, negative, and None where
+    they would fit but for fragmentation."""
+    available_bytes: int | None = None
+    """What the process may use of the card."""
+    host_bytes: int | None = None
+    """Pinned and pageable host bytes of the rank."""
+    step_s: float | None = None
+    """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost``)."""
+    sequence_s: float | None = None
+    """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
+    idle: str = ""
+    """The rules' warning that something of what it sets does nothing here."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank that was probed went through."""
+        return self.outcome == "fits"
+
+    @property
+    def fails_over_fragments(self) -> bool:
+        """Whether it would fit but for fragmentation."""
+        return self.verdict == "fragmentation" and self.margin_bytes is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON values."""
+        return asdict(self)
+
+
+def measure_variant(
+    load: LoadWith, overrides: Sequence[str], probe: Probe, stop: threading.Event, *, first_rank: int | None = None
+) -> Variant:
+    """Return what comes of the configuration with ``overrides``.
+
+    Args:
+        load: gives the configuration.
+        overrides: ``section.key=value`` each.
+        probe: measures one rank.
+        stop: ends the probe that runs.
+        first_rank: the rank to begin with, where several are to be probed; the first that does not fit decides.
+    """
+    overrides = tuple(overrides)
+    try:
+        loaded = load(overrides)
+        config = _checked(loaded)
+    except ConfigError as error:
+        return Variant(overrides=overrides, outcome="refused", message=objection_text(error))
+    from oomscope.probe.job import bundled_job
+
+    job, results = bundled_job(config), []
+    for rank in sorted(chosen_ranks(config.probe.rank, config), key=lambda rank: rank != first_rank):
+        results.append(probe(replace(job, rank=rank), stop))
+        if results[-1].outcome != "fits":
+            break
+    step_s = slowest_step(config)
+    measured = variant_of(worst_of(results), overrides)
+    idle = idle_finding(loaded, overrides)
+    return replace(
+        measured,
+        step_s=step_s,
+        sequence_s=_of_one_sequence(step_s, config),
+        idle=f"{idle.message} (rule {idle.rule})" if idle else "",
+    )
+
+
+def estimated_sequence(config: Config) -> float | None:
+    """Return the estimated seconds of a step over its sequences, of all replicas; None where speeds are not known."""
+    return _of_one_sequence(slowest_step(config), config)
+
+
+def _of_one_sequence(step_s: float | None, config: Config) -> float | None:
+    sequences = config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
+    return None if step_s is None else step_s / sequences
+
+
+def idle_finding(loaded: LoadedConfig, overrides: Sequence[str]) -> Finding | None:
+    """Return the first warning that something of what ``overrides`` set does nothing, if there is one."""
+    keys = {override.partition("=")[0] for override in overrides}
+    idle = (row for row in loaded.findings if row.rule not in STILL_HELP and row.keys[0] in keys)
+    return next(idle, None)
+
+
+def objection_text(error: ConfigError) -> str:
+    """Return why the rules refuse a variant: the first of their reasons and its rule, without place and source."""
+    if not isinstance(error, InvalidConfigError):
+        return error.message
+    first = error.problems[0]
+    text, rule, _source = first.message.rpartition(f" {first.rule}: ")
+    return f"{text}{rule.removesuffix(': ')})" if rule else first.message
+
+
+def _checked(loaded: LoadedConfig) -> Config:
+    from oomscope.probe.machine.checks import check_card
+
+    check_card(loaded)
+    return loaded.config
+
+
+def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
+    """Return what ``result`` says of a variant."""
+    host = None if result.peak is None else (result.pinned_bytes or 0) + (result.host_bytes or 0)
+    verdict = result.verdict
+    live = result.peak.requested_bytes if result.peak else None
+    margin = result.margin_bytes
+    message = result.failure.message if result.failure else ""
+    if result.outcome == "oom":
+        live = result.demand_bytes or (verdict.wanted_bytes if verdict else None)
+        left = None if live is None or result.available_bytes is None else result.available_bytes - live
+        margin = left if left is not None and left < 0 else None
+        message = verdict.headline if verdict else result.oom.message if result.oom else ""
+    return Variant(
+        overrides=overrides,
+        outcome=result.outcome,
+        message=message,
+        verdict=verdict.kind if verdict and result.outcome == "oom" else None,
+        rank=result.rank,
+        requested_bytes=live,
+        reserved_bytes=result.peak.reserved_bytes if result.peak else None,
+        margin_bytes=margin,
+        available_bytes=result.available_bytes,
+        host_bytes=host,
+    )
+
+
+def slowest_step(config: Config) -> float | None:
+    """Return the estimated seconds of a step of the slowest pipeline stage; None where speeds are not known."""
+    from oomscope.model.mesh import stage_representatives
+    from oomscope.probe.machine.rates import estimated_cost
+
+    costs = [estimated_cost(config, rank=rank) for rank in stage_representatives(config)]
+    known = [cost.seconds for cost in costs if cost is not None]
+    return max(known) if known and len(known) == len(costs) else None
+
+
+def side_by_side(
+    calls: Sequence[Callable[[threading.Event], Answer]], jobs: int
+) -> Generator[tuple[int, Answer], None, None]:
+    """Make ``calls``, ``jobs`` at a time, and yield the number and answer of each as it comes.
+
+    An interrupt ends what runs, at once, and passes on; so does leaving the iteration early.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        running: dict[Future[Answer], int] = {}
+        numbers = iter(range(len(calls)))
+        try:
+            while True:
+                while len(running) < jobs and (number := next(numbers, None)) is not None:
+                    running[pool.submit(calls[number], stop)] = number
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
+        finally:
+            stop.set()

@@ -1,0 +1,152 @@
+"""A run that read what the card does not know is believed only where another rule of values changes no request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomscope.probe.job import ProbeJob, ProgramTarget, Progress
+from oomscope.probe.machine.forked_run import RunHere
+from oomscope.probe.measure import Ending, measure
+from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement, Unanswered
+from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.result import Failure, ProbeResult
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.trace import Action, Frame, Snapshot
+from oomscope.units import MiB
+
+REPO = Path("/checkout")
+LINE = Frame(str(REPO / "train.py"), 12, "step")
+READ = Unanswered(reads=3, read_bytes=24, lines=(LINE,))
+STATS = AllocatorStats(
+    **dict.fromkeys(
+        (
+            *(f"{name}_bytes_peak" for name in ("allocated", "active", "reserved", "requested")),
+            *(f"{name}_bytes_current" for name in ("reserved", "requested", "allocated")),
+        ),
+        9 * MiB,
+    )
+)
+JOB = ProbeJob(target=ProgramTarget(repo=str(REPO), command="python train.py"), backend="virtual")
+
+
+def measured(*sizes: int, **fields: Any) -> Measurement:
+    builder = TraceBuilder()
+    for number, size in enumerate(sizes):
+        stack = (Frame("/lib/torch/f.py", 1, "f"), replace_line(number))
+        builder.event(Action.ALLOC, number * 16 * MiB, size, stack=stack)
+    budget = DeviceBudget(gpu="l4", limit_bytes=20 * MiB, non_torch_bytes=0, other_process_bytes=0)
+    known = {"snapshot": Snapshot(segments=(), traces=(builder.build(),)), "device": budget, "stats": STATS}
+    return Measurement(**known | {"unanswered": READ} | fields)
+
+
+def replace_line(number: int) -> Frame:
+    return LINE._replace(line=20 + number)
+
+
+class Runs:
+    """A target whose runs end as ``endings`` says, by the rule of values."""
+
+    def __init__(self, **endings: Ending) -> None:
+        self._endings = endings
+        self.asked: list[SessionSettings] = []
+        self.kept: list[ProbeResult] = []
+        self.stages: list[str] = []
+
+    def __call__(self, settings: SessionSettings, backend: str, progress: Any) -> RunHere[Ending]:
+        self.asked.append(settings)
+        progress(Progress(stage="step"))
+        return RunHere(lambda: self._endings[settings.values])
+
+    def probed(self) -> ProbeResult:
+        return measure(JOB, progress=lambda step: self.stages.append(step.stage), keep=self.kept.append, begin=self)
+
+
+def test_a_run_that_read_nothing_is_not_repeated() -> None:
+    runs = Runs(zeros=Ending(measurement=measured(MiB, unanswered=Unanswered())))
+    assert runs.probed().outcome == "fits"
+    assert len(runs.asked) == 1
+
+
+def test_the_answer_stands_where_the_requests_are_the_same() -> None:
+    runs = Runs(zeros=Ending(measurement=measured(MiB, 2)), threes=Ending(measurement=measured(MiB, 2)))
+    result = runs.probed()
+    assert result.outcome == "fits"
+    assert result.notes == (
+        (
+            "values that a virtual card does not compute were read 3 times (at train.py:12); "
+            "repeated under other values, the run asked for the same bytes"
+        ),
+    )
+    assert [each.values for each in runs.asked] == ["zeros", "threes"]
+    assert runs.stages.count("values") == 1
+
+
+def test_the_first_request_that_differs_is_no_answer_and_has_its_line() -> None:
+    runs = Runs(zeros=Ending(measurement=measured(MiB, 0, 7)), threes=Ending(measurement=measured(MiB, 4, 7)))
+    result = runs.probed()
+    assert (result.outcome, result.peak, result.failure.kind) == ("error", None, "untestable")
+    assert (
+        "0 B under the one rule, 4 B under the other at train.py:21 step; use --backend cuda" in result.failure.message
+    )
+
+
+def test_a_peak_that_moves_is_no_answer() -> None:
+    """The same requests, and another moment at which memory is given back; or another process that takes more."""
+    for moved in ({"stats": replace(STATS, requested_bytes_peak=8 * MiB)}, {"other_peaks": (MiB,)}):
+        runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB, **moved)))
+        result = runs.probed()
+        assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    assert "another process of the program allocates other bytes" in result.failure.message
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            Ending(measurement=None, failure=Failure(kind="step", message="IndexError: 1")),
+            "the run fails: IndexError: 1",
+        ),
+        (Ending(measurement=measured(MiB, truncated=True)), "it is not known whether sizes depend on them"),
+    ],
+)
+def test_what_cannot_be_compared_is_no_answer(other: Ending, said: str) -> None:
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=other)
+    result = runs.probed()
+    assert (result.outcome, result.failure.kind) == ("error", "untestable")
+    assert said in result.failure.message
+
+
+def test_until_it_is_known_no_answer_is_kept() -> None:
+    runs = Runs(zeros=Ending(measurement=measured(MiB)), threes=Ending(measurement=measured(MiB)))
+    runs.probed()
+    assert [kept.outcome for kept in runs.kept] == ["error", "fits"]
+
+
+def test_an_oom_is_doubted_too_and_the_demand_comes_after() -> None:
+    refused = FailedAllocation(requested_bytes=64 * MiB, message="no more")
+    short = Ending(measurement=measured(MiB), out_of_memory=refused)
+    runs = Runs(zeros=short, threes=Ending(measurement=measured(MiB), out_of_memory=refused))
+    assert runs.probed().outcome == "oom"
+    assert [(each.values, each.unlimited) for each in runs.asked][:3] == [
+        ("zeros", False),
+        ("threes", False),
+        ("zeros", True),
+    ]
+
+
+def test_functions_that_are_not_supported_are_named() -> None:
+    unanswered = replace(READ, reads=0, unsupported=("cufftExecC2C", "cusparseSpMM"))
+    result = Runs(zeros=Ending(measurement=measured(MiB, unanswered=unanswered))).probed()
+    assert result.notes == ("called, and not supported by the virtual card: cufftExecC2C, cusparseSpMM",)
+
+
+def test_workspaces_that_nobody_knows_are_named() -> None:
+    unanswered = replace(READ, reads=0, unknown_workspaces=("cudnn convolution forward",))
+    result = Runs(zeros=Ending(measurement=measured(MiB, unanswered=unanswered))).probed()
+    assert result.notes == (
+        "workspaces that only NVIDIA's libraries know, estimated or left out: cudnn convolution forward",
+    )

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oomscope.errors import UntestableError
+from oomscope.probe.analysis.failures import Refusal, chain, describe, details, refusal_in, untestable_reason
+from oomscope.units import GiB, MiB
+
+OOM = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.19 GiB of which 1.40 GiB is free."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (torch.OutOfMemoryError(OOM), "device"),
+        (torch.OutOfMemoryError("mine"), "program"),
+        (type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})("Out of memory"), "outside"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "outside"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "outside"),
+        (RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"), "outside"),
+        (RuntimeError("NCCL error in: init.cpp, unhandled cuda error\nCuda failure 2 'out of memory'"), "outside"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"), "host"),
+        (MemoryError(), "host"),
+        (OSError(12, "Cannot allocate memory"), "host"),
+        (ValueError("CUDA error: out of memory, said a test"), None),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+    ],
+)
+def test_who_refused_memory_is_told(error: BaseException, where: str | None) -> None:
+    refusal = refusal_in(error)
+    assert (refusal and refusal.failed_in) == where
+
+
+def raised_from(cause: BaseException | None) -> RuntimeError:
+    """Return an error that was raised while an out-of-memory error was handled."""
+    try:
+        try:
+            raise torch.OutOfMemoryError(OOM)
+        except torch.OutOfMemoryError as oom:
+            raise RuntimeError("training failed") from (oom if cause is None else cause)
+    except RuntimeError as error:
+        return error
+
+
+def test_an_out_of_memory_error_is_seen_through_what_wraps_it() -> None:
+    assert refusal_in(raised_from(None)).failed_in == "device"
+
+
+def test_the_programs_own_word_for_what_the_allocator_refused_is_the_allocators() -> None:
+    def load() -> None:
+        try:
+            raise torch.OutOfMemoryError(OOM)
+        except torch.OutOfMemoryError:
+            raise torch.OutOfMemoryError("the batch is too large") from None
+
+    with pytest.raises(torch.OutOfMemoryError, match="the batch") as caught:
+        load()
+    assert refusal_in(caught.value).failed_in == "device"
+
+
+def test_it_does_not_count_where_another_cause_is_named() -> None:
+    assert refusal_in(raised_from(KeyError("the real cause"))) is None
+
+
+def test_a_chain_that_bites_its_tail_ends() -> None:
+    first, second = ValueError("1"), ValueError("2")
+    first.__cause__, second.__cause__ = second, first
+    assert list(chain(first)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (OOM, 2.5 * GiB),
+        ("Tried to allocate 20.00 MiB.", 20 * MiB),
+        ("Tried to allocate 512 bytes.", 512),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000 bytes. Error code 12", 4_000_000),
+        ("Unable to allocate 728. TiB for an array with shape (10000000, 10000000)", 728 * 1024 * GiB),
+        ("nothing", None),
+    ],
+)
+def test_the_request_is_read_from_the_message(message: str, size: int | None) -> None:
+    assert refusal_in(MemoryError(message)) == Refusal(
+        failed_in="host", message=message, requested_bytes=size, stack=()
+    )
+
+
+def test_a_refusal_without_a_text_names_its_class_and_says_where_it_was_raised() -> None:
+    def load() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as caught:
+        load()
+    refusal = refusal_in(caught.value)
+    assert (refusal.message, refusal.stack[0].name) == ("MemoryError", "load")
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("No module named 'flash_attn'"), TypeError("x")])
+def test_the_targets_own_faults_are_its_own(error: Exception) -> None:
+    assert untestable_reason(error) is None
+
+
+def test_what_says_so_is_untestable() -> None:
+    assert untestable_reason(UntestableError("no")) == "no"
+
+
+def fail() -> None:
+    raise ValueError("two\nlines")
+
+
+def test_a_long_error_is_cut_and_keeps_its_place() -> None:
+    with pytest.raises(AssertionError) as caught:
+        raise AssertionError("parameters " + ", ".join(f"layers.{i}.weight" for i in range(500)))
+    text = describe(caught.value, roots=(__file__,))
+    assert text.startswith("AssertionError: parameters layers.0.weight")
+    assert len(text.partition("… (")[0]) == len("AssertionError: ") + 239
+    assert text.endswith(f"in {test_a_long_error_is_cut_and_keeps_its_place.__name__})")
+    assert "layers.499.weight" in details(caught.value)
+
+
+def test_an_error_is_described_in_one_line_with_its_place() -> None:
+    with pytest.raises(ValueError, match="two") as caught:
+        fail()
+    text = describe(caught.value, roots=(__file__,))
+    assert text.startswith("ValueError: two lines (")
+    assert text.endswith("in fail)")
+    assert describe(caught.value, roots=("/elsewhere",)) == "ValueError: two lines"
+    assert "Traceback" in details(caught.value)
+    assert describe(SystemExit(3)) == "called sys.exit(3)"
+    assert describe(KeyError()) == "KeyError"
+
+
+def test_an_error_that_has_no_text_is_told_by_its_class() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert describe(MuteError()) == "MuteError: (an error whose text cannot be had)"
+    assert untestable_reason(MuteError()) is None
+    assert "MuteError" in details(MuteError())

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import oomscope
+from oomscope.probe.analysis.sites import SiteRule, site_rule
+from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
+from oomscope.snapshot.trace import Frame
+
+PACKAGE = Path(oomscope.__file__).parent
+TORCH = Frame(f"{sysconfig.get_paths()['purelib']}/torch/nn/modules/linear.py", 1, "forward")
+PROBE = Frame(f"{PACKAGE}/probe/measure.py", 1, "run_once")
+STDLIB = Frame(f"{sysconfig.get_paths()['stdlib']}/contextlib.py", 1, "inner")
+CPP = Frame("??", 0, "at::native::add")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    path = tmp_path / "checkout"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def rule(checkout: Path) -> SiteRule:
+    target = HarnessTarget(harness=str(checkout.parent / "harness.py"), repo=str(checkout))
+    return site_rule(ProbeJob(target=target))
+
+
+def test_the_innermost_line_of_the_checkout_speaks(rule: SiteRule, checkout: Path) -> None:
+    inner = Frame(f"{checkout}/lib/attention.py", 5, "attend")
+    outer = Frame(f"{checkout}/model.py", 9, "forward")
+    harness = Frame(f"{checkout.parent}/harness.py", 2, "step")
+    site = rule.site_of((CPP, TORCH, inner, outer, harness, PROBE), "blocks.0.attn")
+    assert str(site) == "lib/attention.py:5 attend"
+    assert site.module == "blocks.0.attn"
+
+
+def test_the_checkout_comes_before_the_harness_even_if_further_out(rule: SiteRule, checkout: Path) -> None:
+    harness = Frame(f"{checkout.parent}/harness.py", 2, "loss")
+    model = Frame(f"{checkout}/model.py", 9, "forward")
+    assert str(rule.site_of((TORCH, harness, model, harness))) == "model.py:9 forward"
+    assert str(rule.site_of((TORCH, harness, PROBE))) == "harness.py:2 loss"
+
+
+def test_other_code_of_the_user_comes_before_libraries(rule: SiteRule) -> None:
+    shared = Frame("/opt/team/shared.py", 3, "blend")
+    assert str(rule.site_of((TORCH, STDLIB, shared, PROBE))) == "/opt/team/shared.py:3 blend"
+
+
+def test_something_is_better_than_nothing(rule: SiteRule) -> None:
+    assert str(rule.site_of((CPP, TORCH, PROBE))) == "torch/nn/modules/linear.py:1 forward"
+    assert str(rule.site_of((CPP,))) == "??:0 at::native::add"
+    assert rule.site_of(()) is None
+
+
+def test_lines_of_two_checkouts_are_the_same_line(tmp_path: Path) -> None:
+    sites = []
+    for name in ("one", "two"):
+        checkout = tmp_path / name
+        checkout.mkdir()
+        rule = site_rule(ProbeJob(target=HarnessTarget(harness="/h/harness.py", repo=str(checkout))))
+        sites.append(rule.site_of((Frame(f"{checkout}/src/model.py", 4, "forward"),)))
+    assert sites[0] == sites[1]
+
+
+def test_a_checkout_behind_a_symbolic_link_is_recognised(checkout: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(checkout)
+    rule = site_rule(ProbeJob(target=HarnessTarget(harness="/h/harness.py", repo=str(link))))
+    for spelled in (checkout, link):
+        assert rule.site_of((Frame(f"{spelled}/model.py", 1, "f"),)).file == "model.py"
+
+
+def test_the_bundled_model_speaks_for_itself() -> None:
+    rule = site_rule(ProbeJob(target=BundledTarget(config={})))
+    model = Frame(f"{PACKAGE}/model/mlp.py", 8, "forward")
+    assert str(rule.site_of((TORCH, model, PROBE))) == "oomscope/model/mlp.py:8 forward"
+
+
+def test_equal_modules_of_a_list_are_one_group(rule: SiteRule, checkout: Path) -> None:
+    stack = (Frame(f"{checkout}/model.py", 9, "forward"),)
+    assert rule.group_of(stack, "layers.12.mlp.fc1") == rule.group_of(stack, "layers.3.mlp.fc1")
+    assert rule.group_of(stack, "layers.12.mlp.fc1").module == "layers.*.mlp.fc1"
+    assert rule.group_of((), "layers.1") is None
+
+
+def test_an_environment_inside_the_checkout_is_no_code_of_the_checkout(tmp_path: Path, monkeypatch) -> None:
+    library = tmp_path / ".venv" / "lib" / "site-packages"
+    monkeypatch.setattr("sys.path", [str(library)])
+    rule = site_rule(ProbeJob(target=HarnessTarget(harness="/h.py", repo=str(tmp_path))))
+    linear = Frame(f"{library}/torch/nn/modules/linear.py", 1, "forward")
+    model = Frame(f"{tmp_path}/model.py", 9, "forward")
+    assert str(rule.site_of((linear, model))) == "model.py:9 forward"

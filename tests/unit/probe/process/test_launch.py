@@ -1,0 +1,304 @@
+"""What a worker does is a result: each way to end has a test with a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import AllocatorConfError, MachineUnfitError
+from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.process.launch import run
+from oomscope.probe.process.workers import Fresh
+from oomscope.probe.result import ProbeResult
+
+PRELUDE = """
+import json, os, signal, subprocess, sys, time
+job = json.load(open(sys.argv[1]))
+result, pipe = sys.argv[2], int(sys.argv[3])
+def say(stage, done=0, total=0):
+    os.write(pipe, json.dumps(dict(stage=stage, done=done, total=total, detail={})).encode() + b"\\n")
+def finish(**fields):
+    open(result, "w").write(json.dumps(dict(backend="virtual", outcome="fits", **fields)))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    path = tmp_path / "checkout"
+    path.mkdir()
+    (path / "harness.py").write_text("def setup(ctx): return lambda: None\n")
+    return path
+
+
+def job_of(checkout: Path, **fields) -> ProbeJob:
+    target = HarnessTarget(harness=str(checkout / "harness.py"), repo=str(checkout))
+    return ProbeJob(target=target, backend="virtual", **{"timeout_s": 30.0, **fields})
+
+
+@pytest.fixture
+def launch(tmp_path: Path, checkout: Path):
+    """Run a job with the worker given as source text."""
+
+    def start(source: str, progress=None, *, log_path=None, **fields) -> ProbeResult:
+        script = tmp_path / "worker.py"
+        script.write_text(PRELUDE + textwrap.dedent(source))
+        job = job_of(checkout, **fields)
+        return run(job, progress, log_path=log_path, start=Fresh([sys.executable, "-P", "-S", str(script)]))
+
+    return start
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def await_file(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def test_the_worker_stands_in_the_folder_that_is_measured(tmp_path: Path, checkout: Path) -> None:
+    (checkout / "lib").mkdir()
+    job = job_of(checkout)
+    assert isinstance(job.target, HarnessTarget)
+    script = tmp_path / "worker.py"
+    script.write_text(f"{PRELUDE}open('here', 'w').close(); finish()")
+    run(replace(job, target=replace(job.target, folder="lib")), start=Fresh([sys.executable, "-P", "-S", str(script)]))
+    assert (checkout / "lib" / "here").exists()
+
+
+def test_result_and_progress_come_back(launch) -> None:
+    steps: list[Progress] = []
+    result = launch("say('setup'); say('step', 1, 2); finish(events=7)", steps.append)
+    assert (result.outcome, result.events) == ("fits", 7)
+    assert [(step.stage, step.done, step.total) for step in steps] == [("setup", 0, 0), ("step", 1, 2)]
+    assert result.wall_s > 0
+    assert result.worker_rss_bytes > 1024**2
+
+
+def test_a_result_names_the_variables_that_change_what_is_allocated(launch, monkeypatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    fits = "finish()"
+    assert launch(fits).variables == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    assert launch(fits, cublas_workspace_config=":4096:2").variables == {"CUBLAS_WORKSPACE_CONFIG": ":4096:2"}
+    assert launch(fits, environment={"CUBLAS_WORKSPACE_CONFIG": None}).variables == {}
+
+
+def test_exit_without_result_is_a_crash_that_keeps_the_log(launch) -> None:
+    result = launch("say('step'); print('on stdout'); sys.stderr.write('on stderr'); sys.exit(9)")
+    assert result.outcome == "error"
+    assert result.failure.kind == "crash"
+    assert "during step with status 9" in result.failure.message
+    assert {"on stdout", "on stderr"} <= set(result.failure.detail.split("\n"))
+
+
+def test_output_goes_to_the_log_and_not_to_ours(launch, tmp_path: Path, capfd) -> None:
+    launch("print('chatter'); os.write(2, b'noise'); finish()", log_path=tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "chatter\nnoise"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_only_the_end_of_a_long_log_is_kept(launch) -> None:
+    result = launch("for number in range(5000): print('line', number)\nsys.exit(1)")
+    lines = result.failure.detail.splitlines()
+    assert lines[-1] == "line 4999"
+    assert lines[0].startswith("line ")
+    assert len(result.failure.detail) <= 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("SIGSEGV", "crash"), ("SIGABRT", "crash"), ("SIGKILL", "killed"), ("SIGTERM", "killed")]
+)
+def test_a_signal_is_named(launch, name: str, kind: str) -> None:
+    result = launch(f"import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); say('setup')\n"
+                    f"os.kill(os.getpid(), signal.{name})")  # fmt: skip
+    assert result.failure.kind == kind
+    assert name in result.failure.message
+    assert "during setup" in result.failure.message
+
+
+def test_kill_by_the_kernel_for_want_of_memory_is_told_apart(launch, monkeypatch) -> None:
+    counts = iter([3, 4])
+    monkeypatch.setattr("oomscope.probe.process.launch.kernel_oom_kills", lambda: next(counts))
+    result = launch("os.kill(os.getpid(), signal.SIGKILL)")
+    assert result.failure.kind == "killed"
+    assert "out-of-memory killer" in result.failure.message
+
+
+def test_time_out_kills_the_whole_family(launch, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    result = launch(
+        f"""
+        say('step')
+        child = subprocess.Popen(["sleep", "1000"])
+        daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        open({str(pids)!r}, "w").write(f"{{child.pid}} {{daemon.pid}}")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(1000)
+        """,
+        timeout_s=1.0,
+    )
+    assert result.failure.kind == "timeout"
+    assert "during step" in result.failure.message
+    assert "more than 1 s" in result.failure.message
+    assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+
+
+def test_what_a_worker_leaves_behind_is_killed(launch, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    started = time.monotonic()
+    result = launch(
+        f"""
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open({str(pid)!r}, "w").write(str(os.getpid()))
+                time.sleep(1000)
+            os._exit(0)
+        while not os.path.exists({str(pid)!r}) or not open({str(pid)!r}).read(): time.sleep(0.01)
+        finish()
+        """
+    )
+    assert result.outcome == "fits"
+    assert not is_running(int(pid.read_text()))
+    assert time.monotonic() - started < 25, "waited for the daemon, which holds the progress pipe"
+
+
+def test_a_result_survives_a_crash_after_it(launch) -> None:
+    result = launch("finish(); os.kill(os.getpid(), signal.SIGKILL)")
+    assert result.outcome == "fits"
+    assert any("SIGKILL" in note for note in result.notes)
+
+
+def test_a_result_survives_a_time_out_after_it(launch) -> None:
+    result = launch("finish(); time.sleep(1000)", timeout_s=1.0)
+    assert result.outcome == "fits"
+    assert any("--timeout" in note for note in result.notes)
+
+
+def test_interrupt_kills_the_worker_and_passes_through(tmp_path: Path, checkout: Path) -> None:
+    script, pid = tmp_path / "worker.py", tmp_path / "pid"
+    script.write_text(PRELUDE + f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)")
+
+    def interrupt() -> None:
+        await_file(pid)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(job_of(checkout), start=Fresh([sys.executable, str(script)]))
+    thread.join()
+    assert not is_running(int(pid.read_text()))
+
+
+def test_error_in_the_callers_progress_passes_through(launch, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    def fail(step: Progress) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        launch(f"open({str(pid)!r}, 'w').write(str(os.getpid())); say('step'); time.sleep(1000)", fail)
+    assert not is_running(int(pid.read_text()))
+
+
+def test_the_worker_runs_in_the_checkout_and_writes_no_bytecode(launch, tmp_path: Path, checkout: Path) -> None:
+    seen = tmp_path / "seen"
+    launch(f"open({str(seen)!r}, 'w').write(json.dumps([os.getcwd(), sys.dont_write_bytecode])); finish()")
+    assert json.loads(seen.read_text()) == [str(checkout), True]
+
+
+def test_relative_paths_are_read_where_the_caller_stands(launch, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    launch("finish(snapshot=job['snapshot_path'])", snapshot_path="out.pickle")
+    result = launch("finish(snapshot=job['snapshot_path'])", snapshot_path="out.pickle")
+    assert result.snapshot == str(tmp_path / "out.pickle")
+
+
+@pytest.mark.parametrize(
+    ("harness", "kind", "said"),
+    [
+        ("import no_such_module_anywhere", "import", "ModuleNotFoundError"),
+        ("from model import Missing", "import", "cannot import name 'Missing'"),
+        ("def setup(ctx)", "usage", "SyntaxError"),
+        ("target = None", "usage", "defines no function setup"),
+        ("import sys; sys.exit('gone')", "import", "sys.exit('gone')"),
+        ("import flash_attn", "import", "No module named 'flash_attn'"),
+        ("import os; os._exit(3)", "crash", "during import with status 3"),
+    ],
+)
+def test_a_harness_that_cannot_be_imported(checkout: Path, harness: str, kind: str, said: str) -> None:
+    (checkout / "harness.py").write_text(harness + "\n")
+    (checkout / "model.py").write_text("x = 1\n")
+    result = run(job_of(checkout, timeout_s=120.0))
+    assert (result.outcome, result.failure.kind) == ("error", kind)
+    assert said in result.failure.message
+    assert "\n" not in result.failure.message
+    assert not list(checkout.rglob("__pycache__"))
+
+
+def test_a_missing_harness_is_named(checkout: Path) -> None:
+    (checkout / "harness.py").unlink()
+    result = run(job_of(checkout, timeout_s=120.0))
+    assert result.failure.kind == "usage"
+    assert "no such harness file" in result.failure.message
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Path, checkout: Path, number: int) -> None:
+    script, pid, places = tmp_path / "worker.py", tmp_path / "pid", tmp_path / "tmp"
+    places.mkdir()
+    script.write_text(PRELUDE + f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)")
+    caller = (
+        "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process.launch import run\n"
+        "from oomscope.probe.process.workers import Fresh\n"
+        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
+    )
+    arguments = [sys.executable, "-c", caller, json.dumps(job_of(checkout).to_json()), str(script)]
+    process = subprocess.Popen(arguments, env={**os.environ, "TMPDIR": str(places)})
+    await_file(pid)
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    assert not is_running(int(pid.read_text()))
+    assert list(places.iterdir()) == []
+
+
+def test_a_worker_that_is_killed_leaves_nothing(launch, tmp_path: Path, monkeypatch) -> None:
+    places = tmp_path / "tmp"
+    places.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(places))
+    assert launch("os.kill(os.getpid(), signal.SIGKILL)").failure.kind == "killed"
+    assert list(places.iterdir()) == []
+
+
+def test_no_place_for_temporary_files_is_one_line(launch, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    with pytest.raises(MachineUnfitError, match="no place for temporary files"):
+        launch("finish()")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_an_ill_formed_variable_is_named_before_anything_runs(launch, monkeypatch, name: str) -> None:
+    monkeypatch.setenv(name, "expandable_segments:Maybe")
+    with pytest.raises(AllocatorConfError, match=f"environment variable {name}, column 21: Expected 'True' or 'False'"):
+        launch("finish()")
+    assert launch("finish()", allocator_conf="expandable_segments:True").outcome == "fits"

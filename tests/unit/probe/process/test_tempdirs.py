@@ -1,0 +1,158 @@
+"""A room is gone when its owner is, however the owner ends."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from oomscope.probe.process.tempdirs import remove_tree, room, sweep
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from oomscope.probe.process.tempdirs import room
+with room(Path(sys.argv[1]), "search") as path:
+    (path / "deep").mkdir()
+    (path / "deep" / "file").touch()
+    print(path, flush=True)
+    time.sleep(60)
+"""
+
+
+def start_owner(directory: Path) -> tuple[subprocess.Popen[str], Path]:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(directory)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    return owner, Path(owner.stdout.readline().strip())
+
+
+def end(owner: subprocess.Popen[str], number: int) -> int:
+    owner.send_signal(number)
+    status = owner.wait(timeout=30)
+    assert owner.stdout is not None
+    owner.stdout.close()
+    return status
+
+
+def test_a_room_is_gone_after_the_block(tmp_path: Path) -> None:
+    with room(tmp_path / "rooms", "search") as path:
+        assert path.is_dir()
+        (path / "file").touch()
+    assert list((tmp_path / "rooms").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_room_is_gone_after_an_error(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error), room(tmp_path, "search"):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_room_is_gone_after_a_signal(tmp_path: Path, number: int) -> None:
+    owner, path = start_owner(tmp_path)
+    assert path.is_dir()
+    assert end(owner, number) != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_room_of_a_killed_owner_is_swept_by_the_next(tmp_path: Path) -> None:
+    owner, path = start_owner(tmp_path)
+    assert sweep(tmp_path, "search") == [], "the owner lives"
+    assert end(owner, signal.SIGKILL) == -signal.SIGKILL
+    assert (path / "deep" / "file").exists()
+    with room(tmp_path, "search") as mine:
+        assert not path.exists()
+        assert mine.is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_owners_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with room(tmp_path, "search") as first:
+        (first / "file").touch()
+        with room(tmp_path, "search") as second:
+            assert first != second
+        assert (first / "file").exists()
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with room(tmp_path, "search"):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_room_in_another_thread_leaves_handlers_alone(tmp_path: Path) -> None:
+    seen = []
+
+    def use() -> None:
+        with room(tmp_path, "search") as path:
+            seen.append(path.is_dir())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def test_read_only_trees_go_and_links_are_not_followed(tmp_path: Path) -> None:
+    outside, tree = tmp_path / "outside", tmp_path / "tree"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner" / "file").touch()
+    (tree / "link").symlink_to(outside)
+    (tree / "inner").chmod(0o500)
+    remove_tree(tree)
+    assert not tree.exists()
+    assert (outside / "precious").exists()
+    remove_tree(tree)
+
+
+def test_only_rooms_of_the_same_kind_are_swept(tmp_path: Path) -> None:
+    for name in ("apt.lock", "search.lock", "other-1-ab.lock"):
+        (tmp_path / name).touch()
+    (tmp_path / "apt").mkdir()
+    with room(tmp_path, "search") as mine:
+        assert stat.S_IMODE(mine.stat().st_mode) == 0o700
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch, happens) -> None:
+    """Let ``happens`` come between the first opening of a lock file and its locking."""
+    take, todo = fcntl.flock, [happens]
+
+    def late(file, operation) -> None:
+        if todo:
+            todo.pop()()
+        take(file, operation)
+
+    monkeypatch.setattr("fcntl.flock", late)
+
+
+def test_a_sweep_that_comes_second_leaves_the_new_owner_alone(tmp_path: Path, monkeypatch) -> None:
+    lock, place = tmp_path / "search-1-ab.lock", tmp_path / "search-1-ab"
+    lock.touch()
+
+    def swept_by_another_and_taken_anew() -> None:
+        lock.unlink()
+        lock.touch()
+        place.mkdir()
+
+    before_the_lock_is_taken(monkeypatch, swept_by_another_and_taken_anew)
+    assert sweep(tmp_path, "search") == []
+    assert place.is_dir()
+    assert lock.exists()
+
+
+def test_an_owner_whose_lock_was_swept_makes_another(tmp_path: Path, monkeypatch) -> None:
+    before_the_lock_is_taken(monkeypatch, lambda: [lock.unlink() for lock in tmp_path.glob("*.lock")])
+    with room(tmp_path, "search") as path:
+        assert path.with_name(f"{path.name}.lock").exists()
+        assert sweep(tmp_path, "search") == []

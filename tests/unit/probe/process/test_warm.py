@@ -1,0 +1,490 @@
+"""A forked worker is a fresh process by everything that a target, a user or the kernel can tell, only sooner there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oomscope.config.load import load_preset
+from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
+from oomscope.probe.machine import compile_caches
+from oomscope.probe.machine.processes import MARK
+from oomscope.probe.process import launch, parent, warm
+from oomscope.probe.process.warm import LOST, WarmParents
+from oomscope.probe.process.workers import Fresh
+from oomscope.probe.result import ProbeResult
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="warm parents need Linux")
+
+TRAINING = """
+import sys, torch
+before = vars(sys).setdefault("before", len(sys.modules))  # also when it is loaded once more
+def setup(ctx):
+    model = torch.nn.Linear(256, 256, device=ctx.device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    def step():
+        model(torch.ones(8, 256, device=ctx.device)).sum().backward()
+        optimizer.step()
+        hoard.append(torch.empty(64 * 2**20, device=ctx.device))
+        open("imported", "w").write(str(len(sys.modules) - before))
+    from oomscope import Target
+    return Target(step, model=model, optimizer=optimizer)
+hoard = []
+"""
+FACTS = """
+import json, os, random, sys
+main = sys.modules["__main__"]
+facts = dict(
+    cwd=os.getcwd(), arguments=len(sys.argv), originals=len(sys.orig_argv), main=main.__file__, name=main.__spec__.name,
+    path=sys.path, own_session=os.getsid(0) == os.getpid(), stdin=os.readlink("/proc/self/fd/0"),
+    stdout=os.readlink("/proc/self/fd/1"), stderr=os.readlink("/proc/self/fd/2"),
+    environment={k: v for k, v in os.environ.items() if k != "OOMSCOPE_PROBE"}, bytecode=sys.dont_write_bytecode,
+    flags=list(sys.flags), unbuffered=sys.stdout.write_through, threads=len(os.listdir("/proc/self/task")),
+    descriptors=len(os.listdir("/proc/self/fd")), hash=hash("x"), seen="seen" in vars(sys),
+    mask=open("/proc/self/status").read().partition("SigBlk:")[2].split("CapInh")[0],
+)
+sys.seen = os.environ["SEEN"] = "by the next worker"
+sys.path.append("/nowhere")
+os.chdir("/")
+json.dump(facts, open(OUT, "w"))
+os._exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def parents() -> Iterator[WarmParents]:
+    found = WarmParents()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    path = tmp_path / "checkout"
+    path.mkdir()
+    return path
+
+
+def job_of(checkout: Path, source: str, **fields) -> ProbeJob:
+    """Return the job of a harness, which lies outside the checkout and can write to ``OUT`` in it."""
+    harness = checkout.parent / "harness.py"
+    harness.write_text(f"OUT = {str(checkout / 'out')!r}\n" + textwrap.dedent(source))
+    target = HarnessTarget(harness=str(harness), repo=str(checkout))
+    return ProbeJob(target=target, backend="virtual", **{"timeout_s": 60.0, **fields})
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def awaited(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def all_end(pids: list[int]) -> bool:
+    """Whether all are gone within a while: what was killed may take a moment to die."""
+    deadline = time.monotonic() + 20
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(map(is_running, pids))
+
+
+STARTER = """
+def starter():
+    \"\"\"Return who started the worker, whose child this process is.\"\"\"
+    import os
+    return int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
+"""
+
+
+def parent_of_a_worker(parents: WarmParents, checkout: Path, source: str = "", **fields) -> int:
+    """Run a worker that ends at once, and return its parent's number."""
+    tail = f"\n{STARTER}\nimport os\nopen(OUT, 'w').write(str(starter()))\nos._exit(3)"
+    parents.run(job_of(checkout, textwrap.dedent(source) + tail, **fields))
+    return int((checkout / "out").read_text())
+
+
+def told(result: ProbeResult) -> dict[str, object]:
+    """Return what a result says, without times and the worker's own memory."""
+    document = json.loads(json.dumps(result.to_json()))
+    return {name: value for name, value in document.items() if name not in {"wall_s", "worker_rss_bytes"}}
+
+
+def without_times(snapshot: Path) -> dict[str, object]:
+    """Return what a snapshot of this project holds, without when each thing happened."""
+    document = pickle.loads(snapshot.read_bytes())
+    for event in [*document["device_traces"][0], *document.get("external_annotations", [])]:
+        event.pop("time_us", None)
+    return document
+
+
+def test_a_harness_that_runs_out_of_memory_gives_the_same_bytes(parents, checkout: Path) -> None:
+    snapshot = checkout.parent / "snapshot.pickle"
+    job = job_of(checkout, TRAINING, limit_bytes=1024**3 + 300 * 2**20, snapshot_path=str(snapshot))
+    seen = {}
+    for name, run in (("fresh", launch.run), ("warm", parents.run)):
+        result = run(job)
+        seen[name] = told(result), without_times(snapshot), int((checkout / "imported").read_text())
+    assert seen["fresh"][0]["outcome"] == "oom"
+    assert seen["warm"][:2] == seen["fresh"][:2]
+    assert seen["warm"][2] < 100 < 800 < seen["fresh"][2], "the parent is to have imported what a probe needs"
+
+
+def test_the_bundled_transformer_gives_the_same_bytes(parents, tmp_path: Path) -> None:
+    config = load_preset("gpt-tiny", ["model.num_layers=1", "probe.iterations=1"]).config
+    job = replace(bundled_job(config), backend="virtual", snapshot_path=str(tmp_path / "snapshot.pickle"))
+
+    def measured(run) -> tuple[dict[str, object], dict[str, object]]:
+        return told(run(job)), without_times(tmp_path / "snapshot.pickle")
+
+    fresh = measured(launch.run)
+    assert fresh[0]["outcome"] == "fits"
+    assert measured(parents.run) == fresh
+    assert measured(parents.run) == fresh, "the second differs"
+
+
+def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path, tmp_path: Path) -> None:
+    job = job_of(checkout, FACTS, allocator_conf="expandable_segments:True")
+    seen = []
+    for run in (launch.run, parents.run, parents.run):
+        run(job, log_path=tmp_path / "log")
+        seen.append(json.loads((checkout / "out").read_text()))
+    caches = {facts["environment"].pop(compile_caches.INDUCTOR) for facts in seen}
+    assert len(caches) == len(seen), "what one run chose reaches another"
+    assert seen[0]["environment"]["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert seen[1] == seen[0]
+    assert seen[2] == seen[0], "something of one worker reached the next"
+
+
+def test_what_a_job_sets_for_the_allocator_is_gone_in_the_next(parents, checkout: Path) -> None:
+    source = """
+        import json, os
+        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG")
+        open(OUT, "w").write(json.dumps([os.environ.get(name) for name in names]))
+        os._exit(3)
+    """
+    conf, workspace = "max_split_size_mb:64", ":4096:8"
+    parents.run(job_of(checkout, source, allocator_conf=conf, cublas_workspace_config=workspace))
+    assert json.loads((checkout / "out").read_text()) == [conf, conf, workspace]
+    parents.run(job_of(checkout, source))
+    assert json.loads((checkout / "out").read_text()) == [None, None, None]
+
+
+def test_random_numbers_differ_from_worker_to_worker(parents, checkout: Path) -> None:
+    seen = []
+    for _ in range(2):
+        parents.run(
+            job_of(
+                checkout,
+                """
+                import os, random, numpy
+                open(OUT, "w").write(f"{random.random()} {numpy.random.rand()}")
+                os._exit(3)
+                """,
+            )
+        )
+        seen.append((checkout / "out").read_text().split())
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
+
+
+def test_exit_handlers_and_threads_of_the_target_come_to_their_end(parents, checkout: Path, tmp_path: Path) -> None:
+    source = """
+        import atexit, sys, threading, time
+        sys.stdout = open(1, "w", buffering=1 << 16, closefd=False)
+        atexit.register(print, "handled")
+        threading.Thread(target=lambda: time.sleep(0.2) or print("threaded")).start()
+        raise SystemExit("gone")
+    """
+    for name, run in (("fresh", launch.run), ("warm", parents.run)):
+        assert "gone" in run(job_of(checkout, source), log_path=tmp_path / name).failure.message
+        assert (tmp_path / name).read_text() == "threaded\nhandled\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os; print('last words', flush=True); os._exit(9)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import resource, ctypes; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); ctypes.string_at(0)",
+        "import no_such_module_anywhere",
+        "import sys; sys.exit('gone')",
+        "def setup(ctx)",
+    ],
+)
+def test_every_end_is_told_as_of_a_fresh_process(parents, checkout: Path, source: str) -> None:
+    job = job_of(checkout, source)
+    assert told(parents.run(job)) == told(launch.run(job))
+    assert parent_of_a_worker(parents, checkout) != os.getpid(), "the parent died with it"
+
+
+def test_the_whole_family_is_killed(parents, checkout: Path) -> None:
+    stop = threading.Event()
+    source = """
+        import os, subprocess, time
+        child = subprocess.Popen(["sleep", "1000"])
+        daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open(OUT, "w").write(f"{child.pid} {daemon.pid} {os.getpid()}\\n")
+                time.sleep(1000)
+            os._exit(0)
+        time.sleep(1000)
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        running = pool.submit(parents.run, job_of(checkout, source), stop=stop)
+        pids = [int(pid) for pid in awaited(checkout / "out").split()]
+        assert all(map(is_running, pids))
+        stop.set()
+        with pytest.raises(launch.StoppedError):
+            running.result()
+    assert all_end(pids)
+
+
+def test_time_out_is_told(parents, checkout: Path) -> None:
+    result = parents.run(job_of(checkout, "import time; time.sleep(1000)", timeout_s=0.5))
+    assert result.failure.kind == "timeout"
+
+
+def test_the_marks_of_workers_are_their_own(parents, checkout: Path) -> None:
+    source = f"""
+        import os
+        shown = open("/proc/self/environ").read().split("\\0")
+        open(OUT, "w").write(os.environ[{MARK!r}] + " " + str([line for line in shown if line.startswith({MARK!r})]))
+        os._exit(3)
+    """
+    parents.run(job_of(checkout, source))
+    mark, shown = (checkout / "out").read_text().split(" ", 1)
+    assert shown == f"['{MARK}={mark}']"
+
+
+def test_workers_run_side_by_side(parents, tmp_path: Path) -> None:
+    def reply(name: str) -> str:
+        checkout = tmp_path / name / "checkout"
+        checkout.mkdir(parents=True)
+        source = f"import time; time.sleep(0.2); open(OUT, 'w').write({name!r}); raise SystemExit({name!r})"
+        result = parents.run(job_of(checkout, source))
+        return f"{result.failure.message} {(checkout / 'out').read_text()}"
+
+    names = ["a", "b", "c", "d", "e"]
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        answers = list(pool.map(reply, names))
+    assert [f"sys.exit('{name}')" in answer and answer[-1] == name for name, answer in zip(names, answers, strict=True)]
+
+
+def test_a_checkout_sees_its_own_module_of_a_preloaded_name(parents, checkout: Path) -> None:
+    (checkout / "sympy").mkdir()
+    (checkout / "sympy" / "notes.txt").write_text("no package\n")
+    assert parent_of_a_worker(parents, checkout) != os.getpid()
+    (checkout / "sympy" / "__init__.py").write_text("ours = True\n")
+    source = "import sympy\nassert sympy.ours"
+    assert parent_of_a_worker(parents, checkout, source) == os.getpid(), "not in a fresh process"
+
+
+@pytest.mark.parametrize("file", ["torch.py", "src/mpmath/__init__.py"])
+def test_every_place_of_a_checkout_is_looked_at(parents, checkout: Path, file: str) -> None:
+    (checkout / file).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / file).write_text("")
+    assert parent_of_a_worker(parents, checkout) == os.getpid()
+
+
+def test_a_checkout_of_oomscope_itself_is_not_what_runs(parents, checkout: Path) -> None:
+    (checkout / "oomscope").mkdir()
+    (checkout / "oomscope" / "__init__.py").write_text("raise ZeroDivisionError\n")
+    assert parent_of_a_worker(parents, checkout, "import oomscope; from oomscope import Target") != os.getpid()
+
+
+def test_a_worker_that_was_warm_in_vain_is_run_afresh(parents, checkout: Path) -> None:
+    source = STARTER + "import os; open(OUT, 'a').write(f'{starter()}\\n'); os._exit(75)"
+    result = parents.run(job_of(checkout, source))
+    first, second = (checkout / "out").read_text().split()
+    assert int(first) != os.getpid()
+    assert int(second) == os.getpid()
+    assert "exited during import with status 75" in result.failure.message
+    assert result.notes == ()
+
+
+def test_a_variable_set_by_the_target_before_torch_reads_it_means_a_fresh_process(parents, checkout: Path) -> None:
+    source = """
+        import os
+        os.environ["WANDB_MODE"] = "offline"
+        if LATE: os.environ["TORCH_LOGS"] = "+dynamo"
+        open(OUT, "a").write(f"{starter()} ")
+        if starter() == OURS: os._exit(3)
+        def setup(ctx):
+            os._exit(3)
+    """
+    seen = []
+    for late in (False, True):
+        (checkout / "out").unlink(missing_ok=True)
+        parents.run(job_of(checkout, f"LATE, OURS = {late}, {os.getpid()}\n{STARTER}" + textwrap.dedent(source)))
+        seen.append([int(pid) == os.getpid() for pid in (checkout / "out").read_text().split()])
+    assert seen == [[False], [False, True]]
+
+
+def test_another_environment_gets_a_parent_of_its_own_and_the_idle_one_makes_room(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FakeParent] = []
+    monkeypatch.setattr(warm, "Parent", lambda environment, stop: made.append(FakeParent(environment)) or made[-1])
+    monkeypatch.setattr(warm, "MOST_PARENTS", 1)
+    parents = WarmParents()
+    for threads in ("1", "1", "2", "1"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        assert parents.run(job_of(checkout, "")).failure.kind == "crash"
+    assert [parent.environment["OMP_NUM_THREADS"] for parent in made] == ["1", "2", "1"]
+    assert [parent.closed for parent in made] == [True, True, False]
+    made[-1].workers = 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert parents.run(job_of(checkout, "import os; os._exit(3)")).failure.kind == "crash"
+    assert len(made) == 3, "a parent at work was to make room"
+
+
+class FakeParent:
+    """Forks workers that are gone at once."""
+
+    def __init__(self, environment) -> None:
+        self.environment = dict(environment)
+        self.early: list[str] = []
+        self.workers = 0
+        self.lost = self.closed = False
+
+    def fork(self, order, stop):
+        return Fresh(["false"])(order)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_a_parent_has_imported_is_noticed_in_the_folder_that_is_measured(checkout: Path) -> None:
+    (checkout / "lib").mkdir()
+    (checkout / "lib" / "mine.py").touch()
+    parent, job = FakeParent({}), job_of(checkout, "")
+    parent.early = ["mine"]
+    assert not warm._would_notice(parent, job)
+    assert warm._would_notice(parent, replace(job, target=replace(job.target, folder="lib")))
+
+
+class Impatient(threading.Event):
+    """Asks for an end, in one way or another, as soon as a file is there."""
+
+    def __init__(self, file: Path, interrupts: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._interrupts = interrupts
+
+    def is_set(self) -> bool:
+        if not (self._file.exists() and self._file.read_text().endswith("\n")):
+            return False
+        if self._interrupts:
+            raise KeyboardInterrupt
+        return True
+
+
+@pytest.mark.parametrize(("interrupts", "error"), [(False, launch.StoppedError), (True, KeyboardInterrupt)])
+def test_a_parent_that_still_imports_is_not_waited_for(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, interrupts: bool, error: type[BaseException]
+) -> None:
+    source = """if True:
+        import os, subprocess, sys, time
+        daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        print(os.getpid(), daemon.pid, file=open(sys.argv[1], "w"), flush=True)
+        time.sleep(1000)
+    """
+    monkeypatch.setattr(parent, "WORKER", (sys.executable, "-S", "-c", source, str(checkout / "out")))
+    parents = WarmParents()
+    started = time.monotonic()
+    with pytest.raises(error):
+        parents.run(job_of(checkout, ""), stop=Impatient(checkout / "out", interrupts))
+    parents.close()
+    assert time.monotonic() - started < 60, "half of what a parent may take to start"
+    assert all_end([int(pid) for pid in awaited(checkout / "out").split()])
+
+
+def test_nothing_is_started_for_who_was_stopped_while_another_started_a_parent(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    stop.set()
+    monkeypatch.setattr(warm, "Parent", None)
+    with pytest.raises(launch.StoppedError):
+        WarmParents().run(job_of(checkout, ""), stop=stop)
+
+
+def test_who_is_suited(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(checkout, "")
+    assert warm.suits(job)
+    assert not warm.suits(replace(job, backend="cuda"))
+    for backend, expected in (("cuda", False), ("virtual", True)):
+        monkeypatch.setattr(warm, "backend_of", lambda job, told=backend: told)
+        assert warm.suits(replace(job, backend="auto")) is expected
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not warm.suits(job)
+
+
+def test_a_lost_parent_is_said_once_and_the_answers_come(checkout: Path) -> None:
+    source = STARTER + textwrap.dedent("""
+        import os, signal
+        with open(OUT, "a") as out: out.write(f"{starter()}\\n")
+        if not os.path.exists(OUT + ".once"):
+            open(OUT + ".once", "w").close()
+            os.kill(starter(), signal.SIGKILL)
+            import time; time.sleep(1000)
+        raise SystemExit("an answer")
+    """)
+    parents = WarmParents()
+    try:
+        first = parents.run(job_of(checkout, source))
+        second = parents.run(job_of(checkout, source))
+    finally:
+        parents.close()
+    assert "an answer" in first.failure.message
+    assert first.notes == (LOST,)
+    assert second.notes == ()
+    assert "an answer" in second.failure.message
+    warmed, *fresh = map(int, (checkout / "out").read_text().split())
+    assert not is_running(warmed)
+    assert fresh == [os.getpid()] * 2
+
+
+def test_nothing_is_left_when_the_caller_is_killed(checkout: Path, tmp_path: Path) -> None:
+    source = """
+        import os, subprocess, time
+        daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        open(OUT, "w").write(f"{os.getppid()} {os.getpid()} {daemon.pid}\\n")
+        time.sleep(1000)
+    """
+    caller = (
+        "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process import warm\n"
+        "warm.run(ProbeJob.from_json(json.loads(sys.argv[1])))"
+    )
+    arguments = [sys.executable, "-c", caller, json.dumps(job_of(checkout, source).to_json())]
+    process = subprocess.Popen(arguments, env={**os.environ, "TMPDIR": str(tmp_path)})
+    pids = [int(pid) for pid in awaited(checkout / "out").split()]
+    assert all(map(is_running, pids))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert all_end(pids)

@@ -1,0 +1,166 @@
+"""How large a card is for a process: weighed by the driver, or as the process was told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.errors import MachineUnfitError
+from oomscope.probe.machine.nvml import Card, CardMemory
+from oomscope.probe.recording import cards
+from oomscope.probe.recording.cards import RealCard, VirtualCard, check_kernels, fraction_for, unseen_change
+from oomscope.probe.recording.session import SessionSettings
+from oomscope.units import GiB, MiB
+from oomscope.virtual.cards import CARDS
+
+TOTAL = 79 * GiB
+CONTEXT = 500 * MiB
+FOREIGN = 2 * GiB
+
+
+@given(st.integers(1, 300 * GiB).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))
+def test_the_fraction_allows_exactly_what_is_available(sizes: tuple[int, int]) -> None:
+    available, total = sizes
+    fraction = fraction_for(available, total)
+    assert 0 <= fraction <= 1
+    assert int(fraction * float(total)) == available
+
+
+def reading(used: int) -> CardMemory:
+    return CardMemory(total_bytes=80 * GiB, used_bytes=used, driver_version="570")
+
+
+def test_memory_that_torch_does_not_see_is_noted_when_it_moves() -> None:
+    assert list(unseen_change(GiB, reading(9 * GiB), 8 * GiB)) == []
+    assert list(unseen_change(GiB, reading(9 * GiB + MiB), 8 * GiB)) == []
+    (grown,) = unseen_change(GiB, reading(11 * GiB), 8 * GiB)
+    assert "+2.00 GiB" in grown
+    (shrunk,) = unseen_change(4 * GiB, reading(9 * GiB), 8 * GiB)
+    assert "-3.00 GiB" in shrunk
+
+
+class PaperCard:
+    """Stands for torch.cuda and the driver of one card."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.before, self.after = FOREIGN, FOREIGN + CONTEXT
+        self.reserved = 0
+        self.fraction: float | None = None
+        monkeypatch.setattr(cards, "list_cards", self.list_cards)
+        monkeypatch.setattr(cards, "read_card", lambda uuid: reading(self.after))
+        properties = SimpleNamespace(name="Paper 80GB", uuid="1234", total_memory=TOTAL)
+        for name, value in {
+            "get_device_properties": lambda index: properties,
+            "get_device_capability": lambda index: (9, 0),
+            "synchronize": lambda index: None,
+            "memory_reserved": lambda index: self.reserved,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(torch.cuda.memory, "set_per_process_memory_fraction", self.set_fraction)
+
+    def list_cards(self) -> tuple[Card, ...]:
+        return (Card(index=0, name="Paper", uuid="GPU-1234", memory=reading(self.before), processes=()),)
+
+    def set_fraction(self, fraction: float, index: int) -> None:
+        self.fraction = fraction
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> PaperCard:
+    return PaperCard(monkeypatch)
+
+
+def test_a_run_without_a_limit_uses_the_card_as_it_is(card: PaperCard) -> None:
+    budget = RealCard(SessionSettings(gpu=None)).begin(0)
+    assert (budget.gpu, budget.limit_bytes, budget.fraction) == ("Paper 80GB", TOTAL, None)
+    assert (budget.non_torch_bytes, budget.other_process_bytes) == (CONTEXT, FOREIGN)
+    assert card.fraction is None, "a fraction that somebody else set stays"
+
+
+def test_a_harness_that_used_cuda_while_imported_is_not_another_process(card: PaperCard) -> None:
+    real = RealCard(SessionSettings(gpu=None))
+    card.reserved = 2 * GiB  # allocated by the harness before the session begins
+    card.after = FOREIGN + CONTEXT + card.reserved
+    budget = real.begin(0)
+    assert (budget.non_torch_bytes, budget.other_process_bytes) == (CONTEXT, FOREIGN)
+
+
+def test_a_smaller_card_is_played_by_the_fraction(card: PaperCard) -> None:
+    real = RealCard(SessionSettings(gpu=CARDS["a100-40gb"]))
+    budget = real.begin(0)
+    assert card.fraction is not None
+    assert int(card.fraction * TOTAL) == budget.available_bytes
+    assert (budget.limit_bytes, budget.card_bytes) == (CARDS["a100-40gb"].total_bytes, TOTAL)
+    real.end(0)
+    assert card.fraction == 1.0, "lifted again"
+
+
+def test_growth_outside_the_allocator_is_noted(card: PaperCard) -> None:
+    real = RealCard(SessionSettings(gpu=None))
+    real.begin(0)
+    card.after += 3 * GiB
+    assert real.end(3 * GiB) == ()
+    (note,) = real.end(2 * GiB)
+    assert "outside the allocator changed by +1.00 GiB" in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (SessionSettings(gpu=CARDS["b200"]), "--gpu"),
+        (SessionSettings(gpu=None, limit_bytes=80 * GiB), "--limit"),
+    ],
+)
+def test_a_card_larger_than_the_one_there_is_refused(card: PaperCard, settings: SessionSettings, said: str) -> None:
+    with pytest.raises(MachineUnfitError, match=said):
+        RealCard(settings).begin(0)
+
+
+def test_a_card_that_others_fill_is_unfit(card: PaperCard) -> None:
+    card.before = card.after = TOTAL
+    with pytest.raises(MachineUnfitError, match="other processes hold 79"):
+        RealCard(SessionSettings(gpu=None)).begin(0)
+
+
+def test_a_real_card_has_an_end() -> None:
+    with pytest.raises(MachineUnfitError, match="can only be virtual"):
+        RealCard(SessionSettings(gpu=None, unlimited=True))
+
+
+def test_a_virtual_card_is_as_large_as_it_was_told(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    settings = SessionSettings(
+        gpu=CARDS["h200"], limit_bytes=10 * GiB, non_torch_bytes=GiB, other_process_bytes=2 * GiB
+    )
+    budget = VirtualCard(settings).begin(0)
+    assert (budget.gpu, budget.limit_bytes, budget.available_bytes) == ("h200", 10 * GiB, 7 * GiB)
+
+
+def test_a_card_that_torch_has_no_kernels_for_is_unfit() -> None:
+    check_kernels(CARDS["h100-80gb"], ["sm_80", "sm_90"])
+    check_kernels(CARDS["v100-32gb"], [])
+    with pytest.raises(
+        MachineUnfitError, match=r"no kernels for a v100-32gb \(compute capability 7.0\), only for sm_80"
+    ):
+        check_kernels(CARDS["v100-32gb"], ["sm_80", "sm_90"])
+
+
+def test_the_process_is_told_of_its_card(card: PaperCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", variables)
+    settings = SessionSettings(
+        gpu=CARDS["h200"], limit_bytes=10 * GiB, non_torch_bytes=GiB, stream_lag=3, address_policy="scattered"
+    )
+    VirtualCard(settings)
+    told = dict(pair.split("=") for pair in variables["OOMSCOPE_CARD"].split(";"))
+    assert (told["total"], told["used"]) == (str(10 * GiB), str(GiB))
+    assert (told["event_lag"], told["addresses"], told["values"]) == ("3", "scattered", "zeros")
+    VirtualCard(replace(settings, unlimited=True))
+    told = dict(pair.split("=") for pair in variables["OOMSCOPE_CARD"].split(";"))
+    assert int(told["total"]) > 2**45

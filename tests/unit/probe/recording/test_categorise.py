@@ -1,0 +1,230 @@
+"""Blocks get their categories from what was told of them, from their sizes and from their lifetimes."""
+
+from __future__ import annotations
+
+import pytest
+
+from oomscope.probe.recording.categorise import Told, categorise
+from oomscope.snapshot.builder import TraceBuilder
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Category, Frame, Moment
+from oomscope.units import MiB
+
+INIT = Moment("init", -1, -1)
+FORWARD = Moment("forward", 0, 0)
+LOSS = Moment("loss", 0, 0)
+BACKWARD = Moment("backward", 0, 0)
+OPTIMIZER = Moment("optimizer", 0, -1)
+LINE, OTHER_LINE = (Frame("model.py", 3, "forward"),), (Frame("model.py", 4, "forward"),)
+
+
+class Script:
+    """Writes a trace."""
+
+    def __init__(self) -> None:
+        self.builder = TraceBuilder()
+        self.allocations = 0
+
+    def alloc(
+        self,
+        address: int,
+        moment: Moment = FORWARD,
+        category: Category = Category.UNKNOWN,
+        *,
+        size: int = 512,
+        stack: tuple[Frame, ...] = LINE,
+        stream: int = 0,
+    ) -> int:
+        self.allocations += 1
+        return self.builder.event(
+            Action.ALLOC, address, size, stream=stream, moment=moment, category=category, stack=stack
+        )
+
+    def free(self, address: int, moment: Moment = FORWARD, *, size: int = 512) -> None:
+        for action in (Action.FREE_REQUESTED, Action.FREE_COMPLETED):
+            self.builder.event(action, address, size, moment=moment)
+
+    def fail(self, moment: Moment) -> None:
+        self.builder.event(Action.OOM, 0, 512, moment=moment)
+
+    def categories(self, *told: Told, allocations: int | None = None, workspaces: tuple[int, ...] = ()) -> list[str]:
+        timeline = Timeline.of(self.builder.build(), ())
+        trace = categorise(timeline, told, allocations=allocations, workspaces=workspaces)
+        allocs = (trace.action == Action.ALLOC).nonzero()[0].tolist()
+        return [Category(trace.category[event]).label for event in allocs]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def test_what_was_told_goes_to_the_block_that_held_the_address_then(script: Script) -> None:
+    script.alloc(0x100)
+    script.free(0x100, BACKWARD)
+    script.alloc(0x100)
+    told = (Told(0x100, 1, Category.PARAMETER), Told(0x100, 2, Category.GRADIENT))
+    assert script.categories(*told) == ["parameter", "gradient"]
+
+
+def test_blocks_that_were_allocated_before_the_recording_count(script: Script) -> None:
+    script.alloc(0x100)
+    script.free(0x100)
+    script.alloc(0x100)
+    told = Told(0x100, 11, Category.PARAMETER)  # ten blocks before the recording, one of it
+    assert script.categories(told, allocations=12) == ["parameter", "activation"]
+
+
+def test_what_was_said_last_stands(script: Script) -> None:
+    script.alloc(0x100)
+    told = (Told(0x100, 5, Category.GRADIENT), Told(0x100, 6, Category.MAIN_GRADIENT))
+    assert script.categories(*told) == ["main_gradient"]
+
+
+def test_what_is_said_of_no_block_is_ignored(script: Script) -> None:
+    script.alloc(0x100, INIT)
+    told = (Told(0x900, 5, Category.GRADIENT), Told(0x100, 0, Category.GRADIENT))
+    assert script.categories(*told) == ["unknown"]
+
+
+def test_what_outlives_its_forward_is_an_activation(script: Script) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200)
+    script.free(0x100)
+    script.alloc(0x300, LOSS)
+    script.free(0x200, LOSS)  # forward and loss of a microbatch are one
+    script.free(0x300, BACKWARD)
+    assert script.categories() == ["temporary", "temporary", "activation"]
+
+
+def test_another_microbatch_ends_a_forward(script: Script) -> None:
+    script.alloc(0x100, FORWARD)
+    script.alloc(0x200, FORWARD._replace(microbatch=1))
+    script.free(0x100, FORWARD._replace(microbatch=1))
+    script.free(0x200, FORWARD._replace(microbatch=1))
+    assert script.categories() == ["activation", "temporary"]
+
+
+def test_events_of_a_thread_that_nobody_follows_end_no_phase(script: Script) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200, Moment("", -1, -1))
+    script.free(0x100)
+    script.free(0x200)
+    script.alloc(0x300, BACKWARD)
+    assert script.categories() == ["temporary", "temporary", "temporary"]
+
+
+def test_what_outlives_its_backward_is_not_known(script: Script) -> None:
+    script.alloc(0x100, BACKWARD)
+    script.alloc(0x200, BACKWARD)
+    script.free(0x200, BACKWARD)
+    script.free(0x100, OPTIMIZER)
+    assert script.categories() == ["unknown", "temporary"]
+
+
+def test_what_was_made_before_training_is_not_known(script: Script) -> None:
+    script.alloc(0x100, INIT)
+    script.alloc(0x200, INIT)
+    script.free(0x200, INIT)
+    script.alloc(0x300)
+    assert script.categories() == ["unknown", "unknown", "activation"]
+
+
+def test_a_failure_cuts_lives_short(script: Script) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200, BACKWARD)
+    script.fail(BACKWARD)
+    script.free(0x200, INIT)
+    script.free(0x100, INIT)
+    assert script.categories() == ["activation", "temporary"]
+
+
+def test_without_phases_nothing_is_guessed(script: Script) -> None:
+    nowhere = Moment("", -1, -1)
+    script.alloc(0x100, nowhere)
+    script.free(0x100, nowhere)
+    assert script.categories() == ["unknown"]
+
+
+def test_what_the_trace_says_itself_stands_before_lifetimes_and_after_what_was_told(script: Script) -> None:
+    script.alloc(0x100, BACKWARD, Category.ACTIVATION)
+    script.alloc(0x200, BACKWARD, Category.ACTIVATION)
+    assert script.categories(Told(0x200, 2, Category.GRADIENT)) == ["activation", "gradient"]
+
+
+WORKSPACE, SMALL = 32 * MiB, MiB
+
+
+def test_a_workspace_is_freed_before_anything_else_is_allocated(script: Script) -> None:
+    script.alloc(0x100, size=WORKSPACE)  # the product
+    script.alloc(0x200, size=WORKSPACE)
+    script.free(0x200, size=WORKSPACE)
+    script.alloc(0x300, stack=OTHER_LINE)
+    script.free(0x100, size=WORKSPACE)
+    assert script.categories(workspaces=(WORKSPACE,))[:2] == ["temporary", "workspace"]
+
+
+def test_a_small_workspace_follows_the_product_of_its_line(script: Script) -> None:
+    for line in (LINE, OTHER_LINE, LINE):
+        script.alloc(0x200, size=SMALL, stack=line)
+        script.free(0x200, size=SMALL)
+        script.alloc(0x300 + 0x100 * script.allocations, stack=LINE)
+    categories = script.categories(workspaces=(SMALL,))
+    assert categories == ["temporary", "activation", "temporary", "activation", "workspace", "activation"]
+
+
+def test_of_those_that_are_kept_each_thread_and_stream_has_one(script: Script) -> None:
+    script.alloc(0x100, size=WORKSPACE)
+    script.alloc(0x200, size=WORKSPACE)
+    script.alloc(0x300, BACKWARD, size=WORKSPACE, stack=())
+    script.alloc(0x400, size=WORKSPACE, stream=7)
+    categories = script.categories(workspaces=(WORKSPACE,))
+    assert categories == ["workspace", "activation", "workspace", "workspace"]
+
+
+RECEIVED = Told(0x100, 1, Category.COMMUNICATION)
+
+
+def test_what_other_ranks_sent_passes_or_is_an_activation(script: Script) -> None:
+    script.alloc(0x100)
+    script.alloc(0x200)
+    script.free(0x100)
+    script.free(0x200, BACKWARD)
+    sent = (RECEIVED, Told(0x200, 2, Category.COMMUNICATION))
+    assert script.categories(*sent) == ["communication", "activation"]
+
+
+def test_what_a_collective_writes_into_keeps_its_purpose(script: Script) -> None:
+    script.alloc(0x100)
+    gradient = Told(0x100, 1, Category.GRADIENT)
+    assert script.categories(gradient, RECEIVED) == script.categories(RECEIVED, gradient) == ["gradient"]
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "category"),
+    [
+        ("distributed_c10d.py", "all_gather_object", "communication"),
+        ("fsdp/_fully_shard/_fsdp_collectives.py", "allocate", "communication"),
+        ("fsdp/_fully_shard/_fsdp_param.py", "alloc_storage", "parameter"),
+        ("fsdp/_fully_shard/_fsdp_param.py", "to_accumulated_grad_if_needed", "temporary"),
+    ],
+)
+def test_torchs_own_code_tells_what_it_communicates(script: Script, file: str, function: str, category: str) -> None:
+    torchs = Frame(f"/x/site-packages/torch/distributed/{file}", 9, function)
+    inner = Frame("/x/site-packages/torch/utils/_contextlib.py", 1, "wrapper")
+    script.alloc(0x100, BACKWARD, stack=(inner, torchs, *LINE))
+    script.alloc(0x200, BACKWARD, stack=(*LINE, torchs))
+    for address in (0x100, 0x200):
+        script.free(address, BACKWARD)
+    assert script.categories() == [category, "temporary"]
+
+
+def test_whole_parameters_stay_parameters_where_backward_needs_them_too(script: Script) -> None:
+    torchs = "/x/site-packages/torch/distributed/fsdp/_fully_shard"
+    gathered = Frame(f"{torchs}/_fsdp_param.py", 9, "init_all_gather_outputs")
+    received = Frame(f"{torchs}/_fsdp_collectives.py", 9, "allocate")
+    script.alloc(0x100, stack=(gathered, *LINE))
+    script.alloc(0x200, stack=(received, *LINE))
+    for address in (0x100, 0x200):
+        script.free(address, BACKWARD)
+    assert script.categories() == ["parameter", "activation"]

@@ -1,0 +1,188 @@
+"""Programs that tell nothing are followed from outside: on the host, for hooks are the same there."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from oomscope.probe.recording.following import Follower
+from oomscope.probe.recording.position import Position
+from oomscope.snapshot.metadata import from_text
+from oomscope.snapshot.trace import Category, Moment
+
+
+class Notes:
+    """Remembers what was told of tensors."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Category, int]] = []
+
+    def tell(self, category: Category, tensors: Iterable[object]) -> None:
+        self.told += [(category, id(tensor)) for tensor in tensors if isinstance(tensor, torch.Tensor)]
+
+    def of(self, category: Category) -> set[int]:
+        return {number for kind, number in self.told if kind is category}
+
+
+class Followed:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.blocks = Notes()
+        self.position = Position(self.texts.append)
+        self.follower = Follower(self.position, self.blocks)
+
+    @contextmanager
+    def iteration(self, index: int = 0) -> Iterator[None]:
+        with self.follower.installed():
+            self.follower.iteration_begins(index)
+            yield
+
+    @property
+    def moments(self) -> list[Moment]:
+        """Each moment once where it was announced again."""
+        told = [from_text(text).moment for text in self.texts]
+        return [moment for before, moment in zip([None, *told], told, strict=False) if moment != before]
+
+    @property
+    def modules(self) -> list[str]:
+        return [from_text(text).module for text in self.texts]
+
+
+@pytest.fixture
+def followed() -> Followed:
+    return Followed()
+
+
+def test_phases_of_a_training_step(followed: Followed) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    followed.follower.watch([model], [optimizer])
+    engine = torch.autograd._engine_run_backward
+    with followed.iteration(1):
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert followed.moments == [
+        Moment("forward", 1, 0),
+        Moment("loss", 1, 0),
+        Moment("backward", 1, 0),
+        Moment("optimizer", 1, -1),
+        Moment("forward", 1, 1),
+        Moment("loss", 1, 1),
+        Moment("backward", 1, 1),
+        Moment("optimizer", 1, -1),
+        Moment("other", 1, -1),
+    ]
+    assert torch.autograd._engine_run_backward is engine is torch.autograd.graph._engine_run_backward
+
+
+def test_a_compiled_model_has_the_phases_of_the_plain_one(followed: Followed) -> None:
+    """Tracing it runs no module and no backward pass that counts; torch's warning of hooks is no error."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 4))
+    compiled = torch.compile(model, backend="aot_eager")
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        for _ in range(2):
+            compiled(torch.ones(2, 4)).sum().backward()
+    phases = [(moment.phase, moment.microbatch) for moment in followed.moments]
+    once = ["forward", "loss", "backward"]
+    assert phases == [
+        *((phase, 0) for phase in once),
+        ("optimizer", -1),
+        *((phase, 1) for phase in once),
+        ("optimizer", -1),
+    ]
+
+
+def test_modules_are_named_as_their_model_names_them(followed: Followed) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.GELU()))
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        model(torch.ones(2, 4))
+    entered = [name for name in followed.modules if name]
+    assert list(dict.fromkeys(entered)) == ["0", "1", "1.0"]
+
+
+def test_a_failing_forward_leaves_its_module(followed: Followed) -> None:
+    class Failing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no")
+
+    model = torch.nn.Sequential(Failing())
+    followed.follower.watch([model], [])
+    with followed.iteration(), pytest.raises(RuntimeError, match="no"):
+        model(torch.ones(1))
+    assert followed.position.module_depth == 0
+
+
+def test_a_program_that_tells_its_phases_is_not_told_over(followed: Followed) -> None:
+    parameter = torch.ones(2, requires_grad=True)
+    with followed.iteration(), followed.position.phase("backward", iteration=0, microbatch=2):
+        parameter.sum().backward()
+        assert followed.moments[-1] == Moment("backward", 0, 2)
+
+
+def test_what_recomputes_in_backward_stays_in_backward(followed: Followed) -> None:
+    model = torch.nn.Linear(4, 4)
+    followed.follower.watch([model], [])
+    with followed.iteration():
+        x = torch.ones(2, 4, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=True).sum().backward()
+    assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer"]
+
+
+def test_an_outermost_module_with_parameters_is_the_model_where_none_is_named(followed: Followed) -> None:
+    model, criterion = torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss()
+    with followed.iteration():
+        criterion(model(torch.ones(3, 4)), torch.tensor([0, 1, 0])).backward()
+    assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer"]
+    assert followed.blocks.of(Category.PARAMETER) == {id(each) for each in model.parameters()}
+
+
+def test_roles_are_told_of_what_the_program_holds(followed: Followed) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.ones(2, 4)
+    followed.follower.watch([model], [optimizer])
+    with followed.iteration():
+        model(batch).sum().backward()
+        optimizer.step()
+    blocks = followed.blocks
+    assert blocks.of(Category.INPUT) == {id(batch)}
+    assert blocks.of(Category.GRADIENT) == {id(each.grad) for each in model.parameters()}
+    states = (value for state in optimizer.state.values() for value in state.values())
+    assert blocks.of(Category.OPTIMIZER_STATE) == {id(value) for value in states}
+
+
+def test_a_failed_step_leaves_no_hooks_behind(followed: Followed) -> None:
+    class Failing(torch.optim.SGD):
+        def _init_group(self, *_: object) -> bool:
+            raise RuntimeError("out of memory")
+
+    parameter = torch.ones(2, requires_grad=True)
+    parameter.grad = torch.ones(2)
+    with pytest.raises(RuntimeError, match="out of memory"), followed.iteration():
+        Failing([parameter], lr=0.1).step()
+    before = len(followed.texts)
+    torch.nn.Linear(1, 1)(torch.ones(1)).backward()
+    assert len(followed.texts) == before
+
+
+def test_what_the_program_lets_go_is_freed(followed: Followed) -> None:
+    """Such as a model of one evaluation: kept alive it would be measured as the program's."""
+    with followed.iteration():
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.AdamW(model.parameters())
+        followed.follower.watch([], [optimizer])
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        alive = [weakref.ref(each) for each in (model, *model.parameters())]
+        del model, optimizer
+        gc.collect()  # an optimizer is in a cycle with its own hooks
+        assert [each() for each in alive] == [None] * len(alive)

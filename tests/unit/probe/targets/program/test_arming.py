@@ -1,0 +1,61 @@
+"""What the environment of a started program makes of its processes; no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oomscope.capture.arming import STARTUP
+from oomscope.capture.singleton import PROBE_MARK
+from oomscope.probe.targets.program.arming import _have_a_card_each, variables
+from oomscope.probe.targets.program.settings import ProgramSettings, from_environment
+from oomscope.virtual import CardSettings
+from oomscope.virtual.settings import VARIABLE
+
+SETTINGS = ProgramSettings(folder="/nowhere", backend="virtual", iterations=3, max_entries=10)
+HOOKS = "import sys; print([type(finder).__name__ for finder in sys.meta_path].count('AroundImport'))"
+
+
+def python(program: str, **environment: str) -> str:
+    armed = dict(os.environ) | variables(SETTINGS, os.environ) | environment
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=armed, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_folder_comes_first_and_the_user_s_path_stays() -> None:
+    told = variables(SETTINGS, {"PYTHONPATH": "mine"})
+    assert told["PYTHONPATH"] == f"{STARTUP}{os.pathsep}mine"
+    assert from_environment(told) == SETTINGS
+
+
+def test_a_process_waits_for_torch() -> None:
+    assert python(HOOKS) == "1\n"
+
+
+def test_a_worker_of_a_probe_that_the_program_runs_is_left_alone() -> None:
+    assert python(HOOKS, **{PROBE_MARK: "abc"}) == "0\n"
+
+
+def test_little_is_imported_before_torch() -> None:
+    names = python("import sys; print(*sys.modules)").split()
+    assert "oomscope.probe.targets.program.arming" in names
+    assert {"torch", "numpy", "json", "dataclasses", "pathlib", "oomscope.virtual"}.isdisjoint(names)
+
+
+@pytest.mark.parametrize(("ranks", "devices"), [("2", 2), ("8", 8), ("", 1), ("two", 1)])
+def test_each_process_of_a_launcher_has_a_card(ranks: str, devices: int) -> None:
+    environment = CardSettings(used_bytes=7).variables() | {"LOCAL_WORLD_SIZE": ranks}
+    _have_a_card_each(environment)
+    assert environment[VARIABLE] == CardSettings(used_bytes=7, devices=devices).variables()[VARIABLE]
+
+
+def test_a_folder_that_is_gone_does_not_end_the_program(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    assert python("print('ran')", PYTHONPATH=os.pathsep.join([STARTUP, gone])) == "ran\n"

@@ -1,0 +1,90 @@
+"""The stop reaches the main thread from wherever a step is made; hard exits are seen. Real interpreters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from oomscope.probe.targets.program.ending import EnoughSeen, await_autograd, stop
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    text = "import os, threading, time\nfrom oomscope.probe.targets.program.ending import before_hard_exit, stop\n"
+    return subprocess.run(
+        [sys.executable, "-c", text + textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_on_the_main_thread_it_is_raised_at_once() -> None:
+    with pytest.raises(EnoughSeen) as raised:
+        stop()
+    assert not isinstance(raised.value, Exception)
+
+
+def test_it_passes_what_catches_exceptions_and_runs_what_is_to_run_at_the_end() -> None:
+    done = python("""
+        import atexit
+        atexit.register(print, "exit handler")
+        try:
+            try:
+                stop()
+            except Exception:
+                print("caught")
+        finally:
+            print("finally")
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "finally\nexit handler\n", "")
+
+
+def test_a_thread_of_the_program_ends_and_so_does_the_main_thread_that_waits_for_it() -> None:
+    done = python("""
+        def train():
+            try:
+                stop()
+            finally:
+                print("thread")
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        for _ in range(100):
+            time.sleep(0.01)
+        print("went on")
+    """)
+    assert (done.returncode, done.stdout) == (0, "thread\n")
+
+
+def test_a_foreign_thread_goes_on_and_the_main_thread_ends() -> None:
+    done = python("""
+        import _thread
+        over = threading.Lock()
+        over.acquire()
+        def step():  # as on a thread of autograd, which Python did not start
+            stop()
+            print("passed", flush=True)
+            over.release()
+        _thread.start_new_thread(step, ())
+        over.acquire()
+        for _ in range(100):
+            time.sleep(0.01)
+        print("went on")
+    """)
+    assert (done.returncode, done.stdout) == (0, "passed\n")
+
+
+def test_a_hard_exit_is_seen_first_and_has_its_status() -> None:
+    done = python("""
+        before_hard_exit(lambda status: print("status", status, flush=True))
+        os._exit(7)
+    """)
+    assert (done.returncode, done.stdout) == (7, "status 7\n")
+
+
+def test_a_hard_exit_comes_even_where_that_fails() -> None:
+    assert python("before_hard_exit(lambda status: 1 / 0)\nos._exit(7)").returncode == 7
+
+
+def test_where_autograd_has_no_threads_nothing_is_waited_for() -> None:
+    await_autograd()

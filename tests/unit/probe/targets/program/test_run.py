@@ -1,0 +1,127 @@
+"""A program is followed by its receipts, ended in time, and leaves no process; real processes, no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import TargetError
+from oomscope.probe.machine.processes import COMMAND_MARK
+from oomscope.probe.targets.program.run import Ended, run_program
+from oomscope.probe.targets.program.spokesman import failure_in
+
+ROOT = Path(__file__).resolve().parents[5]
+WRITES = """
+    import os, sys, time
+    from pathlib import Path
+    sys.path.insert(0, ROOT)
+    from oomscope.probe.targets.program.receipt import Receipt, path_of
+    receipt = Receipt.of_this_process()
+    path = path_of(Path(sys.argv[1]), receipt.pid)
+    def say(state, iterations):
+        receipt.state, receipt.iterations = state, iterations
+        receipt.write(path)
+""".replace("ROOT", repr(str(ROOT)))
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def run(program: str, **limits: float) -> Ended:
+        folder = tmp_path / "receipts"
+        folder.mkdir()
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(WRITES) + textwrap.dedent(program))
+        argv = [sys.executable, str(script), str(folder), str(tmp_path)]
+        return run_program(argv, dict(os.environ), folder, told=told.append, cwd=tmp_path, **limits)
+
+    told: list[int] = []
+    run.told = told
+    return run
+
+
+def alive(marker: Path) -> bool:
+    """Whether a process that wrote its number into ``marker`` is still there, and no zombie that nobody reaped."""
+    try:
+        state = Path("/proc", marker.read_text(), "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_status_and_receipts_are_returned(run) -> None:
+    ended = run("say('ended', 2); sys.exit(3)")
+    assert (ended.status, ended.killed) == (3, False)
+    assert [(each.state, each.iterations) for each in ended.receipts] == [("ended", 2)]
+
+
+def test_a_program_without_receipts_is_waited_for(run) -> None:
+    ended = run("time.sleep(0.3)")
+    assert (ended.status, ended.receipts) == (0, ())
+    assert ended.seconds >= 0.3
+
+
+def test_iterations_are_told_as_they_come(run) -> None:
+    run("for number in range(1, 4):\n    say('running', number); time.sleep(0.4)")
+    assert run.told == sorted(set(run.told))
+    assert run.told[-1] == 3
+
+
+def test_a_program_that_goes_on_is_killed_after_the_grace(run) -> None:
+    begun = time.monotonic()
+    ended = run("say('stopped', 3); time.sleep(60)", grace_s=0.3)
+    assert ended.killed
+    assert ended.status == -9
+    assert time.monotonic() - begun < 20
+
+
+def test_a_program_may_take_its_time_to_end(run) -> None:
+    ended = run("say('stopped', 3); time.sleep(0.5); sys.exit(5)", grace_s=30)
+    assert (ended.killed, ended.status) == (False, 5)
+
+
+def test_another_process_that_stops_later_gets_time_too(run) -> None:
+    program = """
+        say('stopped', 3)
+        time.sleep(0.8)
+        second = Receipt.of_this_process()
+        second.state = 'stopped'
+        second.write(path_of(Path(sys.argv[1]), 1))
+        time.sleep(0.8)
+        sys.exit(0)
+    """
+    assert not run(program, grace_s=1.4).killed
+
+
+def test_a_program_has_no_more_time_than_it_is_given(run) -> None:
+    ended = run("say('running', 1); time.sleep(600)", limit_s=1.0)
+    assert (ended.overran, ended.killed) == (True, False)
+    assert failure_in(ended).kind == "timeout"
+
+
+def test_what_the_program_started_is_gone_also_out_of_its_group(run, tmp_path: Path) -> None:
+    ended = run("""
+        import subprocess
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        Path(sys.argv[2], "child").write_text(str(child.pid))
+        say("ended", 1)
+    """)
+    assert ended.status == 0
+    assert not alive(tmp_path / "child")
+
+
+def test_the_marks_around_a_program_stay(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMMAND_MARK, "outer")
+    run(f"Path(sys.argv[2], 'marks').write_text(os.environ[{COMMAND_MARK!r}])")
+    outer, own = (tmp_path / "marks").read_text().split()
+    assert outer == "outer"
+    assert len(own) == 32
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="cannot be run: No such file"):
+        run_program([str(tmp_path / "gone")], {}, tmp_path, told=print)

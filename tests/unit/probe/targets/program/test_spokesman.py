@@ -1,0 +1,138 @@
+"""Which process speaks for a program, and when none has an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomscope.probe.targets.program.receipt import Raised, Receipt, Refused
+from oomscope.probe.targets.program.spokesman import failure_in, ran_out, spokesman
+from tests.unit.probe.targets.program.receipts import MiB, ended, receipt
+
+REFUSED = Refused(
+    device=0,
+    requested_bytes=MiB,
+    allowed_bytes=MiB,
+    free_bytes=0,
+    held_bytes=0,
+    moment=["forward", 0, 0],
+    snapshot="oom.pickle",
+)
+OUT = Raised(text="OutOfMemoryError: ...", details="", refusal={"failed_in": "device"})
+WRONG = Raised(text="ValueError: no data (train.py:3 in main)", details="Traceback ...")
+EMPTY: dict[str, Any] = {"peak": 0, "parameters_on_card": 0}
+
+
+def test_a_process_that_was_stopped_has_an_answer() -> None:
+    assert failure_in(ended(receipt(), status=1)) is None, "its exit status does not matter then"
+
+
+@pytest.mark.parametrize(
+    ("left", "status", "kind", "said"),
+    [
+        ([], 0, "nothing", "no process of the program imported torch"),
+        ([], 1, "nothing", "no process of the program imported torch (it ended with status 1)"),
+        ([receipt(state="ended", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
+        ([receipt(state="stopped", **EMPTY)], 0, "nothing", "the program put nothing on the card"),
+        (
+            [receipt(state="stopped", parameters_on_cpu=2 * MiB, **EMPTY)],
+            0,
+            "nothing",
+            "the model is on the CPU: 2.00 MiB of parameters there, none on the card",
+        ),
+        (
+            [receipt(state="ended", iterations=0, steps=0)],
+            0,
+            "nothing",
+            "the program ended before its first step",
+        ),
+        (
+            [receipt(state="ended", iterations=0, raised=WRONG)],
+            1,
+            "exit",
+            "before its first step (it ended with status 1): ValueError: no data (train.py:3 in main)",
+        ),
+        ([receipt(state="ended", iterations=1)], 3, "exit", "the program ended after 1 step (it ended with status 3)"),
+        ([receipt(state="ended", iterations=2)], 125, "untestable", "the program ended after 2 steps"),
+        ([receipt(state="running", iterations=2)], -11, "crash", "was ended after 2 steps and kept nothing"),
+        ([receipt(state="running", iterations=0)], -9, "killed", "(it was ended by SIGKILL)"),
+        (
+            [receipt(state="stopped", is_cuda_initialised=True, notes=["OSError: no space"], **EMPTY)],
+            0,
+            "internal",
+            "the program could not be recorded; OSError: no space",
+        ),
+        ([receipt(unfit="virtual card: no library")], 0, "unfit", "virtual card: no library"),
+    ],
+)
+def test_what_is_no_answer(left: list[Receipt], status: int, kind: str, said: str) -> None:
+    failure = failure_in(ended(*left, status=status))
+    assert failure is not None
+    assert failure.kind == kind
+    assert said in failure.message
+    assert "\n" not in failure.message
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        receipt(state="ended", iterations=2),
+        receipt(state="ended", iterations=0, steps=0, optimizers=0),
+        receipt(parameters_on_cpu=500 * MiB),
+        receipt(parameters_on_cpu=MiB, parameters_on_card=0),
+        receipt(state="ended", raised=OUT, refused=REFUSED),
+        receipt(state="ended", refused=REFUSED, refusals=1),
+        receipt(state="ended", refused=REFUSED, refusals=1, went_on=True),
+    ],
+    ids=["early end", "no optimizer", "offloaded", "functional", "raised", "gave up", "survived"],
+)
+def test_what_is_an_answer(left: Receipt) -> None:
+    assert failure_in(ended(left)) is None
+
+
+def test_memory_ran_out_where_nothing_was_done_after_a_refusal() -> None:
+    assert ran_out(receipt(state="ended", refused=REFUSED))
+    assert ran_out(receipt(state="running", refused=REFUSED)), "killed by its launcher after it had failed"
+    assert ran_out(receipt(state="ended", raised=OUT))
+    assert not ran_out(receipt(state="ended", refused=REFUSED, went_on=True))
+    assert not ran_out(receipt(state="stopped", refused=REFUSED))
+    assert not ran_out(receipt(state="ended", raised=WRONG))
+
+
+receipts = st.builds(
+    receipt,
+    peak=st.integers(0, 4 * MiB),
+    state=st.sampled_from(["running", "stopped", "ended"]),
+    steps=st.integers(0, 3),
+    iterations=st.integers(0, 3),
+    parameters_on_cpu=st.integers(0, 4 * MiB),
+    refused=st.sampled_from([None, REFUSED]),
+    went_on=st.booleans(),
+)
+
+
+@given(st.lists(receipts, min_size=1, max_size=4))
+def test_the_spokesman_is_the_worst(left: list[Receipt]) -> None:
+    chosen = spokesman(left)
+    assert chosen is not None
+    assert chosen in left
+    if any(map(ran_out, left)):
+        assert ran_out(chosen)
+    else:
+        assert chosen.peak_bytes == max(each.peak_bytes for each in left)
+
+
+def test_of_a_launcher_and_its_child_the_child_says_why() -> None:
+    launcher = receipt(state="ended", raised=Raised(text="ChildFailedError", details=""), began_ns=1, **EMPTY)
+    child = receipt(state="ended", raised=WRONG, began_ns=2, **EMPTY)
+    killed = receipt(state="running", began_ns=3, **EMPTY)
+    assert spokesman([launcher, child, killed]) is child
+
+
+@given(st.lists(receipts, max_size=4), st.integers(-15, 127))
+def test_nothing_on_the_card_is_never_an_answer(left: list[Receipt], status: int) -> None:
+    if not any(each.peak_bytes or ran_out(each) for each in left):
+        assert failure_in(ended(*left, status=status)) is not None

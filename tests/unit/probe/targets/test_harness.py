@@ -1,0 +1,212 @@
+"""What a harness file may be, what it may import, and what is asked of it before any code under test runs."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from oomscope.errors import TargetError
+from oomscope.probe.job import HarnessTarget
+from oomscope.probe.targets.harness import (
+    HarnessError,
+    build_target,
+    check_harness,
+    forget,
+    harness_files,
+    load_setup,
+)
+
+MINE = "the_harness_"
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    yield
+    for name in [name for name in sys.modules if name.startswith(("<oomscope", MINE))]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def place(tmp_path: Path):
+    """Write files and return the target of the harness among them."""
+
+    def write(files: dict[str, str]) -> HarnessTarget:
+        for name, text in {"repo/README": "", **files}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return HarnessTarget(harness=str(tmp_path / "tools" / "harness.py"), repo=str(tmp_path / "repo"))
+
+    return write
+
+
+def says(target: HarnessTarget) -> object:
+    """Return what the ``setup`` of these tests answers."""
+    return load_setup(target)(None)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"def setup(ctx)", r"harness.py:1: SyntaxError: expected ':'"),
+        (b"def setup(ctx):\nreturn 1", r"harness.py:2: IndentationError"),
+        (b"x = '\xff'", "SyntaxError: "),
+        (b"x = 1\0", "null byte"),
+    ],
+)
+def test_what_is_no_python_is_told_without_running_it(tmp_path: Path, content: bytes, said: str) -> None:
+    harness = tmp_path / "harness.py"
+    harness.write_bytes(content)
+    with pytest.raises(HarnessError, match=said):
+        check_harness(harness)
+
+
+def test_a_folder_is_no_harness(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="is a directory"):
+        check_harness(tmp_path)
+    with pytest.raises(HarnessError, match="no such harness file"):
+        check_harness(tmp_path / "gone.py")
+
+
+def test_a_harness_is_not_run_by_the_look_at_it(tmp_path: Path) -> None:
+    harness = tmp_path / "harness.txt"
+    harness.write_text("raise SystemExit('ran')\nx = '\\d'\n")
+    check_harness(harness)
+
+
+@pytest.mark.parametrize("name", ["harness.py", "harness.txt", "harness"])
+def test_the_name_of_the_file_is_free(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("def setup(ctx): return __file__")
+    target = HarnessTarget(harness=str(tmp_path / name), repo=str(tmp_path))
+    assert says(target) == str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def setup(ctx, *, seed=0): ...", "def setup(*args): ...", "setup = dict", "setup = lambda ctx: None"],
+)
+def test_a_setup_that_can_be_called_with_ctx_is_taken(place, source: str) -> None:
+    assert load_setup(place({"tools/harness.py": source}))
+
+
+def test_a_module_beside_the_harness_can_be_imported(place) -> None:
+    target = place(
+        {
+            "tools/harness.py": f"import {MINE}helper\ndef setup(ctx): return {MINE}helper.name",
+            f"tools/{MINE}helper.py": "name = 'beside the harness'",
+        }
+    )
+    assert says(target) == "beside the harness"
+
+
+def test_the_checkout_and_installed_packages_win_over_modules_beside_the_harness(place) -> None:
+    target = place(
+        {
+            "tools/harness.py": f"import {MINE}model, yaml\ndef setup(ctx): return {MINE}model.name, yaml.safe_load",
+            f"tools/{MINE}model.py": "name = 'beside the harness'",
+            f"repo/src/{MINE}model.py": "name = 'of the checkout'",
+            "tools/yaml.py": "raise AssertionError('shadows an installed package')",
+        }
+    )
+    assert says(target)[0] == "of the checkout"
+
+
+def test_the_order_of_the_path(place) -> None:
+    target = place({"tools/harness.py": "def setup(ctx): ...", "repo/src/x.py": ""})
+    sys.path.insert(0, target.repo)
+    load_setup(target)
+    load_setup(target)
+    tools = str(Path(target.harness).parent)
+    assert sys.path[:2] == [target.repo, f"{target.repo}/src"]
+    assert sys.path[-1] == tools
+    assert sys.path.count(target.repo) == sys.path.count(tools) == 1
+
+
+def test_a_harness_inside_the_checkout_changes_nothing_of_the_order(place, tmp_path: Path) -> None:
+    place({"repo/harness.py": "def setup(ctx): ..."})
+    load_setup(HarnessTarget(harness=str(tmp_path / "repo" / "harness.py"), repo=str(tmp_path / "repo")))
+    assert sys.path[0] == str(tmp_path / "repo")
+    assert sys.path.count(sys.path[0]) == 1
+
+
+def test_forgetting_reads_harness_helper_and_checkout_anew(place) -> None:
+    files = {
+        "tools/harness.py": f"import {MINE}a, {MINE}b\ndef setup(ctx): return {MINE}a.n, {MINE}b.n",
+        f"tools/{MINE}a.py": "n = 1",
+        f"repo/{MINE}b.py": "n = 1",
+    }
+    target = place(files)
+    assert says(target) == (1, 1)
+    place({f"tools/{MINE}a.py": "n = 22", f"repo/{MINE}b.py": "n = 33"})
+    forget(target)
+    assert says(target) == (22, 33)
+
+
+def test_an_environment_inside_the_checkout_is_not_forgotten() -> None:
+    library = Path(sysconfig.get_path("purelib"))
+    target = HarnessTarget(harness="/nowhere/harness.py", repo=str(library.parents[2]))
+    before = {name for name in sys.modules if name.partition(".")[0] in {"pytest", "yaml", "oomscope", "json"}}
+    forget(target)
+    assert before <= set(sys.modules)
+
+
+def test_files_of_a_harness_are_those_that_its_imports_reach(place, tmp_path: Path) -> None:
+    place(
+        {
+            "tools/harness.py": "import a\nfrom pack.inner import x\ndef setup(ctx):\n    import late, torch",
+            "tools/a.py": "import b.c, broken",
+            "tools/b.py": "import a",
+            "tools/broken.py": "def (",
+            "tools/late.py": "from . import unrelated",
+            "tools/unrelated.py": "",
+            "tools/pack/__init__.py": "",
+            "tools/pack/inner.py": "",
+            "tools/pack/deep/other.py": "",
+        }
+    )
+    tools = tmp_path / "tools"
+    found = {str(path.relative_to(tools)) for path in harness_files(tools / "harness.py")}
+    pack = {"pack/__init__.py", "pack/inner.py", "pack/deep/other.py"}
+    assert found == {"harness.py", "a.py", "b.py", "broken.py", "late.py", *pack}
+
+
+def test_a_target_without_a_step_names_harness_and_remedy(place) -> None:
+    target = place({"tools/harness.py": "import oomscope\ndef setup(ctx): return oomscope.Target(5)"})
+    with pytest.raises(TargetError, match=r"harness.py: the step of .* is an object of type int, not a function; give"):
+        build_target(load_setup(target), None, where=target.harness)
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("Target(len, model=3)", "the model .* is an object of type int, not one model"),
+        ("Target(len, model=[None])", "the model .* is nothing, not one model"),
+        ("Target(len, model=torch.nn.Linear)", "the model .* is the class Linear itself"),
+        ("Target(len, optimizer='sgd')", "the optimizer .* is an object of type str"),
+        ("Target(len, optimizer=torch.optim.SGD)", "the optimizer .* is the class SGD itself"),
+        ("wait", "runs nothing: it is a generator or a coroutine"),
+        ("some", "runs nothing: it is a generator or a coroutine"),
+    ],
+)
+def test_what_is_no_member_of_a_target_is_refused_by_name(place, returned: str, said: str) -> None:
+    code = f"""
+import torch
+from oomscope import Target
+async def wait(): pass
+def some(): yield
+def setup(ctx): return {returned}
+"""
+    target = place({"tools/harness.py": code})
+    with pytest.raises(TargetError, match=said):
+        build_target(load_setup(target), None, where=target.harness)
+
+
+def test_a_list_of_models_and_no_optimizer_is_a_target(place) -> None:
+    code = "import torch\nfrom oomscope import Target\ndef setup(ctx): return Target(len, model=[torch.nn.ReLU()])"
+    target = place({"tools/harness.py": code})
+    assert isinstance(build_target(load_setup(target), None, where=target.harness).model, list)

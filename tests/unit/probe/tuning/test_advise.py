@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from oomscope.config.load import LoadedConfig, load_preset
+from oomscope.errors import ConfigError
+from oomscope.probe.job import ProbeJob
+from oomscope.probe.result import ProbeResult
+from oomscope.probe.tuning.advise import Advice, advise
+from oomscope.probe.tuning.remedies import remedies
+from tests.unit.probe.played import measured
+
+FAMILIES = ("allocator", "selective recompute", "offload", "full recompute", "parallelism")
+
+
+class Played:
+    """Remembers what was probed."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ProbeJob] = []
+
+    def __call__(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        self.jobs.append(job)
+        return measured(job)
+
+
+def advice_for(*own: str, enough: int | None = 3, probe: Played | None = None) -> Advice:
+    def load(overrides) -> LoadedConfig:
+        return load_preset("gpt-tiny", ("device.non_torch_bytes=0", *own, *overrides))
+
+    return advise(load, probe=probe or Played(), enough=enough)
+
+
+def test_what_fits_needs_no_advice() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=2GiB", probe=probe)
+    assert advice.now.fits
+    assert advice.solved
+    assert (advice.fitting, advice.insufficient, len(probe.jobs)) == ((), (), 1)
+
+
+def test_fragmentation_is_first_met_by_expandable_segments() -> None:
+    advice = advice_for("data.micro_batch_size=1", "device.limit=850MiB", enough=1)
+    assert advice.now.verdict == "fragmentation"
+    (proposal,) = advice.fitting
+    assert proposal.families == ("allocator",)
+    assert proposal.variant.overrides == ("allocator.conf=expandable_segments:True",)
+    assert advice.probes == 2
+
+
+def test_proposals_are_sorted_by_cost_and_each_was_probed() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=1200MiB", enough=20, probe=probe)
+    assert not advice.now.fits
+    costs = [proposal.slowdown for proposal in advice.fitting if not proposal.splits_anew]
+    assert costs == sorted(costs)
+    assert len(advice.fitting) >= 2
+    assert len(probe.jobs) == advice.probes == 1 + len(advice.fitting) + len(advice.insufficient)
+    for proposal in advice.fitting:
+        assert proposal.variant.fits
+        assert proposal.saved_bytes >= 0
+
+
+def test_all_changes_are_tried_where_it_fits_as_it_is() -> None:
+    advice = advice_for("device.limit=2GiB", enough=None)
+    assert advice.now.fits
+    assert len(advice.fitting) > 3
+    assert {family for proposal in advice.fitting for family in proposal.families} >= {"offload", "full recompute"}
+    assert all(proposal.slowdown is not None or not proposal.variant.fits for proposal in advice.fitting)
+    assert all(len(proposal.names) == 1 for proposal in (*advice.fitting, *advice.insufficient))
+
+
+def test_enough_is_enough_where_nothing_else_is_estimated_to_be_cheaper() -> None:
+    assert len(advice_for("device.limit=1500MiB", enough=1).fitting) == 1
+    none_left = advice_for("device.limit=1200MiB", enough=1)
+    estimates = sorted(each.slowdown for each in none_left.fitting)
+    assert none_left.fitting[0].slowdown == estimates[0]
+
+
+def test_the_cheapest_change_that_fits_comes_first_though_the_documents_name_it_late() -> None:
+    def cheapest(enough: int | None) -> tuple[str, ...]:
+        return advice_for("device.limit=1200MiB", enough=enough).fitting[0].names
+
+    assert cheapest(1) == cheapest(2) == cheapest(None)
+
+
+def test_what_fails_over_fragments_alone_is_tried_with_expandable_segments() -> None:
+    advice = advice_for("device.limit=1100MiB", enough=None)
+    alone = {each.names for each in advice.insufficient if each.variant.fails_over_fragments}
+    mended = {each.names[1:] for each in advice.fitting if each.names[0] == "expandable segments"}
+    assert ("activations of 2 of 4 layers on the host",) in alone
+    assert alone == mended
+
+
+@pytest.mark.parametrize("card", ["h900", "unheard"])
+def test_an_unknown_card_is_refused_before_anything_is_tried(card: str) -> None:
+    probe = Played()
+    with pytest.raises(ConfigError, match=f"no card is called '{card}'"):
+        advice_for(f"device.gpu={card}", probe=probe)
+    assert probe.jobs == []
+
+
+@pytest.mark.parametrize("own", [(), ("model.attention_backend=unfused", "recompute.recompute_granularity=selective")])
+def test_every_name_in_a_sum_is_in_effect(own: tuple[str, ...]) -> None:
+    size = ("device.non_torch_bytes=0", "device.limit=150MiB")
+    own = ("data.micro_batch_size=1", "parallel.data_parallel_size=4", *size, *own)
+    changes = {change.name: change for change in remedies(load_preset("gpt-tiny", own).config)}
+    advice = advice_for(*own)
+    sums = [each for each in (*advice.fitting, *advice.insufficient) if len(each.names) > 1]
+    assert sums
+    for proposal in sums:
+        for name in proposal.names:
+            assert set(changes[name].overrides) <= set(proposal.variant.overrides), proposal.names
+        loaded = load_preset("gpt-tiny", (*own, *proposal.variant.overrides))
+        assert "R28" not in {finding.rule for finding in loaded.findings}
+
+
+def test_changes_are_laid_together_where_none_suffices_alone() -> None:
+    advice = advice_for("data.micro_batch_size=1", "parallel.data_parallel_size=3", "device.limit=200MiB")
+    assert advice.fitting
+    assert all(len(proposal.names) > 1 for proposal in advice.fitting)
+    assert min(len(proposal.names) for proposal in advice.fitting) == 3  # allocator, full, distributed optimizer
+    single = [proposal for proposal in advice.insufficient if len(proposal.names) == 1]
+    assert not any(proposal.variant.fits for proposal in single)
+    tried = [proposal.variant.overrides for proposal in (*advice.fitting, *advice.insufficient)]
+    assert len(set(tried)) == len(tried)
+
+
+def test_another_split_comes_last_whatever_it_seems_to_cost() -> None:
+    class SplitsFit(Played):
+        def __call__(self, job: ProbeJob, stop: threading.Event) -> ProbeResult:
+            parallel = job.target.config["parallel"]
+            is_split = max(parallel["tensor_model_parallel_size"], parallel["context_parallel_size"]) > 1
+            return super().__call__(replace(job, limit_bytes=None) if is_split else job, stop)
+
+    own = ("device.limit=1200MiB", "device.gpu=h100-80gb", "parallel.data_parallel_size=4")
+    fitting = advice_for(*own, enough=20, probe=SplitsFit()).fitting
+    order = [proposal.splits_anew for proposal in fitting]
+    assert order == sorted(order)
+    assert {True, False} == set(order)
+    costs = [proposal.slowdown for proposal in fitting]
+    assert costs != sorted(costs)
+
+
+def test_nothing_fits_a_card_that_is_too_small() -> None:
+    advice = advice_for("device.limit=100MiB")
+    assert not advice.solved
+    assert advice.fitting == ()
+    assert advice.insufficient
+
+
+def test_what_the_rules_refuse_is_named_and_not_probed() -> None:
+    probe = Played()
+    advice = advice_for("device.limit=100MiB", probe=probe)
+    assert advice.refused
+    names = {proposal.names for proposal in (*advice.fitting, *advice.insufficient)}
+    assert not names & {(row.name,) for row in advice.refused}
+    assert all(row.reason for row in advice.refused)
+
+
+def test_a_wrong_configuration_is_not_advised_on() -> None:
+    with pytest.raises(ConfigError):
+        advice_for("recompute.recompute_granularity=full")
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "llama3-8b", "llama3-70b", "qwen3-30b-a3b-shaped"])
+def test_changes_come_in_the_documents_order_and_are_loadable_overrides(preset: str) -> None:
+    config = load_preset(preset).config
+    changes = list(remedies(config))
+    places = [FAMILIES.index(change.family) for change in changes]
+    assert places == sorted(places)
+    assert set(places) == set(range(5))
+    for change in changes:
+        changed = load_preset(preset, change.overrides, enforce=False).config
+        assert changed != config, change.name
+        batch = changed.num_microbatches * changed.data.micro_batch_size * changed.parallel.data_parallel_size
+        assert batch == config.num_microbatches * config.data.micro_batch_size * config.parallel.data_parallel_size
+        assert changed.parallel.world_size == config.parallel.world_size
