@@ -88,7 +88,7 @@ docs: $(STAMP)
 
 # Probes every example on the page of options, which takes some minutes.
 options: $(STAMP)
-	$(BIN)/python -m oomscope.probe.option_page docs
+	$(BIN)/python -m docs.build.options docs
 
 # A wheel for any Linux of this machine's kind that torch's own wheels run on, compiled by zig.
 wheel: $(STAMP)

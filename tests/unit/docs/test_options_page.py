@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.build.options import NO_EFFECT, NOT_MODELLED, OWN_SECTIONS, SMALL, TOPICS, page, probed, row
 from oomscope.config.keys import fields
 from oomscope.config.load import load_preset
 from oomscope.config.rules import RULES
 from oomscope.errors import ConfigError
-from oomscope.probe.option_page import page, probed, row
-from oomscope.probe.options.option import SMALL
-from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, OWN_KEYS, OWN_SECTIONS, TOPICS
 from oomscope.probe.tuning.variants import Variant
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -33,7 +31,7 @@ def without_numbers(line: str) -> str:
 
 
 def test_every_key_has_exactly_one_place() -> None:
-    named = Counter([*(key for option in OPTIONS for key in option.keys), *NO_EFFECT, *NOT_MODELLED, *OWN_KEYS])
+    named = Counter([*(key for option in OPTIONS for key in option.keys), *NO_EFFECT, *NOT_MODELLED])
     of_a_run = {f"{section}.{key}" for section, key, _ in fields() if section not in OWN_SECTIONS}
     assert {key for key, times in named.items() if times > 1} == set()
     assert of_a_run - named.keys() == set()
@@ -54,7 +52,7 @@ def test_what_is_not_modelled_has_a_rule() -> None:
 
 
 def test_the_page_is_what_its_maker_writes() -> None:
-    """But for the numbers, which ``python -m oomscope.probe.option_page docs`` measures in a few minutes."""
+    """But for the numbers, which ``make options`` measures in a few minutes."""
     written = (DOCS / "options.md").read_text(encoding="utf-8").splitlines()
     made = page(made_up).splitlines()
     assert [without_numbers(line) for line in written] == [without_numbers(line) for line in made]

@@ -1,7 +1,7 @@
 """Measures the example of every option and writes ``docs/options.md``.
 
-``python -m oomscope.probe.option_page docs`` probes each row of ``options/`` before and after its example on the
-virtual card; what several rows begin from is probed once.
+``make options`` probes each row of ``options.yaml`` before and after its example on the virtual card; what several rows
+begin from is probed once.
 """
 
 from __future__ import annotations
@@ -9,18 +9,55 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from oomscope.config.keys import SECTIONS
 from oomscope.config.load import load_preset
 from oomscope.errors import ConfigError
-from oomscope.probe.options.option import SMALL, Option
-from oomscope.probe.options.table import NO_EFFECT, NOT_MODELLED, TOPICS
 from oomscope.probe.tuning.variants import Variant, launched, measure_variant
 from oomscope.units import format_size
 
 Measure = Callable[[str, tuple[str, ...]], Variant]
 """A preset and overrides to what a probe says."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, or several keys that act together; a row of the page."""
+
+    keys: tuple[str, ...]
+    memory: str
+    """Its effect on the memory of a rank."""
+    cost: str
+    """What is paid for it in time, traffic or host memory."""
+    preset: str
+    """One of ``SMALL``."""
+    example: tuple[str, ...]
+    """Overrides that show the effect."""
+    given: tuple[str, ...] = ()
+    """Overrides that hold before and after."""
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Option:
+        """Return the option that a row of ``options.yaml`` describes."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+
+
+_DATA = yaml.safe_load((Path(__file__).parent / "options.yaml").read_text(encoding="utf-8"))
+SMALL: dict[str, tuple[str, ...]] = {preset: tuple(overrides) for preset, overrides in _DATA["presets"].items()}
+"""Presets that examples build on, and what makes them quick to probe."""
+TOPICS: dict[str, list[Option]] = {topic: [Option.of(row) for row in rows] for topic, rows in _DATA["topics"].items()}
+"""Heading to its options, in the order of the page."""
+NO_EFFECT: list[str] = _DATA["without_effect"]
+"""Keys that move no byte on the device."""
+NOT_MODELLED: list[str] = _DATA["not_modelled"]
+"""Keys that the rules refuse, or that act beside a refused one alone."""
+OWN_SECTIONS: list[str] = _DATA["own_sections"]
+"""Sections that say what is measured and how, and are no options of a training run."""
 
 _HEAD = """\
 # Options
@@ -45,7 +82,7 @@ So the first row is
 $ oomscope probe --preset llama3-8b {first}
 ```
 
-This page is written by `python -m oomscope.probe.option_page docs`.
+This page is written by `make options`.
 """
 
 _TABLE = """\
