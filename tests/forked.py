@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run as run_command_line
-from oomscope.probe.job import ProbeJob
+from oomscope.probe.job import OnProgress, ProbeJob
 from oomscope.probe.process import launch, parent, warm
 from oomscope.probe.result import ProbeResult
 
@@ -21,7 +21,7 @@ VARYING = ("HOME", "PATH", "SCALE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_ST
 _fresh = launch.run
 
 
-def probe(job: ProbeJob, progress: launch.OnProgress | None = None, **options) -> ProbeResult:
+def probe(job: ProbeJob, progress: OnProgress | None = None, **options) -> ProbeResult:
     """Do what :func:`oomscope.probe.process.launch.run` does, forked where that would start a fresh process."""
     forks = "start" not in options and warm.suits(job)
     return (warm.run if forks else _fresh)(job, progress, **options)

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from oomscope.probe.analysis.triton_needs import absent
+from oomscope.probe.analysis.failures import absent
 
 _REASON = "no triton here: make test-triton" if importlib.util.find_spec("triton") is None else absent()
 needs_triton = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")

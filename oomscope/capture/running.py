@@ -15,11 +15,11 @@ import torch
 
 from oomscope.capture import history, singleton
 from oomscope.capture.history import Refusal
-from oomscope.capture.keeper import Keeper
 from oomscope.capture.messages import Messages
 from oomscope.capture.settings import Settings
 from oomscope.capture.steps import Steps
 from oomscope.capture.termination import Termination
+from oomscope.capture.writer import Keeper
 from oomscope.snapshot.provenance import Reason
 from oomscope.units import format_size
 

@@ -1,19 +1,31 @@
-"""Writes what the history holds into a file, whole or not at all, and says what that cost."""
+"""Writes snapshots of this process's history, one at a time, whole or not at all, and says what that cost.
+
+A snapshot says where it comes from: the rank, the cards, and why it is written now.
+"""
 
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
+import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from oomscope.capture import names
-from oomscope.capture.settings import Ring
+import torch
+
+from oomscope.capture import history, names
+from oomscope.capture.history import Refusal
+from oomscope.capture.messages import Messages
+from oomscope.capture.settings import Ring, Settings
 from oomscope.files import open_whole
+from oomscope.snapshot.provenance import KEY, Card, Provenance, Reason, Refused
 from oomscope.snapshot.write import PICKLE_PROTOCOL
 from oomscope.units import format_size
 
@@ -100,3 +112,117 @@ def _packed(file: BinaryIO, path: Path) -> Iterator[Any]:
             yield packed
     else:
         yield file
+
+
+class Keeper:
+    """Writes snapshots.
+
+    Args:
+        settings: the name, and whether files may be replaced.
+        messages: where it is told what was written.
+        borrowed: the program records its allocator itself, so nobody knows the ring's size.
+        afterwards: called when a snapshot is done.
+    """
+
+    def __init__(
+        self, settings: Settings, messages: Messages, *, borrowed: bool, afterwards: Callable[[], None]
+    ) -> None:
+        self._settings = settings
+        self._messages = messages
+        self._ring = None if borrowed else Ring(settings.max_entries, settings.stacks)
+        self._afterwards = afterwards
+        self._started = datetime.now(UTC)
+        self._rank: int | None = None
+        self._writing = threading.Lock()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no snapshot is being written at this moment."""
+        return not self._writing.locked()
+
+    def look_up_rank(self) -> None:
+        """Keep the last rank that was known: the process group may be gone when the program ends."""
+        rank = names.rank_of_process(os.environ)
+        self._rank = self._rank if rank is None else rank
+
+    def keep(self, reason: Reason, *, tag: str = "", step: int, refusal: Refusal | None = None) -> Path | None:
+        """Write a snapshot; None where that failed, or one is being written already."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            written = self._messages.attempt("no snapshot was written", lambda: self._keep(reason, tag, step, refusal))
+        finally:
+            self._writing.release()
+            self._afterwards()
+        if written is None:
+            return None
+        self._messages.say(str(written))
+        return written.path
+
+    def _keep(self, reason: Reason, tag: str, step: int, refusal: Refusal | None) -> Written:
+        since = time.perf_counter()
+        self.look_up_rank()
+        document = history.document()
+        told = self._messages.attempt(
+            "the snapshot does not say where it comes from",
+            lambda: origin(document, reason=reason, rank=self._rank, step=step, refusal=refusal, ring=self._ring),
+        )
+        if told is not None:
+            document[KEY] = told.to_json()
+        rank = names.stand_in_rank() if self._rank is None else str(self._rank)
+        path = names.fill(self._settings.path, rank=rank, time=self._started)
+        return write(
+            document,
+            names.tagged(path, tag) if tag else path,
+            since=since,
+            ring=self._ring,
+            force=self._settings.force,
+        )
+
+
+def origin(
+    document: dict[str, Any],
+    *,
+    reason: Reason,
+    rank: int | None,
+    step: int,
+    refusal: Refusal | None,
+    ring: Ring | None,
+) -> Provenance:
+    """Return the provenance of ``document``, taken just now.
+
+    Args:
+        document: a snapshot in torch's schema.
+        reason: why it was taken.
+        rank: of this process, where it is known.
+        step: how many training steps are complete.
+        refusal: the request that failed, where that is the reason.
+        ring: what the allocator keeps, where it is known.
+    """
+    world_size = names.world_size_of_process(os.environ)
+    return Provenance(
+        reason=reason,
+        rank=-1 if rank is None else rank,
+        world_size=-1 if world_size is None else world_size,
+        iteration=step,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        torch_version=str(torch.__version__),
+        max_entries=-1 if ring is None else ring.max_entries,
+        stacks="" if ring is None else ring.stacks,
+        cards=tuple(_card(index) for index in sorted({segment["device"] for segment in document["segments"]})),
+        refused=None if refusal is None else Refused(**refusal._asdict()),
+    )
+
+
+def _card(index: int) -> Card:
+    """Weigh a device on which the process holds memory; asking for another would make a context there."""
+    free, total = torch.cuda.mem_get_info(index)
+    return Card(
+        index=index,
+        name=torch.cuda.get_device_name(index),
+        total_bytes=int(total),
+        free_bytes=int(free),
+        memory_fraction=history.memory_fraction(index),
+    )

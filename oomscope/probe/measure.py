@@ -26,37 +26,33 @@ from oomscope.errors import (
     UsageError,
 )
 from oomscope.probe.analysis.doubt import doubt_of, is_doubtful, unchecked
-from oomscope.probe.analysis.failures import Refusal, describe, details, refusal_in, untestable_reason
-from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress, RunsOn
-from oomscope.probe.machine import compile_caches
+from oomscope.probe.analysis.failures import (
+    Refusal,
+    describe,
+    details,
+    kind_of_ours,
+    not_run,
+    refusal_in,
+    untestable_reason,
+)
+from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.backends import backend_of
-from oomscope.probe.machine.collector import uncollected
-from oomscope.probe.machine.environment import allocator_variables
+from oomscope.probe.machine.environment import allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
-from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
+from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recording.open_session import open_session, resolve_backend, settings_of
 from oomscope.probe.recording.session import Session, SessionSettings
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 from oomscope.probe.targets.harness import HarnessError
+from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import Recipe, load_recipe, world_of
 from oomscope.snapshot.trace import Moment
 
 Stage = Literal["import", "setup", "step"]
 Opener = Callable[[SessionSettings, RunsOn], Session]
-OnProgress = Callable[[Progress], None]
 Keep = Callable[[ProbeResult], None]
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a run of a target ended."""
-
-    measurement: Measurement | None
-    out_of_memory: FailedAllocation | RefusedElsewhere | None = None
-    """What ended the target for want of memory, where that is why it ended."""
-    failure: Failure | None = None
 
 
 def measure(
@@ -86,7 +82,7 @@ def measure(
             backend = resolve_backend(job)
         settings = settings_of(job, backend)
     except OomscopeError as error:
-        failure = Failure(kind=_kind_of_ours(error), message=str(error))
+        failure = Failure(kind=kind_of_ours(error), message=str(error))
         return _without_measurement(job, backend_of(job), failure)
     run = begin(settings, backend, progress)
     ending = run.value()
@@ -172,18 +168,13 @@ def _begin(
         if settings.allocator_conf:
             os.environ.update(allocator_variables(settings.allocator_conf))  # read when the allocator is first used
         if room is not None and backend == "virtual":
-            os.environ.update(compile_caches.variables(room, os.environ))
+            os.environ.update(compile_cache_variables(room, os.environ))
         try:
             return run_once(job, settings, backend, progress=progress, opener=opener)
         except OomscopeError as error:  # the machine or a setting is at fault, not the target
             return not_run(error)
 
     return ForkedRun(run)
-
-
-def not_run(error: OomscopeError) -> Ending:
-    """Return the ending of a run that could not begin."""
-    return Ending(measurement=None, failure=Failure(kind=_kind_of_ours(error), message=str(error)))
 
 
 def _after(run: ForkedRun[Ending] | RunHere[Ending], result: ProbeResult, keep: Keep) -> ProbeResult:
@@ -328,13 +319,6 @@ def _failure_of(error: Exception | SystemExit, job: ProbeJob, stage: Stage) -> F
     return Failure(kind=stage, message=describe(error, roots=roots), detail=details(error))
 
 
-def _kind_of_ours(error: OomscopeError) -> ErrorKind:
-    """Return the kind of a failure that oomscope itself found before anything of the target ran."""
-    if isinstance(error, MachineUnfitError):
-        return "unfit"
-    return "usage" if isinstance(error, (InputError, UsageError)) else "setup"
-
-
 def _kind_of_theirs(error: OomscopeError, stage: Stage) -> ErrorKind:
     """Return the kind of a failure in terms of oomscope that came out of the target, or of loading it."""
     if isinstance(error, HarnessError):
@@ -348,7 +332,7 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
     """Write the snapshot where one is wanted; that it could not be written is a note, the measurement stands."""
     if job.snapshot_path is None:
         return measurement, None
-    from oomscope.probe.analysis.origin import origin_of
+    from oomscope.probe.analysis.analyse import origin_of
     from oomscope.snapshot.write import write_snapshot
 
     told = replace(measurement.snapshot, provenance=origin_of(measurement, job))

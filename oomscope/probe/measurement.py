@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from oomscope.probe.result import Failure
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.trace import Frame, Moment, Segment, Snapshot, Stack, Trace
 from oomscope.snapshot.verdict_types import FailedIn, LeakSuspect
@@ -150,3 +151,13 @@ class Measurement:
     def trace(self) -> Trace:
         """The trace of the probed device."""
         return self.snapshot.traces[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How one run of a target ended, and what was measured."""
+
+    measurement: Measurement | None
+    out_of_memory: FailedAllocation | RefusedElsewhere | None = None
+    """What ended the target for want of memory, where that is why it ended."""
+    failure: Failure | None = None

@@ -15,7 +15,7 @@ import pytest
 from oomscope.probe.job import HarnessTarget, ProbeJob, ProgramTarget
 from oomscope.probe.process import launch
 from oomscope.probe.recording import finite
-from oomscope.probe.recording.grad_scaler import NOTE
+from oomscope.probe.recording.finite import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import commit, new_repo, oomscope
 
@@ -167,7 +167,7 @@ def test_a_value_on_which_nothing_depends_is_noted() -> None:
 
 def test_training_in_fp16_takes_each_step() -> None:
     result = small("fp16")
-    assert (result.outcome, result.notes) == ("fits", (NOTE,))
+    assert (result.outcome, result.notes) == ("fits", (GRADIENTS_NOTE,))
     assert "optimizer_state" in result.peak.categories
 
 

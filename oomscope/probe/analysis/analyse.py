@@ -1,6 +1,8 @@
 """From what a backend recorded to what a person is told: peak, phases, categories, lines, the failure, the verdict.
 
-Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`, by the same code for both backends.
+Everything is derived from the :class:`~oomscope.probe.measurement.Measurement`, by the same code for both backends. The
+snapshot that is written says of itself which rank, card and allocator it shows (:func:`origin_of`); time and machine
+are left out, so that two runs of one job write equal files.
 """
 
 from __future__ import annotations
@@ -8,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from oomscope.probe.analysis.free_block import largest_free_block
+from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.sites import SiteRule, site_rule
-from oomscope.probe.curves import RunCurves
 from oomscope.probe.job import BundledTarget, ProbeJob, RunsOn
 from oomscope.probe.machine.fingerprint import installed_torch, versions
 from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedElsewhere
-from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, Site
+from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
 from oomscope.snapshot.judging.verdict import FailedElsewhere, FailedRequest, judge, leak_in
+from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.replaying.fixes import Rules
 from oomscope.snapshot.replaying.replay import Device
+from oomscope.snapshot.replaying.segment_map import segments_after
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Moment, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
@@ -284,3 +287,50 @@ def cost_of(job: ProbeJob) -> dict[str, float]:
 
     cost = estimated_cost(Config.model_validate(job.target.config), rank=job.rank)
     return {} if cost is None else cost.to_json()
+
+
+def largest_free_block(timeline: Timeline, event: int, rules: Rules) -> int | None:
+    """Return the bytes of the largest unused block right after ``event``, 0 for none.
+
+    Args:
+        timeline: a run, with the segments as they stood at its end.
+        event: index of the event.
+        rules: whose allocator it was.
+
+    Returns:
+        None where segments and blocks at that moment cannot be known.
+    """
+    try:
+        here = segments_after(timeline, event, rules.settings())
+    except AllocatorConfError:  # settings that this emulator has no rules for
+        return None
+    if not here.is_known:
+        return None
+    blocks = (block for segment in here.segments for block in segment.blocks)
+    return max((block.size for block in blocks if block.state == "inactive"), default=0)
+
+
+def origin_of(measurement: Measurement, job: ProbeJob) -> Provenance:
+    """Return the provenance of ``measurement.snapshot``, as it stood when the run ended."""
+    return Provenance(
+        reason="end",
+        rank=job.rank,
+        world_size=job.world_size,
+        torch_version=installed_torch(),
+        max_entries=job.max_entries,
+        stacks="python",
+        cards=tuple(_card(measurement, trace.device) for trace in measurement.snapshot.traces),
+    )
+
+
+def _card(measurement: Measurement, index: int) -> Card:
+    budget = measurement.device
+    total = budget.card_bytes or budget.limit_bytes
+    held = sum(segment.total_size for segment in measurement.snapshot.segments if segment.device == index)
+    return Card(
+        index=index,
+        name=budget.gpu,
+        total_bytes=total,
+        free_bytes=max(0, total - budget.non_torch_bytes - budget.other_process_bytes - held),
+        memory_fraction=budget.fraction or 1.0,
+    )

@@ -1,20 +1,25 @@
 """What an exception of the measured code means: out of memory (and who refused), untestable here, or its own fault.
 
-The patterns are the messages of torch, cuBLAS, NCCL and the CUDA runtime; each names where it comes from. Nothing
-here imports torch: exceptions are told apart by the names of their classes.
+The patterns are the messages of torch, cuBLAS, NCCL, Triton and the CUDA runtime; each names where it comes from.
+Nothing here imports torch: exceptions are told apart by the names of their classes.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from oomscope import virtual
-from oomscope.errors import UntestableError
-from oomscope.probe.analysis.triton_needs import absent_by
+from oomscope.errors import InputError, MachineUnfitError, OomscopeError, UntestableError, UsageError
+from oomscope.probe.measurement import Ending
+from oomscope.probe.result import ErrorKind, Failure
 from oomscope.snapshot.trace import Frame, Stack
 from oomscope.snapshot.verdict_types import FailedIn
 from oomscope.units import parse_size
@@ -170,3 +175,40 @@ def _one_line(error: BaseException) -> str:
     if len(text) > _LONGEST_REASON:
         text = f"{text[: _LONGEST_REASON - 1]}…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_NO_COMPILER = "Failed to find C compiler"  # triton/runtime/build.py
+_COMMAND_FAILED = "returned non-zero exit status"  # subprocess.CalledProcessError
+
+
+def absent() -> str | None:
+    """Return in one line what Triton, which compiles helpers in C, lacks on this machine; None where nothing is."""
+    if not (os.environ.get("CC") or shutil.which("clang") or shutil.which("gcc")):
+        return "Triton needs a C compiler, and there is none: install gcc, or name one in CC"
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if not headers.exists():
+        package = f"python{sysconfig.get_python_version()}-dev"
+        return (
+            f"Triton needs Python's headers, and {headers} is absent: install {package}, or use a Python with headers"
+        )
+    return None
+
+
+def absent_by(text: str) -> str | None:
+    """Return what is absent where ``text``, an error of this process, says that Triton could not compile; else None."""
+    command = f"-I{sysconfig.get_path('include')}"
+    if _NO_COMPILER in text or (_COMMAND_FAILED in text and command in text):
+        return absent()
+    return None
+
+
+def not_run(error: OomscopeError) -> Ending:
+    """Return the ending of a run that could not begin."""
+    return Ending(measurement=None, failure=Failure(kind=kind_of_ours(error), message=str(error)))
+
+
+def kind_of_ours(error: OomscopeError) -> ErrorKind:
+    """Return the kind of a failure that oomscope itself found before anything of the target ran."""
+    if isinstance(error, MachineUnfitError):
+        return "unfit"
+    return "usage" if isinstance(error, (InputError, UsageError)) else "setup"

@@ -6,6 +6,7 @@ cuBLAS's own variable.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from oomscope.allocator.confparser import VARIABLE
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.probe.job import ProbeJob
-from oomscope.probe.machine.cublas import workspace_bytes
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
+from oomscope.units import KiB
 from oomscope.virtual.cards import find_card
 
 if TYPE_CHECKING:
@@ -66,3 +67,20 @@ def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:
 
 def _allocator(conf: str) -> AllocatorSettings:
     return AllocatorSettings.parse(conf, torch_version=installed_torch())
+
+
+_PAIR = re.compile(r":(\d+):(\d+)")
+
+
+def workspace_bytes(config: str) -> int:
+    """Return the bytes of ``config``, a sum of ``:KiB:count``.
+
+    Source: PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize.
+
+    Raises:
+        ConfigError: there is no ``:KiB:count`` in it. (Torch warns, and takes its default.)
+    """
+    pairs = _PAIR.findall(config)
+    if not pairs:
+        raise ConfigError(f"cannot read {config!r}", where=CUBLAS_VARIABLE, remedy="give it as :4096:8")
+    return sum(int(size) * int(count) for size, count in pairs) * KiB

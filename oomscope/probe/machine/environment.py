@@ -2,13 +2,19 @@
 
 The allocator's and cuBLAS's variables are part of what is measured: a job that does not set them takes the
 user's, on both backends alike, and the result says what was in force.
+
+Inductor's cache is empty at the beginning of each run: choices that it finds there need no autotuning, and autotuning
+allocates. Triton's compiled kernels decide nothing and take most of the time to make, so they are kept.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 
@@ -124,3 +130,25 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     if workspace:
         child[CUBLAS_VARIABLE] = workspace
     return child
+
+
+INDUCTOR: Final = "TORCHINDUCTOR_CACHE_DIR"
+TRITON: Final = "TRITON_CACHE_DIR"
+_TRITON_HOME: Final = "TRITON_HOME"
+_TRITON_AUTOTUNING: Final = "TRITON_CACHE_AUTOTUNING"
+
+
+def compile_cache_variables(room: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of one run.
+
+    Args:
+        room: gone after the run; inductor's cache is made in it.
+        environment: tells where Triton keeps its kernels (triton/knobs.py); inductor would put them into its own cache.
+    """
+    home = Path(environment.get(_TRITON_HOME) or Path.home())
+    kept = home / ".triton" / "cache" if os.access(home, os.W_OK) else room / "triton"
+    return {
+        INDUCTOR: tempfile.mkdtemp(prefix="inductor-", dir=room),
+        TRITON: environment.get(TRITON) or str(kept),
+        _TRITON_AUTOTUNING: "0",
+    }

@@ -1,4 +1,4 @@
-"""Ending processes: waiting for a child with a deadline, and killing everything that it started.
+"""Starting and ending processes: this very oomscope in another one, a child's deadline, and all that a child started.
 
 A process that makes a session of its own, or outlives its parent, leaves the child's process group. It still
 carries the child's environment, so what is left over is found by a mark in there (through ``/proc``, on Linux).
@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
+import oomscope
 from oomscope.capture.singleton import PROBE_MARK
 
 MARK = PROBE_MARK
@@ -158,3 +159,22 @@ def _marked(mark: str) -> Iterator[int]:
                 if value.startswith(of_commands)
             ):
                 yield int(directory.name)
+
+
+_PROGRAM: Final = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); import oomscope; del sys.path[0]; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def own_program(module: str) -> tuple[str, ...]:
+    """Return the command that runs a module of this oomscope as ``python -m`` does; its arguments come after it.
+
+    ``-P`` keeps the working directory, a checkout, off ``sys.path``.
+    """
+    place = str(Path(oomscope.__file__).resolve().parent.parent)
+    return (sys.executable, "-P", "-c", _PROGRAM, place, module)
+
+
+COMMAND_LINE: Final = own_program("oomscope")
+"""This ``oomscope`` as a command."""

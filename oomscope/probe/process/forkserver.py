@@ -23,9 +23,9 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from oomscope.probe.job import Progress
-from oomscope.probe.machine.collector import uncollected
 from oomscope.probe.machine.processes import MARK, kill_group, kill_marked, reap
 from oomscope.probe.process.preload import preload, sets_too_late, top_level_names
+from oomscope.probe.targets.importing import uncollected
 
 MESSAGE_BYTES = 64 * 1024
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"

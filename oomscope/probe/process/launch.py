@@ -16,13 +16,13 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oomscope.errors import ExitCode, MachineUnfitError
-from oomscope.probe.job import CheckoutTarget, CommandTarget, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment, request_variables
@@ -30,8 +30,6 @@ from oomscope.probe.machine.processes import MARK, MARK_BYTES, Ended, kernel_oom
 from oomscope.probe.process import tempdirs
 from oomscope.probe.process.workers import FRESH, Order, Start, Worker
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
-
-OnProgress = Callable[[Progress], None]
 
 _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25

@@ -30,7 +30,7 @@ _PRELOADED = (
     "oomscope.model.mesh",
     "oomscope.model.trainer",
     "oomscope.probe.analysis.analyse",
-    "oomscope.probe.analysis.origin",
+    "oomscope.probe.analysis.analyse",
     "oomscope.probe.machine.rates",
     "oomscope.probe.recording.cards",
     "oomscope.probe.recording.recorded_session",

@@ -15,7 +15,7 @@ import threading
 from dataclasses import replace
 from typing import Literal
 
-from oomscope.probe.job import CheckoutTarget, ProbeJob, StartedTarget
+from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, StartedTarget
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.process import launch
 from oomscope.probe.process.parent import OF_THE_JOB, Parent
@@ -52,7 +52,7 @@ class WarmParents:
     def run(
         self,
         job: ProbeJob,
-        progress: launch.OnProgress | None = None,
+        progress: OnProgress | None = None,
         *,
         log_path: str | os.PathLike[str] | None = None,
         stop: threading.Event | None = None,

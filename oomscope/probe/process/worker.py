@@ -19,7 +19,7 @@ from oomscope import virtual
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.files import write_whole
 from oomscope.probe.job import CommandTarget, ProbeJob, ProgramTarget, Progress
-from oomscope.probe.machine.leave import leave
+from oomscope.probe.machine.forked_run import leave
 from oomscope.probe.machine.processes import die_with_parent
 from oomscope.probe.result import ProbeResult
 

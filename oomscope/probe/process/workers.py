@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from oomscope.probe.machine.own_program import own_program
-from oomscope.probe.machine.processes import MARK, Ended, await_end, kill_all
+from oomscope.probe.machine.processes import MARK, Ended, await_end, kill_all, own_program
 
 WORKER = own_program("oomscope.probe.process.worker")
 """The child."""

@@ -1,8 +1,8 @@
 """Questions for infinities and NaNs on a virtual card: numbers count as finite, so that no step is skipped.
 
 Many programs ask before a step whether the loss or the norm of the gradients is finite, and leave the step out where it
-is not. A virtual card computes neither. Of the two answers a step that is taken needs more memory, and it is what all
-but a few steps of a real training do (see also :mod:`oomscope.probe.recording.grad_scaler`).
+is not; so does torch's GradScaler. A virtual card computes neither. Of the two answers a step that is taken needs more
+memory (the first one makes the optimizer's states), and it is what all but a few steps of a real training do.
 
 ``torch.isnan``, ``isinf`` and ``isfinite`` run as they are, with what they allocate; then the answer is copied to their
 result on the card. The same holds for what is asked of such results: any, all, and, or, not.
@@ -111,3 +111,29 @@ def _answer_in(tensor: torch.Tensor) -> bool | None:
     """Return the answer that ``tensor`` holds; None where it holds none, or was changed since."""
     answer, version = getattr(tensor, _ANSWER, (None, None))
     return answer if answer is not None and version == tensor._version else None
+
+
+GRADIENTS_NOTE: Final = "gradients in fp16 count as finite: GradScaler skipped no step"
+
+
+@contextmanager
+def no_step_skipped(note: Callable[[str], None]) -> Iterator[None]:
+    """Let GradScaler take each step while the block runs on a virtual card; ``note`` is told, once, where it does."""
+    if not virtual.is_loaded():
+        yield
+        return
+    scaler = torch.amp.GradScaler
+    asks = scaler._maybe_opt_step
+    told: list[bool] = []
+
+    def takes(self: object, optimizer: torch.optim.Optimizer, state: object, *args: Any, **kwargs: Any) -> Any:
+        if not told:
+            told.append(True)
+            note(GRADIENTS_NOTE)
+        return optimizer.step(*args, **kwargs)
+
+    setattr(scaler, "_maybe_opt_step", takes)  # noqa: B010 - torch's own, and typed
+    try:
+        yield
+    finally:
+        setattr(scaler, "_maybe_opt_step", asks)  # noqa: B010

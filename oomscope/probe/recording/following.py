@@ -20,8 +20,7 @@ from torch.autograd import graph
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optim
 
-from oomscope.probe.recording.blocks import ToldBlocks
-from oomscope.probe.recording.collectives import collectives_told
+from oomscope.probe.recording.blocks import ToldBlocks, collectives_told
 from oomscope.probe.recording.position import OTHER, Position
 from oomscope.snapshot.trace import Category
 

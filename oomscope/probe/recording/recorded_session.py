@@ -6,8 +6,8 @@ history is told by hooks that PyTorch offers (:mod:`~oomscope.probe.recording.fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -17,14 +17,13 @@ import torch
 from oomscope.capture import history
 from oomscope.capture.history import Refusal
 from oomscope.errors import NothingOnDeviceError
+from oomscope.model.observer import Phase, Role
 from oomscope.probe.measurement import Measurement
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.cards import PlayedCard
-from oomscope.probe.recording.finite import numbers_are_finite
+from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
 from oomscope.probe.recording.following import Follower
 from oomscope.probe.recording.forward_stacks import ForwardStacks
-from oomscope.probe.recording.grad_scaler import no_step_skipped
-from oomscope.probe.recording.observer import RecordedObserver
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
@@ -32,7 +31,7 @@ from oomscope.probe.recording.session import Modules, Optimizers, SessionSetting
 from oomscope.probe.recording.unanswered import CardWatch
 from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
 from oomscope.snapshot.reading.schema import snapshot_of
-from oomscope.snapshot.trace import Moment
+from oomscope.snapshot.trace import Category, Moment
 
 INDEX = 0
 """The device of a probed process."""
@@ -168,3 +167,26 @@ class RecordedSession:
 def _allocations() -> int:
     """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
     return history.allocations(INDEX)
+
+
+class RecordedObserver:
+    """An observer of a run on a card.
+
+    Args:
+        position: learns the phase.
+        blocks: learns the roles.
+    """
+
+    def __init__(self, position: Position, blocks: ToldBlocks) -> None:
+        self._position = position
+        self._blocks = blocks
+
+    def phase(
+        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Mark what runs inside; None keeps the enclosing value."""
+        return self._position.phase(phase, iteration=iteration, microbatch=microbatch)
+
+    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of ``tensors`` are for."""
+        self._blocks.tell(Category[role.upper()], tensors)

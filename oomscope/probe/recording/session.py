@@ -2,7 +2,7 @@
 
 The worker builds the target inside ``with session:``, runs each step inside ``with session.iteration(i):`` and
 asks for the :class:`~oomscope.probe.measurement.Measurement` after the session was left. It never learns which
-backend it drives: :mod:`oomscope.probe.recording.open_session` opens one.
+backend it drives: :mod:`oomscope.probe.recording.open_session` opens one. No torch here.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from oomscope.model.observer import Observer
-from oomscope.probe.measurement import Measurement
+from oomscope.probe.measurement import DeviceBudget, Measurement
+from oomscope.virtual import CardSettings
 from oomscope.virtual.cards import Card
 from oomscope.virtual.settings import AddressPolicy, ValueRule
 
 if TYPE_CHECKING:
     import torch
+
 
 Modules: TypeAlias = "torch.nn.Module | list[torch.nn.Module] | None"
 Optimizers: TypeAlias = "torch.optim.Optimizer | list[torch.optim.Optimizer] | None"
@@ -95,3 +97,42 @@ class Session(Protocol):
     def measurement(self) -> Measurement:
         """Return what was recorded. Call it after the session was left."""
         ...
+
+
+UNLIMITED_BYTES: Final = 2**46
+"""The card of a run without a limit."""
+
+
+def budget_of(settings: SessionSettings) -> DeviceBudget:
+    """Return the card as a process of the run sees it."""
+    if settings.gpu is None:
+        raise ValueError("a virtual card plays a card: settings.gpu must name one")
+    return DeviceBudget(
+        gpu=settings.gpu.name,
+        limit_bytes=settings.limit_bytes or settings.gpu.total_bytes,
+        non_torch_bytes=settings.non_torch_bytes,
+        other_process_bytes=settings.other_process_bytes,
+    )
+
+
+def variables_of(settings: SessionSettings, *, ledger: str = "") -> dict[str, str]:
+    """Return the variables that tell a process of its card.
+
+    Args:
+        settings: the card, its limit, what others hold of it, and what it answers where it holds nothing.
+        ledger: the file through which several processes share the card; empty for a card of one process.
+    """
+    if settings.gpu is None:
+        raise ValueError("a virtual card plays a card: settings.gpu must name one")
+    budget = budget_of(settings)
+    total = UNLIMITED_BYTES if settings.unlimited else budget.limit_bytes
+    card = CardSettings(
+        card=settings.gpu,
+        total_bytes=total,
+        used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
+        address_policy=settings.address_policy,
+        event_lag=settings.stream_lag,
+        values=settings.values,
+        ledger=ledger,
+    )
+    return card.variables()

@@ -13,7 +13,7 @@ import torch
 
 import oomscope
 from oomscope import virtual
-from oomscope.probe.machine.compile_caches import INDUCTOR
+from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.measurement import Unanswered
 from oomscope.snapshot.trace import Frame
 

@@ -1,16 +1,20 @@
 """Importing from a checkout: it comes first on ``sys.path``, and is forgotten when the next one comes.
 
 Nothing of oomscope is ever taken from there, nor forgotten: what drives a commit is the oomscope that was started.
+Python's collector of cycles rests during imports: torch makes a third of a million objects, nearly all of which stay,
+and to look through them again and again takes a fifth of the import's time.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import oomscope
@@ -73,3 +77,18 @@ def _installed_places() -> set[Path]:
     paths = sysconfig.get_paths()
     places = {Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     return places | {Path(oomscope.__file__).resolve().parent}
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Look for no garbage unasked inside the block; what is imported may set the collector as it likes, which lasts.
+
+    Training that collects by hand (``gc.disable()``) or seldom (``gc.set_threshold(...)``) holds more memory for it.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0, *before[1:])  # which Python takes for never, and isenabled() does not tell
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == 0:
+            gc.set_threshold(*before)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from oomscope.probe.curves import RunCurves
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import ProbeResult, RunCurves
 from oomscope.report.charts.curves import Series, curves
 from oomscope.report.charts.plot import Level
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.probe.curves import RunCurves
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import ProbeResult, RunCurves
 from oomscope.snapshot.timeline import Timeline
 from tests.unit.report import results
 from tests.unit.snapshot.strategies import recordings

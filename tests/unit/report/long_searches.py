@@ -15,7 +15,7 @@ from oomscope.bisect.step_search import StepSearch
 from oomscope.bisect.steps import Threshold
 from oomscope.bisect.walked_lines import LinePlace, WalkedLine
 from oomscope.bisect.waterfall import Stretch, Waterfall
-from oomscope.probe.curves import RunCurves
+from oomscope.probe.result import RunCurves
 from oomscope.units import GiB, MiB
 from tests.unit.report import results, searches
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oomscope.bisect.measured import Bytes
 from oomscope.bisect.result import StepRow
 from oomscope.printable import printable
-from oomscope.probe.curves import RunCurves
+from oomscope.probe.result import RunCurves
 from oomscope.report import bisect_rows
 from oomscope.report.bisect_html import guilty_keys
 from oomscope.report.charts.key_matrix import key_matrix

@@ -19,7 +19,7 @@ from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.result import ErrorKind, Failure, Oom, Outcome, Peak, ProbeResult, Site, SiteBytes
 from oomscope.probe.targets.command.output import Metric, Said, metric_in
-from oomscope.probe.targets.command.written import Stamp, written_since
+from oomscope.probe.targets.command.snapshots import Stamp, written_since
 from oomscope.virtual.cards import card_bytes
 
 _WRITES: Final = "see that it dumps one below the checkout, or mend --snapshot-glob"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from oomscope.probe.job import CommandTarget, StartedTarget
-from oomscope.probe.machine.own_program import COMMAND_LINE
+from oomscope.probe.machine.processes import COMMAND_LINE
 from oomscope.probe.targets.harness import HarnessError
 
 _OWN_NAME: Final = "oomscope"

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from oomscope.probe.analysis.analyse import RULES, phases_of
 from oomscope.probe.analysis.sites import SiteRule, site_rule
-from oomscope.probe.curves import RunCurves
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.fingerprint import versions
-from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, Site
+from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.probe.targets.command.snapshots import Card, Found
 from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.explaining.analysis import Analysis

@@ -18,7 +18,7 @@ from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.command.answer import answer, without_measurement
 from oomscope.probe.targets.command.asked import argv_of, metric_of
 from oomscope.probe.targets.command.output import read_output, tail_of
-from oomscope.probe.targets.command.written import stamps_of
+from oomscope.probe.targets.command.snapshots import stamps_of
 from oomscope.probe.targets.harness import HarnessError, place_of
 from oomscope.virtual.cards import card_bytes
 

@@ -1,14 +1,15 @@
-"""Which of the memory snapshots that a command wrote speaks for the run.
+"""Which memory snapshots a command wrote, and which of them speaks for the run.
 
-Of several (a rank each, say) it is the worst: one with a failed allocation before one without, then the one with most
-requested bytes.
+A checkout may hold older files of the same names. Of several new ones (a rank each, say) the worst speaks: one with a
+failed allocation before one without, then the one with most requested bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from oomscope.snapshot.explaining.analysis import Analysis, analyse
 from oomscope.snapshot.judging.verdict import failure_of
@@ -61,3 +62,26 @@ def worst_of(files: Sequence[Path], repo: Path, *, card: Card | None) -> Found |
 def failed(analysis: Analysis) -> bool:
     """Whether the recorded run was refused an allocation, or would be on the card that was named."""
     return analysis.cut_short is not None or failure_of(analysis.recorded) is not None
+
+
+class Stamp(NamedTuple):
+    """Tells a file that was written anew."""
+
+    inode: int
+    modified_ns: int
+    size: int
+
+
+def stamps_of(repo: Path, pattern: str | None) -> dict[Path, Stamp]:
+    """Return the files below ``repo`` that ``pattern`` names; none without one."""
+    found = {}
+    for path in repo.glob(pattern) if pattern is not None else ():
+        if path.is_file():
+            status = path.stat()
+            found[path] = Stamp(status.st_ino, status.st_mtime_ns, status.st_size)
+    return found
+
+
+def written_since(repo: Path, pattern: str, before: Mapping[Path, Stamp]) -> list[Path]:
+    """Return those files that are new, or others than ``before``, which :func:`stamps_of` returned then."""
+    return sorted(path for path, stamp in stamps_of(repo, pattern).items() if before.get(path) != stamp)

@@ -12,8 +12,7 @@ from typing import Any
 from oomscope.errors import SnapshotError
 from oomscope.probe.analysis.analyse import RULES
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.probe.measure import Ending
-from oomscope.probe.measurement import DeviceBudget, FailedAllocation, Measurement, RefusedElsewhere, Unanswered
+from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, Measurement, RefusedElsewhere, Unanswered
 from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
 from oomscope.probe.recording.session import SessionSettings

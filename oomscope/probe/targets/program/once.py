@@ -9,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.errors import OomscopeError
-from oomscope.probe.job import ProbeJob, ProgramTarget, Progress, RunsOn
-from oomscope.probe.machine import compile_caches
-from oomscope.probe.machine.environment import allocator_conf, allocator_variables
+from oomscope.probe.analysis.failures import not_run
+from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, RunsOn
+from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import RunHere
-from oomscope.probe.measure import Ending, OnProgress, not_run
-from oomscope.probe.recording.session import SessionSettings
-from oomscope.probe.recording.virtual_card import budget_of
-from oomscope.probe.recording.virtual_card import variables_of as card_variables
+from oomscope.probe.measurement import Ending
+from oomscope.probe.recording.session import SessionSettings, budget_of
+from oomscope.probe.recording.session import variables_of as card_variables
 from oomscope.probe.result import Failure
 from oomscope.probe.targets.command.asked import argv_of
 from oomscope.probe.targets.command.output import tail_of
@@ -101,7 +100,7 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop(_HIDES_CARDS, None)
             environment |= card_variables(settings, ledger=str(folder / _LEDGER))
-            environment |= compile_caches.variables(folder, environment)
+            environment |= compile_cache_variables(folder, environment)
         if self._job.world_size > 1:
             environment |= place.variables(self._job.rank, self._job.world_size)
         return environment

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import os
 import sys
 import weakref
@@ -19,10 +20,10 @@ import torch
 from torch.optim import optimizer as optim
 
 from oomscope.errors import MachineUnfitError
+from oomscope.probe.recording.blocks import local_part
 from oomscope.probe.recording.cards import RealCard
 from oomscope.probe.recording.session import SessionSettings
 from oomscope.probe.targets.program import ending, receipt
-from oomscope.probe.targets.program.parameters import Parameters
 from oomscope.probe.targets.program.receipt import Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording
 from oomscope.probe.targets.program.settings import ProgramSettings
@@ -224,3 +225,37 @@ def _raised(error: BaseException) -> Raised | None:
 
     refusal = refusal_in(error)
     return Raised(text=describe(error), details=details(error), refusal=asdict(refusal) if refusal else None)
+
+
+class Parameters:
+    """Bytes of parameters, on the CPU and on the card."""
+
+    def __init__(self) -> None:
+        self.on_cpu = 0
+        self.on_card = 0
+        self._seen: set[int] = set()
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+    def see(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count what ``optimizer`` steps, at first sight of it."""
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    self._count(parameter)
+
+    def look_around(self) -> None:
+        """Count the parameters of every module that is alive; no optimizer may have stepped them."""
+        for each in gc.get_objects():
+            if type(each) is torch.nn.Parameter:
+                self._count(each)
+
+    def _count(self, parameter: torch.Tensor) -> None:
+        if id(parameter) in self._seen:
+            return
+        self._seen.add(id(parameter))
+        part = local_part(parameter)
+        if part.device.type == "cpu":
+            self.on_cpu += part.nbytes
+        elif part.device.type == "cuda":
+            self.on_card += part.nbytes

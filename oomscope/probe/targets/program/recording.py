@@ -25,10 +25,9 @@ from oomscope.capture.history import Refusal
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.cards import RealCard, check_kernels
-from oomscope.probe.recording.finite import numbers_are_finite
+from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
 from oomscope.probe.recording.following import Follower
 from oomscope.probe.recording.forward_stacks import ForwardStacks
-from oomscope.probe.recording.grad_scaler import no_step_skipped
 from oomscope.probe.recording.peaks import Peaks
 from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.unanswered import CardWatch

@@ -7,9 +7,9 @@ import importlib
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
-from oomscope.probe.targets.world.host_groups import play_host_groups
 from oomscope.probe.targets.world.peers import refuse_what_needs_peers, replace
 from oomscope.probe.targets.world.store import store_class
 
@@ -52,3 +52,19 @@ def _gather_what_is_here() -> None:
         return work
 
     replace("gather", repeated)
+
+
+class PlayedHostGroup:
+    """What ProcessGroupGloo becomes; making one gives torch's group without peers."""
+
+    def __new__(cls, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
+        """Return a group of ``size`` ranks of which this process is ``rank``."""
+        options = FakeProcessGroup.Options()
+        if hasattr(options, "simulate_uniform_ranks"):  # since torch 2.15: sums are those of equal ranks
+            options.simulate_uniform_ranks = True
+        return FakeProcessGroup._create_internal(rank, size, options)
+
+
+def play_host_groups() -> None:
+    """Let torch.distributed make groups of host tensors without peers."""
+    c10d.ProcessGroupGloo = PlayedHostGroup  # type: ignore[misc]

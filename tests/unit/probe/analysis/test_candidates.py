@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.probe.analysis.candidates import EXPANDABLE, first_candidates, further_candidates
+from oomscope.probe.analysis.cures import EXPANDABLE, first_candidates, further_candidates
 from oomscope.snapshot.replaying.fixes import Rules, merged
 from oomscope.units import GiB, MiB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.probe.analysis.free_block import largest_free_block
+from oomscope.probe.analysis.analyse import largest_free_block
 from oomscope.snapshot.replaying.fixes import Rules
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.probe.analysis.failures import describe
-from oomscope.probe.analysis.triton_needs import absent
+from oomscope.probe.analysis.failures import absent, describe
 
 NO_COMPILER = RuntimeError("Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.probe.job import HarnessTarget, ProbeJob
-from oomscope.probe.machine.collector import uncollected
 from oomscope.probe.measure import measure
+from oomscope.probe.targets.importing import uncollected
 
 
 @pytest.fixture(autouse=True)

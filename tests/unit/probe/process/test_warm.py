@@ -20,7 +20,7 @@ import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
-from oomscope.probe.machine import compile_caches
+from oomscope.probe.machine.environment import INDUCTOR
 from oomscope.probe.machine.processes import MARK
 from oomscope.probe.process import launch, parent, warm
 from oomscope.probe.process.warm import LOST, WarmParents
@@ -170,7 +170,7 @@ def test_a_target_finds_the_process_as_it_would_be_fresh(parents, checkout: Path
     for run in (launch.run, parents.run, parents.run):
         run(job, log_path=tmp_path / "log")
         seen.append(json.loads((checkout / "out").read_text()))
-    caches = {facts["environment"].pop(compile_caches.INDUCTOR) for facts in seen}
+    caches = {facts["environment"].pop(INDUCTOR) for facts in seen}
     assert len(caches) == len(seen), "what one run chose reaches another"
     assert seen[0]["environment"]["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     assert seen[1] == seen[0]

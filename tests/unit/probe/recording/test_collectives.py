@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from oomscope.probe.recording.collectives import collectives_told
+from oomscope.probe.recording.blocks import collectives_told
 from oomscope.snapshot.trace import Category
 
 

@@ -17,7 +17,7 @@ from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.command.answer import answer, failure_of
 from oomscope.probe.targets.command.output import Said
 from oomscope.probe.targets.command.run import variables_of
-from oomscope.probe.targets.command.written import stamps_of, written_since
+from oomscope.probe.targets.command.snapshots import stamps_of, written_since
 from oomscope.snapshot.explaining.explain import explain
 from oomscope.snapshot.explaining.explanation import DeviceExplanation
 from oomscope.snapshot.reading.load import load_snapshot
