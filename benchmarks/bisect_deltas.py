@@ -13,8 +13,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oomscope.bisect.deltas import Changes, minimal_set
-from oomscope.bisect.search import Answer
+from oomscope.bisect.search.deltas import Changes, minimal_set
+from oomscope.bisect.search.line import Answer
 
 
 @dataclass

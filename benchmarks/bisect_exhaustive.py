@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.repeated_steps import RepeatedStepSearch
-from oomscope.bisect.step_search import StepSearch
-from oomscope.bisect.steps import Threshold
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.repeated_steps import RepeatedStepSearch
+from oomscope.bisect.search.steps import StepSearch, Threshold
 from oomscope.units import GiB
 
 SIGMA = 1e5

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from oomscope.bisect.commits import Line, Repository
-from oomscope.bisect.git import isolated
+from oomscope.bisect.vcs.git import isolated
+from oomscope.bisect.vcs.repository import Line, Repository
 
 FILES = 400
 CONFIG = "configs/0007.yaml"

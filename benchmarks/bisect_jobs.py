@@ -22,12 +22,12 @@ from pathlib import Path
 from warm import DEMO, cpu_seconds, demo_history
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.executors import Action, Threads
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.scheduler import Action, Threads
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.targets.settings import harness_settings
 
 OVERRIDES = ("device.limit=7GiB", "probe.iterations=4", "probe.backend=virtual")

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
-from oomscope.bisect.foresight import ahead
-from oomscope.bisect.posterior import PosteriorSearch
-from oomscope.bisect.rates import Prior
-from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.search.line import Answer, Search
+from oomscope.bisect.search.posterior import PosteriorSearch, Prior
+from oomscope.bisect.search.speculation import ahead
 
 Question = tuple[int, int]
 """A position, and how often it was asked before."""

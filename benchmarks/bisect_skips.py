@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.bisect.search import Answer, Search, run
+from oomscope.bisect.search.line import Answer, Search, run
 
 ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
 LEFT = "only 'skip'ped commits left"

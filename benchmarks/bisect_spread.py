@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import random
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.repeated_steps import RepeatedStepSearch
-from oomscope.bisect.steps import Threshold
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.repeated_steps import RepeatedStepSearch
+from oomscope.bisect.search.steps import Threshold
 
 COMMITS, STEPS, SIGMA = 256, 3, 1000
 SIZES = (0, 2, 3, 5, 10, 100)

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.step_search import StepSearch, run
-from oomscope.bisect.steps import Step, Threshold
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import Step, StepSearch, Threshold, run
 from oomscope.units import MiB
 
 LARGEST = 512 * MiB

@@ -13,8 +13,7 @@ import sys
 
 from bisect_noise import Case, Weighing
 
-from oomscope.bisect.posterior import PosteriorSearch
-from oomscope.bisect.rates import Prior, mixed_rate
+from oomscope.bisect.search.posterior import PosteriorSearch, Prior, mixed_rate
 
 COMMITS = 40
 RATES = (0.05, 0.1, 0.2, 0.3)

@@ -12,15 +12,15 @@ import argparse
 import random
 from dataclasses import dataclass, field
 
-from oomscope.bisect.delta_search import DeltaSearch
-from oomscope.bisect.deltas import Changes
-from oomscope.bisect.experiment import Experiment
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.prober import Prober
-from oomscope.bisect.reporter import Silent
-from oomscope.bisect.result import KeyChange
-from oomscope.bisect.runners import Here, heedless
+from oomscope.bisect.changes.delta_search import DeltaSearch
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Silent
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.prober import Prober
+from oomscope.bisect.run.runner import Here, heedless
+from oomscope.bisect.search.deltas import Changes
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import Peak, ProbeResult
 

@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import ProbeJob, bundled_job
 from oomscope.probe.measure import measure

@@ -1,7 +1,6 @@
-"""Finds the change at fault: over the commits of any git repository, or between two configurations or environments.
+"""Finds the change at fault: over the commits of a git repository, or between two configurations or environments.
 
-``search``, ``step_search``, ``deltas``, ``steps``, ``growth`` and ``predicate`` are pure and know nothing of git,
-processes or screens; ``commits``, ``checkouts``, ``rooms``, ``cache`` and ``prober`` hold the effects;
-``commit_bisect``, ``config_bisect``, ``surroundings`` and ``square_bisect`` bring them together. What can be mixed is a
-``mixture``: keys, variables, packages, the hunks of a commit.
+The entry points are the modules of this folder. Below them, each folder importing only from those after it: ``lines``
+and ``changes`` (what a search walks), ``journal``, ``requests``, ``targets`` (what of a commit is measured), ``run``
+(how probes are run), ``results``, ``vcs`` (git) and ``search`` (pure: the next question, nothing else).
 """

@@ -6,27 +6,27 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
-from oomscope.bisect.absent_target import refuse_absent
-from oomscope.bisect.commits import Line, Repository
-from oomscope.bisect.good_end import GoodEndSearch
-from oomscope.bisect.growth import grown_sites
-from oomscope.bisect.headers import Commit
-from oomscope.bisect.journalled import journalled
-from oomscope.bisect.line_search import LineSearch
-from oomscope.bisect.merges import MergeOpener, Walked
-from oomscope.bisect.narrow import Turn, narrow
-from oomscope.bisect.noise import percent
-from oomscope.bisect.noisy_line import Searching, posterior_of, sure
-from oomscope.bisect.probed_line import Known
-from oomscope.bisect.prober import Means, Prober
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
-from oomscope.bisect.search import Found, Search
-from oomscope.bisect.step_walk import StepWalk
-from oomscope.bisect.subjects import Subject, subject_of
-from oomscope.bisect.track import Track
-from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.bisect.changes.narrow import Turn, narrow
+from oomscope.bisect.journal.journalled import journalled
+from oomscope.bisect.lines.good_end import GoodEndSearch
+from oomscope.bisect.lines.line_search import LineSearch
+from oomscope.bisect.lines.merges import MergeOpener, Walked
+from oomscope.bisect.lines.noisy_line import Searching, posterior_of, sure
+from oomscope.bisect.lines.probed_line import Known
+from oomscope.bisect.lines.step_walk import StepWalk
+from oomscope.bisect.lines.track import Track
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.growth import grown_sites
+from oomscope.bisect.results.noise import percent
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, Evidence, KeyChange, SearchOutcome
+from oomscope.bisect.results.sections import WalkedLine
+from oomscope.bisect.run.prober import Prober, Services
+from oomscope.bisect.search.line import Found, Search
+from oomscope.bisect.targets.absent_target import refuse_absent
+from oomscope.bisect.targets.subjects import Subject, subject_of
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Line, Repository
 from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import ProbeResult
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 _CLONE = "clone"
 
 
-@journalled
-def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResult:
+@journalled("commits")
+def bisect_commits(request: CommitRequest, **services: Unpack[Services]) -> BisectResult:
     """Find the commit of ``request.range`` at fault; where it has no good end, one is looked for first.
 
     Args:
         request: what to search.
-        means: see :class:`~oomscope.bisect.prober.Means`.
+        services: see :class:`~oomscope.bisect.run.prober.Services`.
 
     The user's repository is only read. Clones lie under ``request.places`` and are gone when this returns or raises.
 
@@ -58,7 +58,7 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
     request.places.make()
     bad = repository.resolve(request.range.bad)
     if request.range.is_open:
-        return _bisect_from(request, repository, bad, means)
+        return _bisect_from(request, repository, bad, services)
     good = repository.resolve(request.range.good)
     line = repository.line(good, bad, request.paths)
     with room(request.places.checkouts.absolute(), "bisect") as place:
@@ -67,11 +67,11 @@ def bisect_commits(request: CommitRequest, **means: Unpack[Means]) -> BisectResu
         for end in (good, bad):
             subject.check(end)
         refuse_absent(request.subject, request.preparation, repository, (good, bad))
-        with Prober.of(request, **means) as prober:
+        with Prober.of(request, **services) as prober:
             return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
 
-def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, means: Means) -> BisectResult:
+def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, services: Services) -> BisectResult:
     """Look for a good end before ``bad``, and search from there."""
     with ExitStack() as stack:
         place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
@@ -79,7 +79,7 @@ def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, me
         subject = request.preparation.of(subject, repository)
         subject.check(bad)
         refuse_absent(request.subject, request.preparation, repository, (bad,))
-        prober = stack.enter_context(Prober.of(request, **means))
+        prober = stack.enter_context(Prober.of(request, **services))
         sought = GoodEndSearch(repository, bad, subject, prober, request.noise).run()
         if sought.good is not None:
             line = repository.line(sought.good, bad, request.paths)

@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from oomscope.bisect.axes import Axes
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.config_keys import ConfigEnd, ConfigKeys
-from oomscope.bisect.delta_bisect import DeltaBisect
-from oomscope.bisect.journalled import journalled
-from oomscope.bisect.prober import Means, Prober
-from oomscope.bisect.ranges import FileAt
-from oomscope.bisect.request import ConfigRequest
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.subjects import ConfigSubject, path_in_repo
+from oomscope.bisect.changes.change_set import CombinedChanges
+from oomscope.bisect.changes.config_keys import ConfigEnd, ConfigKeys
+from oomscope.bisect.changes.delta_bisect import DeltaBisect
+from oomscope.bisect.journal.journalled import journalled
+from oomscope.bisect.requests import ConfigRequest
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.run.prober import Prober, Services
+from oomscope.bisect.targets.subjects import ConfigSubject, path_in_repo
+from oomscope.bisect.vcs.ranges import FileAt
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.probe.machine.checks import check_card
 
 
-@journalled
-def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResult:
+@journalled("configs")
+def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> BisectResult:
     """Find the keys by which ``request.range.bad`` goes wrong where ``request.range.good`` does not.
 
     Args:
         request: what to search.
-        means: see :class:`~oomscope.bisect.prober.Means`.
+        services: see :class:`~oomscope.bisect.run.prober.Services`.
 
     Raises:
         ConfigError: a file or an override is wrong.
@@ -35,8 +35,8 @@ def bisect_configs(request: ConfigRequest, **means: Unpack[Means]) -> BisectResu
     request.places.make()
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
-    mixture = Axes(keys, request.layers) if request.layers else keys
-    with Prober.of(request, **means) as prober:
+    mixture = CombinedChanges(keys, request.layers) if request.layers else keys
+    with Prober.of(request, **services) as prober:
         return DeltaBisect(mixture, prober, noise=request.noise).run()
 
 

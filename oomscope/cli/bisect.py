@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.bisect.journal_use import InterruptedSearch, JournalUse
+from oomscope.bisect.run.places import InterruptedSearch, JournalUse
 from oomscope.cli.bisect_group import PATHS, WORDS, SearchGroup, complete_first_word
 from oomscope.cli.journals import USE, SearchStoppedError
 from oomscope.cli.options import FILE, finite, json_option, measurement_options, settings_overrides
@@ -29,7 +29,7 @@ from oomscope.cli.written import written
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
-    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.results.result import BisectResult
 
 _OUTPUT = ("html", "tables", "force", "telling", "as_json")
 """Parameters that say how the answer is given."""
@@ -150,7 +150,7 @@ def options_of(ctx: click.Context) -> SearchOptions:
 
 def _files_read(ends: str, *, is_open: bool) -> list[tuple[str, Path]]:
     """Return the configurations that a search over keys reads, with their name for people; none of an open range."""
-    from oomscope.bisect.ranges import FileRange, parse_ends
+    from oomscope.bisect.vcs.ranges import FileRange, parse_ends
 
     range_ = None if is_open else parse_ends(ends)
     files = (range_.good, range_.bad) if isinstance(range_, FileRange) else ()

@@ -23,7 +23,7 @@ def export(search: int | None, repo: Path | None, state: Path | None, as_json: b
     \b
     oomscope bisect export > log && git bisect replay log
     """
-    from oomscope.bisect.git_log import git_bisect_log
+    from oomscope.bisect.journal.git_log import git_bisect_log
 
     account = found(search, repo, state)
     log = git_bisect_log(account)

@@ -22,12 +22,12 @@ def log(search: int | None, repo: Path | None, state: Path | None, as_json: bool
 
     The whole evidence is in the journal itself, whose path is printed.
     """
-    from oomscope.bisect.standing import Standing
+    from oomscope.bisect.journal.journal_state import SearchStatus
     from oomscope.report.journal_text import log_report
 
     store, account = store_of(state), found(search, repo, state)
     number = account.begun.search
-    standing = Standing.of(account, is_running=store.is_running(number))
+    standing = SearchStatus.of(account, is_running=store.is_running(number))
     if not as_json:
         print_report(log_report(account, standing, str(store.path(number))))
         return ExitCode.OK

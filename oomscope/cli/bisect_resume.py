@@ -30,7 +30,7 @@ def resume(search: int | None, repo: Path | None, state: Path | None, **given: A
     What was answered is taken from its journal. It is refused while the search still runs, and where the files,
     variables or packages that it was begun with have changed.
     """
-    from oomscope.bisect.journal_use import JournalUse
+    from oomscope.bisect.run.places import JournalUse
     from oomscope.cli.bisect import bisect
 
     begun = found(search, repo, state).begun

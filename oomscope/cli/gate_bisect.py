@@ -13,10 +13,10 @@ from oomscope.files import real_path
 from oomscope.gate.status import Status
 
 if TYPE_CHECKING:
-    from oomscope.bisect.places import Places
-    from oomscope.bisect.request import CommitRequest
-    from oomscope.bisect.result import BisectResult
-    from oomscope.bisect.subjects import ConfigInRepo, OwnCode
+    from oomscope.bisect.requests import CommitRequest
+    from oomscope.bisect.results.result import BisectResult
+    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
     from oomscope.gate.compare import MetricRow
     from oomscope.gate.ledger import Ledger
     from oomscope.gate.result import CaseResult, Culprit, GateResult, Standing
@@ -49,7 +49,7 @@ class Searching:
 
     def places(self) -> Places:
         """Return the same as the search has it."""
-        from oomscope.bisect.places import Places
+        from oomscope.bisect.run.places import Places
 
         return Places.default() if self.state is None else Places(self.state.absolute())
 
@@ -75,7 +75,7 @@ def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult
 
 def _interrupted(stop: KeyboardInterrupt) -> str:
     """Return how a search that was interrupted goes on, or that it begins anew where no probe of it was answered."""
-    from oomscope.bisect.journal_use import InterruptedSearch
+    from oomscope.bisect.run.places import InterruptedSearch
 
     return f"the search was interrupted; {stop.remedy}" if isinstance(stop, InterruptedSearch) else INTERRUPTED
 
@@ -126,7 +126,7 @@ def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | N
 
 def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
     """Return why no green night can be searched from, or the commit of the last one before what was measured."""
-    from oomscope.bisect.commits import Repository
+    from oomscope.bisect.vcs.repository import Repository
 
     if not green:
         return "the ledger has no green night of this case at another commit", ""
@@ -153,10 +153,10 @@ def _bad(case: CaseResult) -> str:
 
 
 def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
-    from oomscope.bisect.journal_use import JournalUse
-    from oomscope.bisect.predicate import Bad
-    from oomscope.bisect.ranges import RevisionRange
-    from oomscope.bisect.request import CommitRequest
+    from oomscope.bisect.requests import CommitRequest
+    from oomscope.bisect.results.predicate import Bad
+    from oomscope.bisect.run.places import JournalUse
+    from oomscope.bisect.vcs.ranges import RevisionRange
 
     head = case.standing.commit if case.standing else ""
     request = CommitRequest(
@@ -183,7 +183,7 @@ def _search(request: CommitRequest, how: Searching) -> BisectResult:
 
 def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
     """Return the words after ``oomscope bisect`` that ask the same, by which ``bisect resume`` goes on."""
-    from oomscope.bisect.own_code import OwnCode
+    from oomscope.bisect.targets.subjects import OwnCode
 
     subject = request.subject
     if isinstance(subject, OwnCode):
@@ -200,8 +200,7 @@ def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...
 
 
 def _subject(case: Case) -> ConfigInRepo | OwnCode:
-    from oomscope.bisect.own_code import own_code_of
-    from oomscope.bisect.subjects import ConfigInRepo
+    from oomscope.bisect.targets.subjects import ConfigInRepo, own_code_of
     from oomscope.gate.cases import own_target
     from oomscope.probe.targets.settings import harness_settings
 
@@ -212,7 +211,7 @@ def _subject(case: Case) -> ConfigInRepo | OwnCode:
 
 
 def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
-    from oomscope.bisect.result import CommitCulprit
+    from oomscope.bisect.results.result import CommitCulprit
     from oomscope.gate.result import Culprit, GrownLine
 
     verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
@@ -243,8 +242,8 @@ def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
 
 def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, night: GateResult) -> Culprit:
     """Return ``culprit`` with commands that measure its commit on any machine: at the root of a checkout, as here."""
-    from oomscope.bisect.commits import Repository
-    from oomscope.bisect.subjects import subject_of
+    from oomscope.bisect.targets.subjects import subject_of
+    from oomscope.bisect.vcs.repository import Repository
     from oomscope.report.gate_commands import with_variables
 
     choice, backend = request.subject, case.key.backend if case.key else ""

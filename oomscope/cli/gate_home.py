@@ -9,13 +9,13 @@ from oomscope.errors import GitError
 from oomscope.files import real_path
 
 if TYPE_CHECKING:
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
     from oomscope.gate.home import Home
 
 
 def home_of(file: Path) -> Home | None:
     """Return where ``file`` lies in its repository; None where it lies in none, or git cannot read it."""
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
     from oomscope.gate.home import Home
 
     target = real_path(file)

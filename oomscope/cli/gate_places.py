@@ -63,7 +63,7 @@ def _places(case: CaseResult, measured: Case, root: Path) -> list[Place]:
 
 def _known(root: Path, paths: set[str]) -> frozenset[str]:
     """Return those of ``paths`` that git tracks in the repository at ``root``."""
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
 
     if not paths:
         return frozenset()

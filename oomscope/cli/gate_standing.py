@@ -31,7 +31,7 @@ def newest_before(folder: Path, head: str, commits: Collection[str]) -> str | No
     Raises:
         GitError: the history cannot be read.
     """
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
 
     history = Git(folder, (folder,)).text("rev-list", "--topo-order", "--end-of-options", head).split()
     return next((commit for commit in history if commit in commits), None)
@@ -51,7 +51,7 @@ def path_inside(file: Path) -> str:
     Raises:
         GitError: it lies in none, or git cannot read it.
     """
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
 
     folder = real_path(file.parent)
     return Git(folder, (folder,)).text("rev-parse", "--show-prefix") + file.name
@@ -79,7 +79,7 @@ def _is_in_no_commit(case: Case, folder: Path) -> bool:
 
     A harness elsewhere is kept out of the history on purpose, and says nothing of a commit.
     """
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
 
     if case.kind not in {"config", "harness"}:
         return False
@@ -91,8 +91,8 @@ def _is_in_no_commit(case: Case, folder: Path) -> bool:
 
 
 def _standing(folder: Path) -> Standing | None:
-    from oomscope.bisect.commits import Repository
-    from oomscope.bisect.uncommitted import has_uncommitted_changes
+    from oomscope.bisect.vcs.repository import Repository
+    from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
     from oomscope.gate.result import Standing
 
     try:

@@ -13,8 +13,8 @@ from oomscope.cli.options import FILE
 from oomscope.errors import ExitCode, InputError, OomscopeError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.account import Account
-    from oomscope.bisect.journal_store import JournalStore
+    from oomscope.bisect.journal.journal_state import JournalState
+    from oomscope.bisect.journal.store import JournalStore
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,20 +48,20 @@ state_option = click.option(
 
 def store_of(state: Path | None) -> JournalStore:
     """Return the journals under ``state``, by default the user's."""
-    from oomscope.bisect.journal_store import JournalStore
-    from oomscope.bisect.places import Places
+    from oomscope.bisect.journal.store import JournalStore
+    from oomscope.bisect.run.places import Places
 
     places = Places.default() if state is None else Places(state.absolute())
     return JournalStore(places.journals)
 
 
-def found(search: int | None, repo: Path | None, state: Path | None) -> Account:
+def found(search: int | None, repo: Path | None, state: Path | None) -> JournalState:
     """Return the account of ``search``, by default of the newest search of ``repo``.
 
     Raises:
         InputError: there is no such search, or its journal cannot be read.
     """
-    from oomscope.bisect.pins import place_at
+    from oomscope.bisect.journal.journalled import place_at
 
     store = store_of(state)
     if search is not None:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from oomscope.bisect.reporter import Plan, Work
-    from oomscope.bisect.result import ProbeRecord
+    from oomscope.bisect.results.reporter import Plan, Work
+    from oomscope.bisect.results.result import ProbeRecord
     from oomscope.probe.job import Progress
 
 REFRESHED_PER_S = 4
 
 
 class Onlooker:
-    """A reporter that prints; see :class:`oomscope.bisect.reporter.Reporter`.
+    """A reporter that prints; see :class:`oomscope.bisect.results.reporter.Reporter`.
 
     Args:
         answers: where the plan and each answer are printed as they come; None prints neither.

@@ -13,8 +13,8 @@ import click
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.axes import Layer
-    from oomscope.bisect.places import Places
+    from oomscope.bisect.changes.change_set import Layer
+    from oomscope.bisect.run.places import Places
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,7 +55,7 @@ class AxisOptions:
         return (*self._variables(), *self._packages(places))
 
     def _variables(self) -> tuple[Layer, ...]:
-        from oomscope.bisect.environment_deltas import EnvironmentDeltas, parse_variables, read_environment
+        from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
 
         if not (self.env or self.good_env or self.bad_env):
             return ()
@@ -69,8 +69,7 @@ class AxisOptions:
         return (EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]),)
 
     def _packages(self, places: Places) -> tuple[Layer, ...]:
-        from oomscope.bisect.overlays import Overlays
-        from oomscope.bisect.package_deltas import PackageDeltas, read_requirements
+        from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
 
         if not self.packages:
             return ()
@@ -115,7 +114,7 @@ def two_files(text: str, option: str) -> tuple[Path, Path]:
     Raises:
         UsageError: one of them is not there.
     """
-    from oomscope.bisect.ranges import FileRange, parse_range
+    from oomscope.bisect.vcs.ranges import FileRange, parse_range
 
     found = parse_range(text)
     if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):

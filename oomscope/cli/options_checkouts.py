@@ -12,7 +12,7 @@ from oomscope.cli.options import finite
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.preparation import Preparation
+    from oomscope.bisect.targets.preparation import Preparation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,8 +44,7 @@ class CheckoutOptions:
         Raises:
             UsageError: an option is ill-formed, means nothing without another, or names a file that is not there.
         """
-        from oomscope.bisect.fixups import Fixup
-        from oomscope.bisect.preparation import TIMEOUT_S, Preparation, Setup
+        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation, Setup
 
         if self.setup is not None and not self.setup.strip():
             raise UsageError("--setup without a command", remedy="give --setup CMD")

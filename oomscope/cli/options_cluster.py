@@ -10,7 +10,7 @@ import click
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.slurm import ClusterSettings
+    from oomscope.bisect.run.slurm import ClusterSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ def cluster_settings(given: dict[str, Any]) -> ClusterSettings | None:
     Raises:
         UsageError: options for jobs without any, or ones that jobs cannot have.
     """
-    from oomscope.bisect.slurm import ClusterSettings
+    from oomscope.bisect.run.slurm import ClusterSettings
 
     executor, words = given.pop("executor"), given.pop("slurm")
     if executor == _SLURM:

@@ -118,7 +118,7 @@ def read_night(path: Path) -> GateResult:
 
 def gate_probe() -> Probe:
     """Return the probe of a gate: warm where it can be, each with a card for itself where there are any."""
-    from oomscope.bisect.cards import Cards, visible_cards
+    from oomscope.bisect.run.runner import Cards, visible_cards
     from oomscope.probe.machine.environment import own_environment
     from oomscope.probe.tuning.variants import launched
 

@@ -12,7 +12,7 @@ from oomscope.cli.options import MOST
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.noise import Noise
+    from oomscope.bisect.results.noise import Noise
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,7 +50,7 @@ class NoiseOptions:
         Raises:
             UsageError: a confidence is asked for, and nothing may be probed more than once.
         """
-        from oomscope.bisect.noise import CONFIDENCE, REPEATS, Noise
+        from oomscope.bisect.results.noise import CONFIDENCE, REPEATS, Noise
 
         if self.confidence is None and self.repeats is None:
             return None

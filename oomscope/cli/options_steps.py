@@ -12,7 +12,7 @@ from oomscope.cli.options import MOST, Size
 from oomscope.units import parse_size
 
 if TYPE_CHECKING:
-    from oomscope.bisect.waterfall import StepsWanted
+    from oomscope.bisect.results.sections import StepsWanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,7 +27,7 @@ class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since cli
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; as large as any history for ``all``."""
-        from oomscope.bisect.waterfall import EVERYWHERE
+        from oomscope.bisect.results.sections import EVERYWHERE
 
         if value == _ALL:
             return EVERYWHERE
@@ -53,8 +53,8 @@ class StepOptions:
 
     def wanted(self) -> StepsWanted | None:
         """Return which steps are asked for; None for none."""
-        from oomscope.bisect.steps import Threshold
-        from oomscope.bisect.waterfall import StepsWanted
+        from oomscope.bisect.results.sections import StepsWanted
+        from oomscope.bisect.search.steps import Threshold
 
         if not (self.steps or self.min_step is not None or self.exhaustive):
             return None

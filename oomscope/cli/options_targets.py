@@ -14,8 +14,8 @@ from oomscope.cli.options import FILE
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.own_code import OwnCode
-    from oomscope.bisect.predicate import Bad
+    from oomscope.bisect.results.predicate import Bad
+    from oomscope.bisect.targets.subjects import OwnCode
     from oomscope.config.schema import Config
     from oomscope.probe.job import CheckoutTarget
 
@@ -105,7 +105,7 @@ class TargetOptions:
         Raises:
             UsageError: the options name none.
         """
-        from oomscope.bisect.own_code import own_code_of
+        from oomscope.bisect.targets.subjects import own_code_of
 
         target = self.target_at("")
         if target is None:

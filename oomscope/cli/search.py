@@ -12,9 +12,9 @@ from oomscope.cli.suggestions import other_than_range
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.ranges import FileRange, RevisionRange
-    from oomscope.bisect.reporter import Reporter
-    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.results.reporter import Reporter
+    from oomscope.bisect.results.result import BisectResult
+    from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 
 
 def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
@@ -24,7 +24,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
         UsageError: the options contradict each other.
         OomscopeError: see :func:`oomscope.bisect.commit_bisect.bisect_commits`.
     """
-    from oomscope.bisect.ranges import FileRange, parse_ends, parse_open
+    from oomscope.bisect.vcs.ranges import FileRange, parse_ends, parse_open
 
     for word in options.overrides:
         if "=" not in word:
@@ -44,7 +44,7 @@ def run_search(options: SearchOptions, reporter: Reporter) -> BisectResult:
 
 
 def _range(text: str) -> RevisionRange | FileRange:
-    from oomscope.bisect.ranges import parse_range
+    from oomscope.bisect.vcs.ranges import parse_range
     from oomscope.cli.bisect_group import SUBCOMMANDS
 
     try:
@@ -55,9 +55,9 @@ def _range(text: str) -> RevisionRange | FileRange:
 
 
 def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Reporter) -> BisectResult:
+    from oomscope.bisect.code_vs_config import bisect_code_vs_config
     from oomscope.bisect.commit_bisect import bisect_commits
-    from oomscope.bisect.request import CommitRequest
-    from oomscope.bisect.square_bisect import bisect_square
+    from oomscope.bisect.requests import CommitRequest
 
     if options.axes.has_layers:
         raise UsageError(
@@ -76,7 +76,7 @@ def _search_commits(options: SearchOptions, ends: RevisionRange, reporter: Repor
         **options.common(),
     )
     if options.axes.axis == "both":
-        return bisect_square(request, _config_of_square(options), reporter=reporter)
+        return bisect_code_vs_config(request, _config_of_square(options), reporter=reporter)
     return bisect_commits(request, reporter=reporter)
 
 

@@ -10,9 +10,9 @@ from oomscope.cli.search_options import SearchOptions
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.ranges import FileRange, RevisionRange
-    from oomscope.bisect.reporter import Reporter
-    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.results.reporter import Reporter
+    from oomscope.bisect.results.result import BisectResult
+    from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 
 
 def search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> BisectResult:
@@ -22,8 +22,8 @@ def search_keys(options: SearchOptions, ends: FileRange, reporter: Reporter) -> 
         UsageError: an option is about commits.
     """
     from oomscope.bisect.config_bisect import bisect_configs
-    from oomscope.bisect.ranges import FileAt
-    from oomscope.bisect.request import ConfigRequest
+    from oomscope.bisect.requests import ConfigRequest
+    from oomscope.bisect.vcs.ranges import FileAt
 
     if options.axes.axis in {"commits", "both"}:
         raise UsageError(f"--axis {options.axes.axis} with two configuration files", remedy="name two revisions")
@@ -46,7 +46,7 @@ def search_keys_of_commits(options: SearchOptions, ends: RevisionRange, reporter
     Raises:
         UsageError: no file is named, or an option is about the commits between.
     """
-    from oomscope.bisect.ranges import FileAt, FileRange
+    from oomscope.bisect.vcs.ranges import FileAt, FileRange
 
     if options.config is None:
         raise UsageError("--axis config without a configuration", remedy="give --config PATH-IN-REPO, or two files")
@@ -60,15 +60,15 @@ def search_environment(options: SearchOptions, ends: RevisionRange, reporter: Re
     Raises:
         UsageError: there are two commits or no changes, or an option is about a range of commits.
     """
-    from oomscope.bisect.request import SurroundingsRequest
-    from oomscope.bisect.surroundings import bisect_surroundings
+    from oomscope.bisect.environment_search import bisect_environment
+    from oomscope.bisect.requests import EnvironmentRequest
 
     if ends.good != ends.bad:
         raise UsageError(f"--axis environment with two commits, {ends}", remedy="name the one that is measured")
     if not options.axes.has_layers:
         raise UsageError("nothing says what changes", remedy="give --env, --good-env, --bad-env or --packages")
     options.refuse_about_commits("--axis environment", repo=True)
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=options.repo or Path(),
         revision=ends.good,
         subject=options.subject(),
@@ -76,4 +76,4 @@ def search_environment(options: SearchOptions, ends: RevisionRange, reporter: Re
         layers=options.axes.layers(options.places()),
         **options.common(),
     )
-    return bisect_surroundings(request, reporter=reporter)
+    return bisect_environment(request, reporter=reporter)

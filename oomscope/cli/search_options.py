@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from oomscope.bisect.journal_use import JournalUse
+from oomscope.bisect.run.places import JournalUse
 from oomscope.cli.options_axes import AxisOptions
 from oomscope.cli.options_checkouts import CheckoutOptions
 from oomscope.cli.options_noise import NoiseOptions
@@ -16,15 +16,15 @@ from oomscope.errors import UsageError
 from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
-    from oomscope.bisect.noise import Noise
-    from oomscope.bisect.places import Places
-    from oomscope.bisect.predicate import Bad
-    from oomscope.bisect.slurm import ClusterSettings
-    from oomscope.bisect.subjects import ConfigInRepo, OwnCode
+    from oomscope.bisect.results.noise import Noise
+    from oomscope.bisect.results.predicate import Bad
+    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.run.slurm import ClusterSettings
+    from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
 
 class Common(TypedDict):
-    """The fields of :class:`~oomscope.bisect.request.SearchRequest`."""
+    """The fields of :class:`~oomscope.bisect.requests.SearchRequest`."""
 
     bad: Bad
     deadline_s: float | None
@@ -80,7 +80,7 @@ class SearchOptions:
 
     def places(self) -> Places:
         """Return where results and clones are kept."""
-        from oomscope.bisect.places import Places
+        from oomscope.bisect.run.places import Places
 
         return Places.default() if self.state is None else Places(self.state.absolute())
 
@@ -90,7 +90,7 @@ class SearchOptions:
         Raises:
             UsageError: nothing says it, or two options do.
         """
-        from oomscope.bisect.subjects import ConfigInRepo
+        from oomscope.bisect.targets.subjects import ConfigInRepo
 
         own = self.target.option
         if own is None and self.config:
@@ -106,7 +106,7 @@ class SearchOptions:
         return self.target.answering(self._wanted(), steps=self.steps.wanted() is not None)
 
     def _wanted(self) -> Bad:
-        from oomscope.bisect.predicate import Bad
+        from oomscope.bisect.results.predicate import Bad
 
         return Bad.parse(self.bad)
 

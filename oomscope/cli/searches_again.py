@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.bisect.journal_use import JournalUse
+from oomscope.bisect.run.places import JournalUse
 from oomscope.cli.bisect import bisect
 from oomscope.cli.journals import USE
 from oomscope.errors import InputError
 
 if TYPE_CHECKING:
-    from oomscope.bisect.journal import Begun
+    from oomscope.bisect.journal.events import Begun
 
 
 @contextlib.contextmanager

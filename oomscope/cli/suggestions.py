@@ -57,7 +57,7 @@ def name_what_is_meant(error: OomscopeError) -> None:
 
 
 def _references(repository: Path) -> list[str]:
-    from oomscope.bisect.git import Git
+    from oomscope.bisect.vcs.git import Git
 
     try:
         return Git(repository, (repository,)).text("for-each-ref", "--format=%(refname:lstrip=2)").splitlines()

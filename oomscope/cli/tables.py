@@ -20,7 +20,7 @@ from oomscope.printable import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from oomscope.bisect.result import BisectResult
+    from oomscope.bisect.results.result import BisectResult
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
     from oomscope.probe.tuning.sweep import Sweep

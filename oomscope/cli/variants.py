@@ -40,9 +40,9 @@ def kept_probe(*, fresh: bool, ticker: Ticker | None = None) -> Probe:
         fresh: measure again.
         ticker: told how far each probe is; None where several run side by side, or nobody looks.
     """
-    from oomscope.bisect.cache import ResultCache
-    from oomscope.bisect.identity import Content, Machine, key_of
-    from oomscope.bisect.places import Places
+    from oomscope.bisect.run.cache import ResultCache
+    from oomscope.bisect.run.identity import Content, Machine, key_of
+    from oomscope.bisect.run.places import Places
     from oomscope.probe.process import warm
     from oomscope.probe.tuning.variants import launched
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.bisect.places import Places
+from oomscope.bisect.run.places import Places
 from oomscope.doctor.check import Check, State
 from oomscope.units import GiB, format_size
 

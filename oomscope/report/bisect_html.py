@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_rows, bisect_words
 from oomscope.report.bisect_noise import rates_text
 from oomscope.report.bisect_remedies import remedy

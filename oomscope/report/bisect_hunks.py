@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.narrowed import HunkChange, Narrowed
+from oomscope.bisect.results.sections import HunkChange, Narrowed
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_words, words
 from oomscope.report.layout import section, table
 from oomscope.units import format_size

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from oomscope.bisect.noise import Posterior, percent
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.results.noise import Posterior, percent
+from oomscope.bisect.results.result import BisectResult
 from oomscope.report import bisect_words
 from oomscope.report.layout import bar, section, table
 

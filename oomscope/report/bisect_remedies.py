@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oomscope.bisect.result import BisectResult, ProbeRecord
-from oomscope.bisect.search import Answer
+from oomscope.bisect.results.result import BisectResult, ProbeRecord
+from oomscope.bisect.search.line import Answer
 
 _OF_COMMITS = {"commits", "both"}
 

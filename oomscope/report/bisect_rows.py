@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from oomscope.bisect.growth import SiteGrowth
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.narrowed import Narrowed
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.results.sections import Narrowed
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_words
 from oomscope.report.charts.markup import share
 from oomscope.report.charts.range import LineView, answer_text

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.table import Table
 
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.square import Corner, Square
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.results.sections import CodeVsConfig, Corner
 from oomscope.report import bisect_words
 from oomscope.report.layout import section, table
 from oomscope.report.words import known_size
@@ -27,7 +27,7 @@ def square_sections(result: BisectResult) -> Iterator[RenderableType]:
         yield section(f"What of {result.square.path} has a part in it", keys)
 
 
-def corner_table(square: Square) -> Table:
+def corner_table(square: CodeVsConfig) -> Table:
     """Return a row for each corner, and what code and configuration bring only together."""
     rows = table("Code", "Configuration", "", ">Requested", ">Reserved", "Why")
     for corner in (square.old_old, square.new_old, square.old_new, square.new_new):

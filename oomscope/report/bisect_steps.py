@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.bisect.growth import SiteGrowth
-from oomscope.bisect.result import BisectResult, StepRow
-from oomscope.bisect.waterfall import Stretch, Waterfall, levels
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.result import BisectResult, StepRow
+from oomscope.bisect.results.sections import Stretch, Waterfall, levels
 from oomscope.report import bisect_words
 from oomscope.report.layout import section, table
 from oomscope.report.step_sets import StepSet, step_sets

@@ -9,10 +9,18 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.bisect.growth import SiteGrowth
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.result import BisectResult, CommitCulprit, Evidence, KeyChange, KeysCulprit, ProbeRecord, StepRow
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import (
+    BisectResult,
+    CommitCulprit,
+    Evidence,
+    KeyChange,
+    KeysCulprit,
+    ProbeRecord,
+    StepRow,
+)
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_words, words
 from oomscope.report.bisect_hunks import narrowed_sections
 from oomscope.report.bisect_noise import posterior_sections

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomscope.bisect.growth import SiteGrowth
-from oomscope.bisect.measured import Bytes, bytes_of
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow, Suspect
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.result import (
+    BisectResult,
+    CommitCulprit,
+    KeyChange,
+    KeysCulprit,
+    ProbeRecord,
+    StepRow,
+    Suspect,
+)
+from oomscope.bisect.search.measured import Bytes, bytes_of
 from oomscope.report.words import count, site_text
 from oomscope.units import format_size
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import StepRow
+from oomscope.bisect.results.result import StepRow
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report.words import count
 from oomscope.units import MiB, format_size
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
-from oomscope.bisect.waterfall import levels
+from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
+from oomscope.bisect.results.sections import levels
+from oomscope.bisect.search.measured import Bytes
 from oomscope.probe.result import ProbeResult, Site
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.comparing.changes import LineChange

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from oomscope.bisect.account import Account
-from oomscope.bisect.standing import Standing
+from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
 from oomscope.report.bisect_text import probe_line
 from oomscope.report.layout import facts
 
 
-def log_report(account: Account, standing: Standing, path: str) -> RenderableType:
+def log_report(account: JournalState, standing: SearchStatus, path: str) -> RenderableType:
     """Return where a search stands, and its answers."""
     return Group(*_log_parts(account, standing, path))
 
 
-def _log_parts(account: Account, standing: Standing, path: str) -> Iterator[RenderableType]:
+def _log_parts(account: JournalState, standing: SearchStatus, path: str) -> Iterator[RenderableType]:
     begun = account.begun
     rows = [
         ("Search", f"{begun.search}, {standing.state}"),
@@ -41,7 +40,7 @@ def _log_parts(account: Account, standing: Standing, path: str) -> Iterator[Rend
         yield Text(standing.message)
 
 
-def _probes(standing: Standing) -> str:
+def _probes(standing: SearchStatus) -> str:
     announced = standing.probes_at_most
     # Steps, merges and untestable commits come on top of what was announced; then it bounds nothing any more.
     most = "" if announced is None or standing.probes > announced else f" of at most {announced}"

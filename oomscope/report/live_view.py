@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from oomscope.bisect.reporter import Plan, Work
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.results.sections import WalkedLine
 from oomscope.printable import printable
 from oomscope.report import bisect_words
 from oomscope.report.remaining import probes_left, seconds_left

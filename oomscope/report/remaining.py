@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.search.line import Answer, Search
 from oomscope.report.standings import Asked, Bracket
 
 RECENT: Final = 8

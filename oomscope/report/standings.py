@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.search import Answer
-from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.results.sections import WalkedLine
+from oomscope.bisect.search.line import Answer
 
 
 class Standing(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oomscope.bisect.result import BisectResult, StepRow
-from oomscope.bisect.search import Answer
+from oomscope.bisect.results.result import BisectResult, StepRow
+from oomscope.bisect.search.line import Answer
 from oomscope.report.words import count
 
 

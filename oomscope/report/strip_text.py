@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.bisect.results.sections import WalkedLine
 from oomscope.report.standings import Asked, Bracket, Standing, standings
 
 WIDEST: Final = 100

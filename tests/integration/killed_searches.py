@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.identity import Machine
-from oomscope.bisect.journal_store import JournalStore
-from oomscope.bisect.journal_use import JournalUse
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.subjects import HarnessFile
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.journal.store import JournalStore
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.run.identity import Machine
+from oomscope.bisect.run.places import JournalUse, Places
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.errors import InputError
 from oomscope.probe.job import ProbeJob, Progress

@@ -14,8 +14,8 @@ import re
 import sys
 from pathlib import Path
 
-import oomscope.bisect.prober
-from oomscope.bisect.runners import Here
+import oomscope.bisect.run.prober
+from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -43,7 +43,7 @@ def search(words: list[str], place: Path) -> None:
 
 def main(directory: Path, searches: list[list[str]]) -> None:
     """Run all ``searches`` side by side and write their exit codes to standard output."""
-    vars(oomscope.bisect.prober)["runner_of"] = lambda *_: Here(run=probe)
+    vars(oomscope.bisect.run.prober)["runner_of"] = lambda *_: Here(run=probe)
     with contextlib.redirect_stdout(io.StringIO()):
         run([*searches[0], "--state", str(directory / "warm")])  # it imports what all others need
     children = []

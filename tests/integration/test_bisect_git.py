@@ -14,12 +14,12 @@ from typing import TypeVar
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.errors import ExitCode
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress

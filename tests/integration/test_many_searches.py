@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oomscope.bisect.places import Places
+from oomscope.bisect.run.places import Places
 from oomscope.probe.result import ProbeResult
 from tests.conftest import ROOT
 from tests.integration.program import OOMSCOPE

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.places import Places
-from oomscope.bisect.runners import Here
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
@@ -73,7 +73,7 @@ def searched(lived_in: Repo, tmp_path: Path) -> Repo:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_repository_stays_as_it_is(kind: str, searched: Repo, tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=probe))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=probe))
     given = {"H": str(tmp_path / "H"), "S": "cp size.txt built", "F": "*: echo repaired > other.txt"}
     given["P"] = f"main~11: {tmp_path / 'p.patch'}"
     words = [given.get(word, word) for word in KINDS[kind].split()]

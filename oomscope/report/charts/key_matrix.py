@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from oomscope.bisect.result import ProbeRecord
+from oomscope.bisect.results.result import ProbeRecord
 from oomscope.report.words import count
 
 COLUMNS: Final = 48

@@ -6,8 +6,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from oomscope.bisect.noise import Posterior, percent
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.results.noise import Posterior, percent
+from oomscope.bisect.results.result import BisectResult
 from oomscope.report import bisect_words
 from oomscope.report.bisect_noise import likeliest
 from oomscope.report.charts.bars import Bar, bars

@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
-from oomscope.bisect.search import Answer
-from oomscope.bisect.walked_lines import WalkedLine
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.results.sections import WalkedLine
+from oomscope.bisect.search.line import Answer
 from oomscope.report import bisect_words
 from oomscope.report.charts.markup import box, figure, markup, share
 from oomscope.report.standings import Asked, Bracket, Standing, asked_on, bracket_of, standings

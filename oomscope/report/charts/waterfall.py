@@ -13,9 +13,9 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import StepRow
-from oomscope.bisect.waterfall import levels
+from oomscope.bisect.results.result import StepRow
+from oomscope.bisect.results.sections import levels
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_words
 from oomscope.report.bisect_steps import dominant_text
 from oomscope.report.charts.markup import box, figure, markup, share

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Repository
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.test_checkouts import files

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.absent_target import refuse_absent
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.own_code import InCheckout
-from oomscope.bisect.preparation import Preparation, Setup
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.targets.absent_target import refuse_absent
+from oomscope.bisect.targets.preparation import Preparation, Setup
+from oomscope.bisect.targets.subjects import InCheckout
+from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import ExitCode, UsageError
 from oomscope.probe.job import EntryTarget
 from tests.unit.bisect.worlds import SETTINGS, World

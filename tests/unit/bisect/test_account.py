@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.account import Account, account_of
-from oomscope.bisect.experiment import Untestable
-from oomscope.bisect.journal import (
+from oomscope.bisect.journal.events import (
     Answered,
     Begun,
     Event,
@@ -21,10 +19,12 @@ from oomscope.bisect.journal import (
     planned_event,
     probed_event,
 )
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.memory import Kept
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.search import Answer
+from oomscope.bisect.journal.journal_state import JournalState, journal_state_of
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.run.cache import Kept
+from oomscope.bisect.run.experiment import Untestable
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import InputError
 from tests.unit.bisect.results import fits, oom
 
@@ -73,11 +73,11 @@ def written(*events: Event, first: Begun | None = None) -> bytes:
     return b"".join(encode(event, AT) for event in (begun_event(first or begun()), *events))
 
 
-def told(*events: Event) -> Account:
-    return account_of(written(*events), 7, "7.jsonl")
+def told(*events: Event) -> JournalState:
+    return journal_state_of(written(*events), 7, "7.jsonl")
 
 
-def commits(account: Account) -> list[int]:
+def commits(account: JournalState) -> list[int]:
     return [int(answer.record.commit or "0", 16) for answer in account.answers]
 
 
@@ -108,8 +108,8 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
     first, content = written(), b"".join(lines)
     cut = round(share * len(content))
     whole = content[:cut].count(b"\n")
-    account = account_of(first + content[:cut], 7, "j")
-    assert account == account_of(first + b"".join(lines[:whole]), 7, "j")
+    account = journal_state_of(first + content[:cut], 7, "j")
+    assert account == journal_state_of(first + b"".join(lines[:whole]), 7, "j")
     assert len(account.answers) <= whole
     assert all(name in account.kept for answer in account.answers for name in answer.asked)
 
@@ -130,7 +130,7 @@ def test_cut_anywhere_it_is_the_whole_lines_before(events: list[Event], share: f
 )
 def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
     content = written(probed(1)) + spoilt + encode(probed(3), AT)
-    account = account_of(content, 7, "7.jsonl")
+    account = journal_state_of(content, 7, "7.jsonl")
     assert commits(account) == [1, 3]
     assert account.problems == ("7.jsonl:3: the line cannot be read; what it said is asked again",)
 
@@ -138,7 +138,7 @@ def test_a_spoilt_line_in_the_middle_costs_what_it_said(spoilt: bytes) -> None:
 def test_an_answer_that_rests_on_a_spoilt_line_is_asked_again() -> None:
     repeated = probed_event(answered(2, "n1"), {})
     content = written() + b"{}\n" + encode(repeated, AT) + encode(probed(3), AT)
-    account = account_of(content, 7, "j")
+    account = journal_state_of(content, 7, "j")
     assert commits(account) == [3]
     assert len(account.problems) == 2
 
@@ -160,7 +160,7 @@ def test_a_kind_of_line_that_is_not_known_says_nothing() -> None:
 )
 def test_what_is_no_journal_of_this_search_is_one_line(content: bytes, words: str) -> None:
     with pytest.raises(InputError) as raised:
-        account_of(content, 7, "7.jsonl")
+        journal_state_of(content, 7, "7.jsonl")
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -169,7 +169,7 @@ def test_a_clock_that_goes_back_changes_nothing() -> None:
     events = [probed(1), probed(2)]
     backwards = begun_event(begun()), *events
     content = b"".join(encode(event, f"20{30 - year}-01-01") for year, event in enumerate(backwards))
-    assert account_of(content, 7, "j").answers == told(*events).answers
+    assert journal_state_of(content, 7, "j").answers == told(*events).answers
 
 
 def test_every_line_is_one_line_of_json() -> None:
@@ -195,7 +195,7 @@ def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ODD)
     line = json.dumps(spoilt).encode() + b"\n"
     try:
-        account = account_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
+        account = journal_state_of(line if event["event"] == "begun" else written(probed(3)) + line, 7, "j")
     except InputError:
         assert event["event"] == "begun"
         return
@@ -210,5 +210,5 @@ def test_a_line_costs_as_much_however_many_came_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(Answered, "question", property(lambda self: looked_at.append(1) or question(self)))
     content = written(*(probed(number) for number in range(200)))
     looked_at.clear()
-    assert len(account_of(content, 7, "j").answers) == 200
+    assert len(journal_state_of(content, 7, "j").answers) == 200
     assert len(looked_at) <= 5 * 200

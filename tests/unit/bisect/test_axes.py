@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.axes import Axes
-from oomscope.bisect.deltas import Changes, units_of
-from oomscope.bisect.experiment import Experiment, Untestable
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import KeyChange
+from oomscope.bisect.changes.change_set import CombinedChanges
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.search.deltas import Changes, units_of
+from oomscope.bisect.search.measured import Bytes
 from oomscope.probe.job import BundledTarget, ProbeJob
 
 JOB = ProbeJob(target=BundledTarget(config={}))
@@ -60,7 +60,7 @@ class Part:
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
 def test_every_part_gets_its_own_changes(counts: list[int], data: st.DataObject) -> None:
     parts = [Part("abcd"[place], count) for place, count in enumerate(counts)]
-    axes = Axes(parts[0], parts[1:])
+    axes = CombinedChanges(parts[0], parts[1:])
     chosen = data.draw(st.frozensets(st.sampled_from(range(len(axes.keys))))) if axes.keys else frozenset()
     experiment = axes.experiment(chosen)
     assert isinstance(experiment, Experiment)
@@ -70,7 +70,7 @@ def test_every_part_gets_its_own_changes(counts: list[int], data: st.DataObject)
 
 
 def test_units_stay_together_and_valid_is_what_every_part_finds_valid() -> None:
-    axes = Axes(Part("a", 2), [Part("b", 3, frozenset({(0, 2), (2, 0)}))])
+    axes = CombinedChanges(Part("a", 2), [Part("b", 3, frozenset({(0, 2), (2, 0)}))])
     assert axes.units() == [frozenset({0}), frozenset({1}), frozenset({3}), frozenset({2, 4})]
     assert axes.is_valid(frozenset({0, 2, 4}))
     assert not axes.is_valid(frozenset({2}))
@@ -79,7 +79,7 @@ def test_units_stay_together_and_valid_is_what_every_part_finds_valid() -> None:
 
 
 def test_the_last_command_is_run_in_the_surroundings() -> None:
-    axes = Axes(Part("a", 2), [Part("b", 2), Part("c", 1)])
+    axes = CombinedChanges(Part("a", 2), [Part("b", 2), Part("c", 1)])
     assert axes.commands(frozenset({1, 2, 4})) == ("lay out", "c[0] b[0] a[1] probe")
 
 
@@ -88,4 +88,4 @@ def test_what_the_base_cannot_test_no_layer_can() -> None:
         def experiment(self, changes: Changes) -> Untestable:
             return Untestable("a rule")
 
-    assert Axes(Broken("a", 1), [Part("b", 1)]).experiment(frozenset({0})) == Untestable("a rule")
+    assert CombinedChanges(Broken("a", 1), [Part("b", 1)]).experiment(frozenset({0})) == Untestable("a rule")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.bisect.account import Account, Closing
-from oomscope.bisect.believed import believed, is_weighed
-from oomscope.bisect.search import Answer
-from oomscope.bisect.walked_lines import LinePlace, WalkedLine
+from oomscope.bisect.journal.git_log import is_weighed, posterior_answers
+from oomscope.bisect.journal.journal_state import Closing, JournalState
+from oomscope.bisect.results.sections import LinePlace, WalkedLine
+from oomscope.bisect.search.line import Answer
 from tests.unit.bisect.test_account import answered, begun
 
 G, B = Answer.GOOD, Answer.BAD
@@ -19,9 +19,9 @@ def line(names: str, merge: str | None = None) -> WalkedLine:
     return WalkedLine(places=tuple(places), merge=merge)
 
 
-def ended(outcome: str, *lines: WalkedLine, between: tuple[str, str] = ("", "")) -> Account:
+def ended(outcome: str, *lines: WalkedLine, between: tuple[str, str] = ("", "")) -> JournalState:
     closing = Closing(outcome=outcome, message="", lines=lines, between=between)
-    return Account(begun=begun(pins={"good": "a", "bad": "e"}), closing=closing)
+    return JournalState(begun=begun(pins={"good": "a", "bad": "e"}), closing=closing)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def ended(outcome: str, *lines: WalkedLine, between: tuple[str, str] = ("", ""))
         (ended("ends_invalid", line("abc")), {}),
         (ended("suspects", line("abc")), {"a": G, "e": B}),
         (ended("stopped"), {"a": G, "e": B}),
-        (Account(begun=begun(pins={})), {}),
+        (JournalState(begun=begun(pins={})), {}),
         (
             ended("culprit", line("abme"), line("axym", "m"), between=("x", "y")),
             {"b": G, "e": B, "a": G, "x": G, "M": B, "m": B, "y": B},
@@ -45,8 +45,8 @@ def ended(outcome: str, *lines: WalkedLine, between: tuple[str, str] = ("", ""))
         ),
     ],
 )
-def test_before_the_change_is_good_and_from_it_on_bad(account: Account, known: dict[str, Answer]) -> None:
-    assert list(believed(account).items()) == list(known.items()), "those nearest to the change come last"
+def test_before_the_change_is_good_and_from_it_on_bad(account: JournalState, known: dict[str, Answer]) -> None:
+    assert list(posterior_answers(account).items()) == list(known.items()), "those nearest to the change come last"
 
 
 def test_answers_are_weighed_where_one_was_asked_for_again() -> None:

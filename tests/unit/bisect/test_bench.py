@@ -12,26 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.bench import Bench, Errand
-from oomscope.bisect.cards import Cards, visible_cards
+from oomscope.bisect.changes.delta_search import DeltaSearch
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.commits import Line
-from oomscope.bisect.delta_search import DeltaSearch
-from oomscope.bisect.executors import Action, Ended, Executor, Inline, Measured, Threads
-from oomscope.bisect.experiment import Experiment
-from oomscope.bisect.headers import Commit
-from oomscope.bisect.identity import Content
-from oomscope.bisect.line_search import LineAnswer, LineSearch
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.prober import Prober
-from oomscope.bisect.reporter import Silent
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.runners import Here, heedless
-from oomscope.bisect.source_text import FixedSource
-from oomscope.bisect.step_walk import StepWalk
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.track import Track
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.lines.line_search import LineAnswer, LineSearch
+from oomscope.bisect.lines.step_walk import StepWalk
+from oomscope.bisect.lines.track import Track
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Silent
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.identity import Content
+from oomscope.bisect.run.prober import Prober
+from oomscope.bisect.run.runner import Cards, Here, heedless, visible_cards
+from oomscope.bisect.run.scheduler import Action, Ended, Executor, Inline, Measured, Scheduler, Task, Threads
+from oomscope.bisect.search.steps import Threshold
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Line
+from oomscope.bisect.vcs.source_text import FixedSource
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
@@ -104,7 +102,7 @@ def searched(
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
     here = Here(run=heedless(world.probe))
-    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Scheduler(executor)) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
         search = LineSearch(Track.of(Line(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
         answer = search.run()
@@ -164,7 +162,7 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
 
     def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
         here = Here(run=heedless(probe_size))
-        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Bench(executor)) as prober:
+        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Scheduler(executor)) as prober:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
             search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
             assert search.ends() is None
@@ -259,13 +257,13 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
         assert begun.wait(10)
         return Measured(result=measure(1))
 
-    def errand(name: str, action: Action) -> Errand:
-        return Errand(name=name, begin=lambda _slot: action)
+    def errand(name: str, action: Action) -> Task:
+        return Task(name=name, begin=lambda _slot: action)
 
-    def ahead() -> Iterator[Errand]:
+    def ahead() -> Iterator[Task]:
         yield errand("guess", hang)
 
-    bench = Bench(Threads(2))
+    bench = Scheduler(Threads(2))
     first = errand("first", after_it)
     assert bench.take(first, ahead, lambda _: None).result == measure(1)
     assert bench.take(errand("second", after_it), tuple, lambda _: None).result == measure(1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.cache import ResultCache, is_repeatable
-from oomscope.bisect.places import Places
+from oomscope.bisect.run.cache import ResultCache, is_repeatable
+from oomscope.bisect.run.places import Places
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
 from tests.unit.bisect.results import error, fits, oom

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Repository
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.repository import Repository
 from tests.unit.bisect.repos import Repo, fingerprint
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.measured import Bytes, requested_bytes
-from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.search import Answer
-from oomscope.bisect.subjects import HarnessFile
-from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes, requested_bytes
+from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult

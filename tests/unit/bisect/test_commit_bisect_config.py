@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.subjects import ConfigInRepo
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.errors import ConfigError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult

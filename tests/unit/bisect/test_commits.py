@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.git import Git, isolated
+from oomscope.bisect.vcs.git import Git, isolated
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError
 from tests.unit.bisect.repos import Repo, fingerprint
 
@@ -330,7 +330,7 @@ def test_a_merged_line_that_a_shallow_clone_cuts_off(merged: Repo, tmp_path: Pat
 
 
 def test_gitpython_is_imported_late() -> None:
-    code = "import sys, oomscope.cli, oomscope.bisect.commits; raise SystemExit('git' in sys.modules)"
+    code = "import sys, oomscope.cli, oomscope.bisect.vcs.repository; raise SystemExit('git' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import FileRange
-from oomscope.bisect.reporter import Plan, Silent
-from oomscope.bisect.request import ConfigRequest
-from oomscope.bisect.result import BisectResult, KeysCulprit
+from oomscope.bisect.requests import ConfigRequest
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Plan, Silent
+from oomscope.bisect.results.result import BisectResult, KeysCulprit
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.vcs.ranges import FileRange
 from oomscope.config.load import load_config
 from oomscope.errors import AllocatorConfError, ConfigError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress

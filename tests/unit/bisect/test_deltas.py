@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.deltas import Changes, minimal_set, smallest_valid, units_of
-from oomscope.bisect.search import Answer
+from oomscope.bisect.search.deltas import Changes, minimal_set, smallest_valid, units_of
+from oomscope.bisect.search.line import Answer
 
 
 def always(changes: Changes) -> bool:

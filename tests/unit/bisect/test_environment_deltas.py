@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.environment_deltas import EnvironmentDeltas, parse_variables, read_environment
-from oomscope.bisect.experiment import Experiment
+from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
+from oomscope.bisect.run.experiment import Experiment
 from oomscope.errors import InputError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob
 

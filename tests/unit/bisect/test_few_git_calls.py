@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect import commits
-from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.git import Git
+from oomscope.bisect.vcs import repository as commits
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.git import Git
+from oomscope.bisect.vcs.repository import Repository
 from tests.unit.bisect.repos import Repo
 
 

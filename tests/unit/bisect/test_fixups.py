@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.fixups import Fixup, Fixups
-from oomscope.bisect.workplace import CommandError
+from oomscope.bisect.run.workplace import CommandError
+from oomscope.bisect.targets.preparation import Fixup, Fixups
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError, OomscopeError, TargetError, UsageError
 from tests.unit.bisect.repos import Repo, fingerprint
 from tests.unit.bisect.workplaces import show

@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, ProbeRecord
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, ProbeRecord
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.search.steps import Threshold
+from oomscope.bisect.vcs.ranges import RevisionRange
 from tests.unit.bisect.test_bench import InStep, Shuffled
 from tests.unit.bisect.worlds import World
 
@@ -41,7 +41,9 @@ def turns_of(world: World, request: CommitRequest, square: str | None = None) ->
     for slots in (1, SLOTS):
         executor = turns(slots)
         means: dict[str, Any] = {"probe": world.probe, "environment": {}, "executor": executor}
-        answers.append(bisect_commits(request, **means) if square is None else bisect_square(request, square, **means))
+        answers.append(
+            bisect_commits(request, **means) if square is None else bisect_code_vs_config(request, square, **means)
+        )
         taken.append(executor.turns)
     assert asked(answers[0]) == asked(answers[1])
     assert answers[0].outcome == answers[1].outcome

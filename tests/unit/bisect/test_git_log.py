@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.account import Account
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.git_log import git_bisect_log
-from oomscope.bisect.journal_store import JournalStore
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.journal.git_log import git_bisect_log
+from oomscope.bisect.journal.journal_state import JournalState
+from oomscope.bisect.journal.store import JournalStore
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.sections import StepsWanted
 from oomscope.errors import UsageError
 from tests.unit.bisect.test_account import answered, begun
 from tests.unit.bisect.test_noisy_line import Flaky, line
@@ -81,7 +81,7 @@ def test_a_search_that_was_cut_short_goes_on_under_git(world: World, tmp_path: P
     hashes = world.repo.import_line("size.txt", [f"{100 + index * 100}\n" for index in range(30)], "commit {0}")
     world.bisect(hashes[0], first_parent=True)
     account = JournalStore(world.places.journals).read(1)
-    shortened = Account(begun=account.begun, answers=account.answers[:3])
+    shortened = JournalState(begun=account.begun, answers=account.answers[:3])
     log = git_bisect_log(shortened)
     assert "git bisect start '--first-parent'\n" in log
     assert "Bisecting:" in replayed(world, log, tmp_path)
@@ -123,10 +123,10 @@ def test_answers_on_a_merged_branch_are_weighed(world: World, tmp_path: Path) ->
 
 def test_a_hostile_subject_stays_a_comment() -> None:
     answer = answered(1, subject="x\ngit bisect bad HEAD\n\x1b[2J", role="search")
-    for row in git_bisect_log(Account(begun=begun(request={}), answers=(answer,))).splitlines():
+    for row in git_bisect_log(JournalState(begun=begun(request={}), answers=(answer,))).splitlines():
         assert row.startswith("#") or row in {"git bisect start", f"git bisect good {1:040x}"}
 
 
 def test_what_git_bisect_does_not_know_is_refused() -> None:
     with pytest.raises(UsageError, match="was not over commits alone"):
-        git_bisect_log(Account(begun=begun(kind="configs")))
+        git_bisect_log(JournalState(begun=begun(kind="configs")))

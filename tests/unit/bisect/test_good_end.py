@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.good_end import DAYS
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.lines.good_end import DAYS
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
 

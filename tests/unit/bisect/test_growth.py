@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.growth import BEYOND_FAILURE, FAILED_REQUEST, dominant_growth, grew, grown_sites
-from oomscope.bisect.measured import requested_bytes
+from oomscope.bisect.results.growth import BEYOND_FAILURE, FAILED_REQUEST, dominant_growth, grew, grown_sites
+from oomscope.bisect.search.measured import requested_bytes
 from oomscope.probe.result import ProbeResult, SiteBytes
 from tests.unit.bisect.results import error, fits, oom, peak, row
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.heaviest import heaviest
+from oomscope.bisect.search.steps import heaviest
 
 WEIGHTS = st.lists(st.integers(-9, 9), max_size=8)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.hunks import numbered
+from oomscope.bisect.changes.hunks import numbered
 
 
 @pytest.mark.parametrize(

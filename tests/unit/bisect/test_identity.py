@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect.identity import Content, Machine, digest_of, driver_and_cards, key_of
-from oomscope.bisect.packages import installed_packages
+from oomscope.bisect.run.identity import Content, Machine, digest_of, driver_and_cards, installed_packages, key_of
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.machine.environment import MEASURED_VARIABLES

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.inputs import Surroundings, changed_inputs, inputs_of, plain
-from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import FileRange, RevisionRange
-from oomscope.bisect.request import CommitRequest, ConfigRequest, SurroundingsRequest
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.changes.environment import EnvironmentDeltas
+from oomscope.bisect.journal.inputs import Surroundings, changed_inputs, inputs_of, plain
+from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from tests.unit.bisect.worlds import SETTINGS
 
 LAYER = EnvironmentDeltas(low={"SETTING": "hunter2"}, high={"SETTING": "hunter3"}, good="a.env", bad="b.env")
 
 
 @pytest.fixture
-def request_of_code(tmp_path: Path) -> SurroundingsRequest:
+def request_of_code(tmp_path: Path) -> EnvironmentRequest:
     (tmp_path / "harness.py").write_text("import beside\n")
     (tmp_path / "beside.py").write_text("")
     subject = HarnessFile(path=tmp_path / "harness.py", settings=SETTINGS)
-    return SurroundingsRequest(
+    return EnvironmentRequest(
         repo=tmp_path, revision="main", subject=subject, layers=(LAYER,), places=Places(tmp_path / "state")
     )
 
@@ -37,7 +37,7 @@ def bundled() -> CommitRequest:
     )
 
 
-def test_the_harness_and_what_it_imports_are_inputs(request_of_code: SurroundingsRequest, tmp_path: Path) -> None:
+def test_the_harness_and_what_it_imports_are_inputs(request_of_code: EnvironmentRequest, tmp_path: Path) -> None:
     before = inputs_of(request_of_code)
     assert [Path(name).name for name in before] == ["harness.py", "beside.py", "a.env..b.env"]
     (tmp_path / "beside.py").write_text("x = 1\n")
@@ -46,14 +46,14 @@ def test_the_harness_and_what_it_imports_are_inputs(request_of_code: Surrounding
     assert changed_inputs(before, inputs_of(request_of_code)) == [str(tmp_path / "beside.py")]
 
 
-def test_the_values_of_layers_are_inputs_by_their_digest(request_of_code: SurroundingsRequest) -> None:
+def test_the_values_of_layers_are_inputs_by_their_digest(request_of_code: EnvironmentRequest) -> None:
     other = EnvironmentDeltas(low={"SETTING": "hunter2"}, high={"SETTING": "hunter4"}, good="a.env", bad="b.env")
     changed = replace(request_of_code, layers=(other,))
     assert changed_inputs(inputs_of(request_of_code), inputs_of(changed)) == ["a.env..b.env"]
     assert "hunter" not in json.dumps([plain(request_of_code), inputs_of(request_of_code)])
 
 
-def test_how_it_runs_is_no_input(request_of_code: SurroundingsRequest, tmp_path: Path) -> None:
+def test_how_it_runs_is_no_input(request_of_code: EnvironmentRequest, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     other = replace(request_of_code, jobs=4, deadline_s=5.0, use_cache=False, places=Places(tmp_path))
     assert inputs_of(other) == inputs_of(request_of_code)
@@ -74,7 +74,7 @@ def test_a_request_is_written_so_that_people_can_read_it() -> None:
     assert document["subject"]["path"] == "a.yaml"
 
 
-def test_only_what_the_target_sees_surrounds_it(request_of_code: SurroundingsRequest) -> None:
+def test_only_what_the_target_sees_surrounds_it(request_of_code: EnvironmentRequest) -> None:
     variables = {"BATCH": "8", "TERM": "dumb", "GIT_DIR": "/x", "CUDA_MODULE_LOADING": "LAZY"}
     seen, empty = (Surroundings.here(request_of_code, each) for each in (variables, {}))
     assert {"BATCH", "CUDA_MODULE_LOADING"} <= set(seen.variables)
@@ -84,7 +84,7 @@ def test_only_what_the_target_sees_surrounds_it(request_of_code: SurroundingsReq
     assert to_bundled.changes_since(Surroundings.here(bundled(), {}).to_json()) == ["env.CUDA_MODULE_LOADING"]
 
 
-def test_what_changed_is_named(request_of_code: SurroundingsRequest) -> None:
+def test_what_changed_is_named(request_of_code: EnvironmentRequest) -> None:
     now = Surroundings.here(request_of_code, {"BATCH": "8"})
     before = json.loads(json.dumps(now.to_json()))
     assert now.changes_since(before) == []

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect import journal_bound
-from oomscope.bisect.journal import Event, begun_event, ended_event
-from oomscope.bisect.journal_bound import LONGEST_S, remove_old
-from oomscope.bisect.journal_store import JournalStore
+from oomscope.bisect.journal import store as journal_bound
+from oomscope.bisect.journal.events import Event, begun_event, ended_event
+from oomscope.bisect.journal.store import LONGEST_S, JournalStore, remove_old
 from oomscope.errors import InputError
 from tests.unit.bisect.test_account import begun, probed
 
@@ -79,6 +78,6 @@ def test_a_journal_that_goes_while_it_is_waited_for_is_not_written_to(
     store: JournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = kept(store, *ENDED)
-    monkeypatch.setattr("oomscope.bisect.journal_store._lock", lambda *_: store.path(number).unlink())
+    monkeypatch.setattr("oomscope.bisect.journal.store._lock", lambda *_: store.path(number).unlink())
     with pytest.raises(InputError, match="has just been removed"):
         store.open(number)

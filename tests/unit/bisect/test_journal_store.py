@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect import journal_store
-from oomscope.bisect.journal import begun_event, resumed_event
-from oomscope.bisect.journal_store import JournalStore
+from oomscope.bisect.journal import store as journal_store
+from oomscope.bisect.journal.events import begun_event, resumed_event
+from oomscope.bisect.journal.store import JournalStore
 from oomscope.errors import InputError, UsageError
 from tests.unit.bisect.test_account import begun, commits, probed
 
@@ -63,7 +63,7 @@ def test_a_running_search_is_not_gone_on_with(store: JournalStore, monkeypatch) 
 def test_the_lock_goes_with_the_process(store: JournalStore) -> None:
     number = filled(store)
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom oomscope.bisect.journal_store import JournalStore\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom oomscope.bisect.journal.store import JournalStore\n"
         f"held = JournalStore(Path({str(store.directory)!r})).open({number})\n"
         "print('held', flush=True)\nsys.stdin.read()\n"
     )

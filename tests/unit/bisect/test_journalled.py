@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect import journal_store, journalled
+from oomscope.bisect.changes.environment import EnvironmentDeltas
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.journal_store import JournalFile, JournalStore
-from oomscope.bisect.journal_use import JournalUse
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange
-from oomscope.bisect.request import CommitRequest, ConfigRequest, SearchRequest, SurroundingsRequest
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
-from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.bisect.environment_search import bisect_environment
+from oomscope.bisect.journal import journalled
+from oomscope.bisect.journal import store as journal_store
+from oomscope.bisect.journal.store import JournalFile, JournalStore
+from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.run.places import JournalUse, Places
+from oomscope.bisect.run.request import SearchRequest
+from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
 from oomscope.errors import GitError, InputError, MachineUnfitError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -312,8 +313,8 @@ def requests(tmp_path: Path) -> dict[str, tuple[Callable[..., BisectResult], Sea
         "files": (bisect_configs, ConfigRequest(range=files, **common)),
         "held": (bisect_configs, ConfigRequest(range=held, repo=world.repo.path, **common)),
         "surroundings": (
-            bisect_surroundings,
-            SurroundingsRequest(repo=world.repo.path, revision="main", subject=subject, layers=(layer,), **common),
+            bisect_environment,
+            EnvironmentRequest(repo=world.repo.path, revision="main", subject=subject, layers=(layer,), **common),
         ),
         "config": (
             bisect_commits,
@@ -362,7 +363,7 @@ def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
     good = world.repo.git("rev-parse", "HEAD~3")
     whole = world.request(good, use_cache=False)
     searches: list[tuple[str, Callable[..., BisectResult], CommitRequest]] = [
-        ("square", lambda request, **means: bisect_square(request, "conf.yaml", **means), whole),
+        ("square", lambda request, **means: bisect_code_vs_config(request, "conf.yaml", **means), whole),
         ("commits", bisect_commits, replace(whole, range=RevisionRange(good="", bad="main"))),
     ]
     for number, (kind, search, request) in enumerate(searches, start=1):
@@ -386,7 +387,7 @@ def test_a_configuration_that_was_edited_is_named(tmp_path: Path) -> None:
 
 def test_variables_of_a_layer_that_were_edited_are_named(tmp_path: Path) -> None:
     search, request = requests(tmp_path)["surroundings"]
-    assert isinstance(request, SurroundingsRequest)
+    assert isinstance(request, EnvironmentRequest)
     interrupted(search, request, bytes_of_job, 1)
     other = EnvironmentDeltas(low={"WORKERS": "1"}, high={"WORKERS": "9"}, good="good.env", bad="bad.env")
     with pytest.raises(InputError, match=r"good\.env\.\.bad\.env"):

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.leaves import differing, mixed, read_leaves, shown
+from oomscope.bisect.changes.yaml_leaves import differing, mixed, read_leaves, shown
 from oomscope.errors import InputError
 
 GOOD = b"model: {width: 8, depth: 2}\ndata:\n  files: [a, b]\nname: x # comment\n"

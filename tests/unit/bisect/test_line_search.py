@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.commits import Line
-from oomscope.bisect.experiment import Experiment, Untestable
-from oomscope.bisect.headers import Commit
-from oomscope.bisect.line_search import LineSearch
-from oomscope.bisect.prober import Question
-from oomscope.bisect.result import ProbeRecord
-from oomscope.bisect.search import Answer, extra_probes
-from oomscope.bisect.track import Track
+from oomscope.bisect.lines.line_search import LineSearch
+from oomscope.bisect.lines.track import Track
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.prober import Question
+from oomscope.bisect.search.line import Answer, extra_probes
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Line
 from oomscope.probe.result import ProbeResult
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE

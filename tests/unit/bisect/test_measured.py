@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes, bytes_of, is_lower_bound, requested_bytes, reserved_bytes
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.search import Answer
-from oomscope.bisect.steps import steps_between
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes, bytes_of, is_lower_bound, requested_bytes, reserved_bytes
+from oomscope.bisect.search.steps import steps_between
 from tests.unit.bisect.results import error, fits, oom, peak
 
 

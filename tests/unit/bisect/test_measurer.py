@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from oomscope.bisect.cards import Cards
-from oomscope.bisect.deadline import Deadline
-from oomscope.bisect.executors import Measured
-from oomscope.bisect.experiment import Experiment
-from oomscope.bisect.measurer import Measurer
-from oomscope.bisect.runners import Here
-from oomscope.bisect.slots import Slots
+from oomscope.bisect.run.deadline import Deadline
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.runner import Cards, Here, Measurer, Slots
+from oomscope.bisect.run.scheduler import Measured
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult
 from tests.unit.bisect.results import fits

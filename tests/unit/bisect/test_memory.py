@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oomscope.bisect.memory import Kept
+from oomscope.bisect.run.cache import Kept
 from tests.unit.bisect.results import fits
 
 

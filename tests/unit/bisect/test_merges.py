@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.merges import opened
-from oomscope.bisect.result import BisectResult, StepRow
+from oomscope.bisect.lines.merges import opened
+from oomscope.bisect.results.result import BisectResult, StepRow
+from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import ExitCode
 from tests.unit.bisect.worlds import World, culprit, with_clock
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.narrowed import HunkChange, Narrowed
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.sections import HunkChange, Narrowed
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from tests.unit.bisect.repos import Repo, fingerprint

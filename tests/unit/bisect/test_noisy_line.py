@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.noisy_line import prior_of
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.search import Answer
-from oomscope.bisect.subjects import HarnessFile
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.lines.noisy_line import prior_of
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.config.load import load_preset
 from oomscope.probe.job import ProbeJob, Progress
 from oomscope.probe.result import ProbeResult

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.result import BisectResult
 from tests.unit.bisect.flaky import Flaky
 from tests.unit.bisect.worlds import World, culprit, with_clock
 

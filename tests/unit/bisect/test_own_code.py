@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.changes.environment import EnvironmentDeltas
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.identity import Content, Machine, digest_of, key_of
-from oomscope.bisect.own_code import HarnessFile, InCheckout, OwnCode
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest, SurroundingsRequest
-from oomscope.bisect.result import CommitCulprit, KeysCulprit
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.bisect.environment_search import bisect_environment
+from oomscope.bisect.requests import CommitRequest, EnvironmentRequest
+from oomscope.bisect.results.result import CommitCulprit, KeysCulprit
+from oomscope.bisect.run.identity import Content, Machine, digest_of, key_of
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import HarnessFile, InCheckout, OwnCode
+from oomscope.bisect.vcs.ranges import RevisionRange
+from oomscope.bisect.vcs.repository import Repository
 from oomscope.probe.job import CheckoutTarget, CommandTarget, EntryTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.harness import HarnessError
@@ -76,7 +76,7 @@ def test_code_and_configuration(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
     good = repo.commit("good", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
     repo.commit("both", {"scale.txt": "2", "conf.json": '{"width": 2000}'})
-    result = bisect_square(request(repo, tmp_path, subject, good), "conf.json", probe=size_of, environment={})
+    result = bisect_code_vs_config(request(repo, tmp_path, subject, good), "conf.json", probe=size_of, environment={})
     assert result.square is not None
     assert result.square.guilty == "config"
 
@@ -85,10 +85,10 @@ def test_variables_of_the_environment(tmp_path: Path, subject: OwnCode) -> None:
     repo = Repo(tmp_path / "repo")
     repo.commit("only", {**HOLDS_ENTRY, "scale.txt": "1", "conf.json": '{"width": 10}'})
     layer = EnvironmentDeltas(low={"BATCH": "1"}, high={"BATCH": "200", "OTHER": "1"}, good="a", bad="b")
-    asked = SurroundingsRequest(
+    asked = EnvironmentRequest(
         repo=repo.path, revision="HEAD", subject=subject, layers=(layer,), places=Places(tmp_path / "state")
     )
-    result = bisect_surroundings(asked, probe=size_of, environment={})
+    result = bisect_environment(asked, probe=size_of, environment={})
     assert isinstance(result.culprit, KeysCulprit)
     assert [change.key for change in result.culprit.keys] == ["env:BATCH"]
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.experiment import Experiment
-from oomscope.bisect.overlays import Overlays
-from oomscope.bisect.package_deltas import PackageDeltas, read_requirements
-from oomscope.bisect.places import Places
-from oomscope.bisect.request import SurroundingsRequest
-from oomscope.bisect.result import BisectResult, KeysCulprit
-from oomscope.bisect.subjects import HarnessFile
-from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
+from oomscope.bisect.environment_search import bisect_environment
+from oomscope.bisect.requests import EnvironmentRequest
+from oomscope.bisect.results.result import BisectResult, KeysCulprit
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import HarnessFile
 from oomscope.errors import InputError, TargetError, UsageError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -153,14 +152,14 @@ def search(tmp_path: Path, low: str, high: str) -> BisectResult:
     harness.touch()
     sides = ({name: f"{name}=={version}" for name in ("tinylog", "tinywide")} for version in (low, high))
     places = Places(tmp_path / "state")
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
         subject=HarnessFile(path=harness, settings=SETTINGS),
         layers=(PackageDeltas(low=next(sides), high=next(sides), overlays=Overlays(places.packages)),),
         places=places,
     )
-    return bisect_surroundings(request, probe=read_sizes, environment={})
+    return bisect_environment(request, probe=read_sizes, environment={})
 
 
 def test_the_package_at_fault_of_two_lock_files(tmp_path: Path, index: Path) -> None:

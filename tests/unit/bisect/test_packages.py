@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.packages import editable_root, hash_of, installed_packages
+from oomscope.bisect.run.identity import editable_root, hash_of, installed_packages
 
 
 class Installed(Distribution):

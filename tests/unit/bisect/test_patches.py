@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.hunks import apply_patch
-from oomscope.bisect.patches import Hunk, applied, compose, parse_patch
+from oomscope.bisect.changes.hunks import apply_patch
+from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
 from oomscope.errors import GitError
 from tests.unit.bisect.repos import Repo
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.pins import pinned, pins_of, place_at, title_of
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import FileAt, FileRange, RevisionRange
-from oomscope.bisect.request import CommitRequest, ConfigRequest, SurroundingsRequest
-from oomscope.bisect.subjects import ConfigInRepo
+from oomscope.bisect.journal.journalled import pinned, pins_of, place_at, title_of
+from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import ConfigInRepo
+from oomscope.bisect.vcs.ranges import FileAt, FileRange, RevisionRange
 from oomscope.errors import GitError, UsageError
 from tests.unit.bisect.repos import Repo
 
@@ -64,11 +64,11 @@ def test_files_in_commits_keep_their_names(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_one_commit_in_two_surroundings(repo: Repo, tmp_path: Path) -> None:
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=repo.path, revision="v1", subject=SUBJECT, layers=(), places=Places(tmp_path / "state")
     )
     held = pinned(request, pins_of(request))
-    assert isinstance(held, SurroundingsRequest)
+    assert isinstance(held, EnvironmentRequest)
     assert held.revision == repo.git("rev-parse", "v1")
     assert title_of(request) == "v1"
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.posterior import ENDS_WRONG, PosteriorSearch
-from oomscope.bisect.rates import Prior
-from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.search.line import Answer, Search
+from oomscope.bisect.search.posterior import ENDS_WRONG, PosteriorSearch, Prior
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
 GRID = (np.arange(400) + 0.5) / 400

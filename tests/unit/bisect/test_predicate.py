@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.search import Answer
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.search.line import Answer
 from oomscope.errors import InputError, UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB

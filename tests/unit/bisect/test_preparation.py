@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.axes import Layer
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.fixups import Fixup
-from oomscope.bisect.preparation import Preparation, Setup
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.subjects import ConfigInRepo
-from oomscope.bisect.surroundings import SurroundingsRequest, bisect_surroundings
+from oomscope.bisect.changes.change_set import Layer
+from oomscope.bisect.changes.environment import EnvironmentDeltas
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
+from oomscope.bisect.environment_search import EnvironmentRequest, bisect_environment
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.targets.preparation import Fixup, Preparation, Setup
+from oomscope.bisect.targets.subjects import ConfigInRepo
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.errors import UsageError
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.worlds import Listener, World, culprit
@@ -148,7 +147,7 @@ def test_hunks_are_built_each_with_its_edit(shop: Workshop) -> None:
 def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
     layers: tuple[Layer, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=shop.repo.path,
         revision=hashes[0],
         subject=shop.request(hashes[0]).subject,
@@ -156,10 +155,10 @@ def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None
         places=shop.places,
         preparation=shop.prepared(setup="expr $(cat source.txt) + $MORE > size.txt"),
     )
-    found = bisect_surroundings(request, probe=shop.probe, environment={})
+    found = bisect_environment(request, probe=shop.probe, environment={})
     assert found.outcome == "culprit", "a set-up sees the variables of the probe"
     asked = shop.request(hashes[0], preparation=shop.prepared())
-    square = bisect_square(asked, "source.txt", probe=shop.probe, environment={}).square
+    square = bisect_code_vs_config(asked, "source.txt", probe=shop.probe, environment={}).square
     assert square is not None
     assert square.guilty == "config", "the other configuration is there before the build"
 

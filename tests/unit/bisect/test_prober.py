@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.cache import ResultCache
-from oomscope.bisect.experiment import Experiment
-from oomscope.bisect.identity import Content
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.prober import Prober, Question
-from oomscope.bisect.reporter import Silent
-from oomscope.bisect.runners import Here, heedless
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Silent
+from oomscope.bisect.run.cache import ResultCache
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.identity import Content
+from oomscope.bisect.run.prober import Prober, Question
+from oomscope.bisect.run.runner import Here, heedless
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import fits

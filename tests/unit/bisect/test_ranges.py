@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.ranges import (
+from oomscope.bisect.vcs.ranges import (
     FileAt,
     FileRange,
     RevisionRange,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from oomscope.bisect.rates import NEVER_WRONG, Prior, mixed_rate
+from oomscope.bisect.search.posterior import NEVER_WRONG, Prior, mixed_rate
 
 UNIFORM = Prior(wrong=1, right=1)
 

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.repeated_steps import ENDS_MEASURED, RepeatedStepSearch
-from oomscope.bisect.samples import Samples
-from oomscope.bisect.spread import Spread, mean
-from oomscope.bisect.step_search import StepSearch
-from oomscope.bisect.step_search import run as run_plain
-from oomscope.bisect.steps import Threshold
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.repeated_steps import ENDS_MEASURED, RepeatedStepSearch, Samples
+from oomscope.bisect.search.spread import Spread, mean
+from oomscope.bisect.search.steps import StepSearch, Threshold
+from oomscope.bisect.search.steps import run as run_plain
 
 NOTHING = Threshold(overhead_bytes=0)
 Measure = Callable[[int], Bytes | None]

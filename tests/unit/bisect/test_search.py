@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search import PATIENCE, Answer, Found, Search, extra_probes, run
+from oomscope.bisect.search.line import PATIENCE, Answer, Found, Search, extra_probes, run
 
 
 def halvings(candidates: int) -> int:

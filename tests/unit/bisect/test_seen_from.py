@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.subjects import seen_from
+from oomscope.bisect.targets.subjects import seen_from
 
 
 @pytest.mark.parametrize(

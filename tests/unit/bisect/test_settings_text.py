@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.allocator.settings import AllocatorSettings
-from oomscope.bisect.settings_text import apart, join_settings, split_settings
+from oomscope.bisect.changes.environment import apart, join_settings, split_settings
 
 CONF = "expandable_segments:True,roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb:64"
 

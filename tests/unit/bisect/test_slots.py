@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from oomscope.bisect.slots import Slots
+from oomscope.bisect.run.runner import Slots
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect.cache import is_repeatable
-from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.search import Answer
-from oomscope.bisect.slurm import OURS, ClusterRunner, ClusterSettings, measure
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.run.cache import is_repeatable
+from oomscope.bisect.run.deadline import OutOfTimeError
+from oomscope.bisect.run.slurm import OURS, ClusterRunner, ClusterSettings, measure
+from oomscope.bisect.search.line import Answer
 from oomscope.errors import UsageError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError

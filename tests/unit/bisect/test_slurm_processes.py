@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.places import Places
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.slurm import ClusterRunner, ClusterSettings
-from oomscope.bisect.subjects import InCheckout
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.slurm import ClusterRunner, ClusterSettings
+from oomscope.bisect.targets.subjects import InCheckout
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.process.launch import StoppedError

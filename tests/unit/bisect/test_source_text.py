@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.growth import SiteGrowth, dominant_growth, grew
-from oomscope.bisect.source_text import NO_SOURCES, SAME_CODE, CommitSource, NoSource, Sources
+from oomscope.bisect.results.growth import SiteGrowth, dominant_growth, grew
+from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.source_text import NO_SOURCES, SAME_CODE, CommitSource, NoSource, Sources
 from oomscope.probe.result import SiteBytes
 from tests.unit.bisect.repos import Repo
 from tests.unit.bisect.results import fits, row

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.spread import Spread, mean, student
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.spread import Spread, mean, student
 
 
 def sample(*live: int) -> tuple[Bytes, ...]:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeysCulprit
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square import guilty_axis
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
+from oomscope.bisect.results.sections import guilty_axis
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.errors import UsageError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -59,7 +59,7 @@ class World:
             places=self.places,
         )
         before = fingerprint(self.repo.path)
-        result = bisect_square(request, path, probe=run, environment={})
+        result = bisect_code_vs_config(request, path, probe=run, environment={})
         assert fingerprint(self.repo.path) == before
         assert not list(self.places.checkouts.iterdir())
         json.dumps(result.to_json())

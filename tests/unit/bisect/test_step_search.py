@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.search import extra_probes
-from oomscope.bisect.step_search import StepSearch, run
-from oomscope.bisect.steps import Step, Threshold
+from oomscope.bisect.search.line import extra_probes
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import Step, StepSearch, Threshold, run
 from oomscope.units import MiB
 
 NOTHING = Threshold(requested_bytes=0, overhead_bytes=0)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.result import BisectResult, CommitCulprit
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.subjects import ConfigInRepo
-from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import Threshold
+from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.results import fits

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import FileAt, FileRange
-from oomscope.bisect.request import ConfigRequest, SurroundingsRequest
-from oomscope.bisect.result import BisectResult, KeysCulprit
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
-from oomscope.bisect.surroundings import bisect_surroundings
+from oomscope.bisect.environment_search import bisect_environment
+from oomscope.bisect.requests import ConfigRequest, EnvironmentRequest
+from oomscope.bisect.results.result import BisectResult, KeysCulprit
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.errors import GitError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
@@ -66,7 +66,7 @@ def repo(tmp_path: Path) -> Repo:
 def test_a_harness_under_two_environments(tmp_path: Path, repo: Repo) -> None:
     harness = tmp_path / "harness.py"
     harness.touch()
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
         subject=HarnessFile(path=harness, settings=SETTINGS),
@@ -74,7 +74,7 @@ def test_a_harness_under_two_environments(tmp_path: Path, repo: Repo) -> None:
         places=Places(tmp_path / "state"),
     )
     probe = Probe()
-    result = bisect_surroundings(request, probe=probe, environment={})
+    result = bisect_environment(request, probe=probe, environment={})
     assert keys_of(result) == {"env:WORKERS": ("1", "16", 1500)}
     assert (result.axis, result.candidates) == ("environment", 3)
     assert result.first_bad is not None
@@ -126,7 +126,7 @@ def test_a_file_that_no_commit_has_is_one_line(tmp_path: Path, repo: Repo) -> No
 
 
 def test_an_environment_that_changes_nothing(tmp_path: Path, repo: Repo) -> None:
-    request = SurroundingsRequest(
+    request = EnvironmentRequest(
         repo=repo.path,
         revision="HEAD",
         subject=ConfigInRepo(path="conf/a.yaml"),
@@ -134,5 +134,5 @@ def test_an_environment_that_changes_nothing(tmp_path: Path, repo: Repo) -> None
         places=Places(tmp_path / "state"),
     )
     probe = Probe()
-    result = bisect_surroundings(request, probe=probe, environment={})
+    result = bisect_environment(request, probe=probe, environment={})
     assert (result.outcome, len(probe.jobs)) == ("no_culprit", 1), "no variable that the bundled target can see"

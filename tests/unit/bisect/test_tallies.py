@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.rates import Prior
-from oomscope.bisect.search import Answer
-from oomscope.bisect.tallies import Tallies
+from oomscope.bisect.search.answer_counts import AnswerCounts
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.posterior import Prior
 
 PRIOR = Prior()
 
@@ -32,8 +32,8 @@ def exact(counts: list[tuple[int, int]], place: int) -> float:
     return weights[1] / sum(weights)
 
 
-def tallies_of(counts: list[tuple[int, int]]) -> Tallies:
-    tallies = Tallies()
+def tallies_of(counts: list[tuple[int, int]]) -> AnswerCounts:
+    tallies = AnswerCounts()
     for state, (good, bad) in enumerate(counts):
         for answer in [Answer.GOOD] * good + [Answer.BAD] * bad:
             tallies = tallies.told(state, answer)
@@ -65,7 +65,7 @@ def test_stated_confidence_is_kept() -> None:
     """Of states whose answer is 95 % sure no more than one in twenty is wrong, where every tenth probe is."""
     rng, wrong, settled = random.Random(7), 0, 0
     for _ in range(25):
-        tallies = Tallies()
+        tallies = AnswerCounts()
         for state in range(6):
             truth, other = rng.sample([Answer.GOOD, Answer.BAD], 2)
             for _ in range(20):

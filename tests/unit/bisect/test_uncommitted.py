@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.uncommitted import has_uncommitted_changes
+from oomscope.bisect.vcs.uncommitted import has_uncommitted_changes
 from tests.unit.bisect.repos import Repo, fingerprint
 
 CONTENT = b"weights\n"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.bench import Bench, Errand
-from oomscope.bisect.executors import Measured, Threads
-from oomscope.bisect.reporter import Work
+from oomscope.bisect.results.reporter import Work
+from oomscope.bisect.run.scheduler import Measured, Scheduler, Task, Threads
 from oomscope.probe.job import Progress
 from tests.unit.bisect.worlds import World, culprit, measure, with_clock
 
@@ -65,16 +64,16 @@ def test_what_runs_in_each_slot_is_told_with_what_is_asked_for() -> None:
     told: list[tuple[Work, ...]] = []
     gate = threading.Event()
 
-    def errand(name: str) -> Errand:
+    def errand(name: str) -> Task:
         def action(progressed, stop) -> Measured:
             progressed(Progress(stage="step", done=1, total=2))
             if name == "next":
                 assert gate.wait(10)
             return Measured(result=measure(1))
 
-        return Errand(name=name, begin=lambda _slot: action, label=f"{name}'s label")
+        return Task(name=name, begin=lambda _slot: action, label=f"{name}'s label")
 
-    bench = Bench(Threads(2), told.append)
+    bench = Scheduler(Threads(2), told.append)
     bench.take(errand("asked"), lambda: [errand("next")], lambda _: None)
     gate.set()
     bench.take(errand("next"), tuple, lambda _: None)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.commit_bisect import bisect_commits
 from oomscope.bisect.config_bisect import bisect_configs
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import FileRange, RevisionRange
-from oomscope.bisect.request import ConfigRequest
-from oomscope.bisect.result import BisectResult, KeysCulprit
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square_bisect import bisect_square
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.requests import ConfigRequest
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.result import BisectResult, KeysCulprit
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -167,7 +167,7 @@ def test_corners_are_weighed(world: World) -> None:
     world.repo.commit("bad", {"size.txt": "1500", "conf.yaml": "{a: 1}"})
     settings = load_preset("gpt-tiny", ["probe.backend=cuda"]).config
     request = replace(world.request(good, use_cache=False), subject=HarnessFile(path=world.harness, settings=settings))
-    result = bisect_square(request, "conf.yaml", probe=Flaky(0.1, 1, backend="cuda"), environment={})
+    result = bisect_code_vs_config(request, "conf.yaml", probe=Flaky(0.1, 1, backend="cuda"), environment={})
     assert result.square is not None
     assert result.square.guilty == "code"
     assert result.square.new_old.answer is Answer.BAD

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.deadline import OutOfTimeError
-from oomscope.bisect.workplace import CommandError
+from oomscope.bisect.run.deadline import OutOfTimeError
+from oomscope.bisect.run.workplace import CommandError
 from oomscope.probe.process.launch import StoppedError
 from tests.unit.bisect.workplaces import workplace
 

@@ -6,10 +6,10 @@ import os
 import threading
 from pathlib import Path
 
-from oomscope.bisect.checkouts import Checkout
-from oomscope.bisect.commits import Repository
-from oomscope.bisect.deadline import Deadline
-from oomscope.bisect.workplace import Workplace
+from oomscope.bisect.run.deadline import Deadline
+from oomscope.bisect.run.workplace import Workplace
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.repository import Repository
 
 
 def show(repository: Repository, path: Path, revision: str = "HEAD") -> Workplace:

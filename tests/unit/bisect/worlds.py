@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oomscope.bisect.commit_bisect import bisect_commits
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import RevisionRange
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit, ProbeRecord
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult
 from tests.unit.report import searches
 
 

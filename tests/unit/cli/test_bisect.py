@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.predicate import Bad
-from oomscope.bisect.ranges import FileRange, RevisionRange
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.results.predicate import Bad
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
+from oomscope.bisect.vcs.ranges import FileRange, RevisionRange
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, gravest
 from oomscope.probe.job import Progress
@@ -38,7 +38,7 @@ def searched(monkeypatch: pytest.MonkeyPatch):
     search = Search()
     monkeypatch.setattr("oomscope.bisect.commit_bisect.bisect_commits", search)
     monkeypatch.setattr("oomscope.bisect.config_bisect.bisect_configs", search)
-    monkeypatch.setattr("oomscope.bisect.surroundings.bisect_surroundings", search)
+    monkeypatch.setattr("oomscope.bisect.environment_search.bisect_environment", search)
     return search
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.environment_deltas import EnvironmentDeltas
-from oomscope.bisect.package_deltas import PackageDeltas
-from oomscope.bisect.ranges import FileAt, FileRange
-from oomscope.bisect.request import CommitRequest, ConfigRequest, SurroundingsRequest
-from oomscope.bisect.result import BisectResult
-from oomscope.bisect.subjects import HarnessFile
+from oomscope.bisect.changes.environment import EnvironmentDeltas
+from oomscope.bisect.changes.packages import PackageDeltas
+from oomscope.bisect.requests import CommitRequest, ConfigRequest, EnvironmentRequest
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.targets.subjects import HarnessFile
+from oomscope.bisect.vcs.ranges import FileAt, FileRange
 from oomscope.cli.main import run
 from tests.unit.report import searches
 
-SEARCHES = ("config_bisect.bisect_configs", "surroundings.bisect_surroundings", "commit_bisect.bisect_commits")
+SEARCHES = ("config_bisect.bisect_configs", "environment_search.bisect_environment", "commit_bisect.bisect_commits")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_one_commit_under_two_environments(requests: list[object], files: dict[s
     options = ["--axis", "environment", "--harness", files["harness.py"], "--bad-env", "A=2"]
     assert run(["bisect", "v1.2", *options]) == 0
     (request,) = requests
-    assert isinstance(request, SurroundingsRequest)
+    assert isinstance(request, EnvironmentRequest)
     assert request.revision == "v1.2"
 
 
@@ -76,7 +76,7 @@ def test_two_lock_files(requests: list[object], files: dict[str, str], tmp_path:
     packages = f"{tmp_path / 'good.txt'}..{tmp_path / 'bad.txt'}"
     assert run(["bisect", "v1.2", *options, "--packages", packages, "--bad-env", "A=2"]) == 0
     (request,) = requests
-    assert isinstance(request, SurroundingsRequest)
+    assert isinstance(request, EnvironmentRequest)
     variables, layer = request.layers
     assert isinstance(variables, EnvironmentDeltas)
     assert isinstance(layer, PackageDeltas)
@@ -101,7 +101,7 @@ def test_the_square_of_code_and_configuration(
         paths.append(config)
         return searches.COMMITS
 
-    monkeypatch.setattr("oomscope.bisect.square_bisect.bisect_square", search)
+    monkeypatch.setattr("oomscope.bisect.code_vs_config.bisect_code_vs_config", search)
     options = ["--axis", "both", "--harness", files["harness.py"], "--config", "conf/a.yaml", "--hunks"]
     assert run(["bisect", "v1..v2", *options]) == 0
     (request,) = requests

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.slurm import ClusterSettings
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.run.slurm import ClusterSettings
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from tests.unit.bisect.repos import Repo

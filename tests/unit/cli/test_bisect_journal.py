@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from oomscope.bisect.journal import begun_event
-from oomscope.bisect.journal_store import JournalStore
-from oomscope.bisect.places import Places
-from oomscope.bisect.runners import Here
+from oomscope.bisect.journal.events import begun_event
+from oomscope.bisect.journal.store import JournalStore
+from oomscope.bisect.run.places import Places
+from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import cli, run
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
@@ -55,7 +55,7 @@ def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
     made = Searches(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg-cache"))
-    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=made.measure))
     monkeypatch.chdir(made.repo.path)
     return made
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_asked_again_is_one_line(searches: Searches, tmp_path: Pa
 
 
 def test_a_running_search_is_left_alone(searches: Searches, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("oomscope.bisect.journal_store._PATIENCE_S", 0.0)
+    monkeypatch.setattr("oomscope.bisect.journal.store._PATIENCE_S", 0.0)
     searches.interrupted(2)
     with store().open(1):
         assert run(["bisect", "resume"]) == 2

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.noise import Noise
-from oomscope.bisect.request import CommitRequest, SearchRequest
-from oomscope.bisect.result import BisectResult
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.result import BisectResult
+from oomscope.bisect.run.request import SearchRequest
 from oomscope.cli.main import run
 from tests.unit.report import searches
 
@@ -56,7 +57,11 @@ def test_keys_and_corners_are_weighed_as_asked_for_too(tmp_path: Path, monkeypat
         given.append(request)
         return searches.KEYS
 
-    for name in ("config_bisect.bisect_configs", "square_bisect.bisect_square", "surroundings.bisect_surroundings"):
+    for name in (
+        "config_bisect.bisect_configs",
+        "code_vs_config.bisect_code_vs_config",
+        "environment_search.bisect_environment",
+    ):
         monkeypatch.setattr(f"oomscope.bisect.{name}", search)
     good, bad, harness = (tmp_path / name for name in ("good.yaml", "bad.yaml", "h.py"))
     for file in (good, bad, harness):

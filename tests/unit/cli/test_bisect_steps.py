@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.waterfall import EVERYWHERE, StepsWanted
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.sections import EVERYWHERE, StepsWanted
+from oomscope.bisect.search.steps import Threshold
 from oomscope.cli.main import run
 from oomscope.units import MiB
 from tests.unit.report import searches

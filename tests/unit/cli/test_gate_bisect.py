@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from oomscope.bisect import commit_bisect
-from oomscope.bisect.journal_use import InterruptedSearch
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.places import Places
-from oomscope.bisect.ranges import parse_range
-from oomscope.bisect.request import CommitRequest
-from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.run.places import InterruptedSearch, Places
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.vcs.ranges import parse_range
 from oomscope.cli.bisect import bisect, options_of
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError

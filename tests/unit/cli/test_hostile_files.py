@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.runners import Here
+from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.tuning import variants
@@ -128,7 +128,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = Searches(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=made.measure))
     monkeypatch.chdir(made.repo.path)
     made.interrupted(4)
     (path,) = (tmp_path / "state").rglob("*.jsonl")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.ranges import FileRange, RevisionRange, parse_ends, parse_open, parse_range
-from oomscope.bisect.runners import Here
+from oomscope.bisect.run.runner import Here
+from oomscope.bisect.vcs.ranges import FileRange, RevisionRange, parse_ends, parse_open, parse_range
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, UsageError
 from tests.unit.cli.hostile import TIMES, Told
@@ -84,7 +84,7 @@ def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
     made = Searches(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("oomscope.bisect.prober.runner_of", lambda *_: Here(run=made.measure))
+    monkeypatch.setattr("oomscope.bisect.run.prober.runner_of", lambda *_: Here(run=made.measure))
     monkeypatch.chdir(made.repo.path)
     return made
 

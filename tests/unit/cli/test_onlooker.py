@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.reporter import Plan, Work
+from oomscope.bisect.results.reporter import Plan, Work
 from oomscope.cli.onlooker import Onlooker
 from oomscope.cli.progress import shown_progress
 from oomscope.probe.job import Progress
@@ -109,7 +109,7 @@ def test_control_sequences_in_names_are_shown_and_not_obeyed(capsys) -> None:
 SEARCH = """
 import sys, time
 from oomscope.bisect import commit_bisect
-from oomscope.bisect.reporter import Plan, Work
+from oomscope.bisect.results.reporter import Plan, Work
 from oomscope.cli.main import run
 from tests.unit.report import long_searches, searches
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from oomscope.bisect.cost import Cost
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.narrowed import HunkChange, Narrowed
-from oomscope.bisect.result import BisectResult, CommitCulprit, KeyChange, KeysCulprit, ProbeRecord, StepRow
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square import Corner, Square
-from oomscope.bisect.step_search import StepSearch
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.walked_lines import LinePlace, WalkedLine
-from oomscope.bisect.waterfall import Stretch, Waterfall
-from oomscope.probe.result import RunCurves
+from oomscope.bisect.results.result import (
+    BisectResult,
+    CommitCulprit,
+    Cost,
+    KeyChange,
+    KeysCulprit,
+    ProbeRecord,
+    StepRow,
+)
+from oomscope.bisect.results.sections import (
+    CodeVsConfig,
+    Corner,
+    HunkChange,
+    LinePlace,
+    Narrowed,
+    Stretch,
+    WalkedLine,
+    Waterfall,
+)
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import StepSearch, Threshold
+from oomscope.probe.curves import RunCurves
 from oomscope.units import GiB, MiB
 from tests.unit.report import results, searches
 
@@ -237,7 +249,7 @@ def _square_searched() -> BisectResult:
     old, new = THOUSAND.good, THOUSAND.bad
     sizes = Bytes(requested_bytes=6 * GiB, reserved_bytes=7 * GiB)
     more = Bytes(requested_bytes=8 * GiB, reserved_bytes=9 * GiB)
-    square = Square(
+    square = CodeVsConfig(
         path="configs/train.yaml",
         old_old=Corner(code=old, config=old, answer=Answer.GOOD, reason="fits", bytes=sizes),
         new_old=Corner(code=new, config=old, answer=Answer.BAD, reason="out of memory", bytes=more),

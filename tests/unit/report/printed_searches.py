@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from oomscope.bisect.measured import Bytes
+from oomscope.bisect.search.measured import Bytes
 from oomscope.probe.result import Peak
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.bisect.growth import SiteGrowth
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import (
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.result import (
     BisectResult,
     CommitCulprit,
     Evidence,
@@ -16,9 +15,10 @@ from oomscope.bisect.result import (
     StepRow,
     Suspect,
 )
-from oomscope.bisect.search import Answer
-from oomscope.bisect.steps import Threshold
-from oomscope.bisect.waterfall import Stretch, Waterfall
+from oomscope.bisect.results.sections import Stretch, Waterfall
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import Threshold
 from oomscope.units import GiB, MiB
 from tests.unit.report import results
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import StepRow
+from oomscope.bisect.results.result import StepRow
+from oomscope.bisect.search.measured import Bytes
 from oomscope.printable import printable
 from oomscope.probe.result import RunCurves
 from oomscope.report import bisect_rows

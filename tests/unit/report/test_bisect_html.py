@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.noise import Posterior
-from oomscope.bisect.waterfall import StepsWanted
+from oomscope.bisect.results.noise import Posterior
+from oomscope.bisect.results.sections import StepsWanted
 from oomscope.cli.main import run
 from oomscope.report.bisect_html import bisect_page, charts_of
 from oomscope.units import GiB, MiB

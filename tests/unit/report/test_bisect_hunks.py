@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.narrowed import HunkChange, Narrowed
-from oomscope.bisect.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.sections import HunkChange, Narrowed
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report.bisect_text import bisect_report
 from oomscope.units import GiB, MiB
 from tests.unit.report import searches

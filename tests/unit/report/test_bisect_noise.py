@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from oomscope.bisect.noise import Posterior, percent
+from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.report.bisect_noise import likeliest, rates_text
 from oomscope.report.bisect_text import bisect_report
 from oomscope.report.console import result_console, show

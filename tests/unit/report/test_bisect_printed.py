@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.narrowed import HunkChange, Narrowed
-from oomscope.bisect.result import BisectResult, CommitCulprit
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square import Corner, Square
+from oomscope.bisect.results.result import BisectResult, CommitCulprit
+from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import frames
 from oomscope.report.bisect_html import bisect_page
 from oomscope.report.bisect_text import bisect_report, probe_line
@@ -29,7 +28,7 @@ _HUNK = HunkChange(number=1, name="a.py", path="a.py", section="", is_guilty=Tru
 def _with_hunks(result: BisectResult) -> BisectResult:
     assert isinstance(result.culprit, CommitCulprit)
     narrowed = Narrowed(candidates=2, hunks=(_HUNK,), delta=_SIZES, interaction=_SIZES, rest=_SIZES)
-    square = Square(path="c.yaml", old_old=_CORNER, new_old=_CORNER, old_new=_CORNER, new_new=_CORNER)
+    square = CodeVsConfig(path="c.yaml", old_old=_CORNER, new_old=_CORNER, old_new=_CORNER, new_new=_CORNER)
     return replace(result, culprit=replace(result.culprit, narrowed=narrowed), square=square)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.bisect.result import BisectResult, ProbeRecord, Role
-from oomscope.bisect.search import Answer
+from oomscope.bisect.results.result import BisectResult, ProbeRecord, Role
+from oomscope.bisect.search.line import Answer
 from oomscope.report.bisect_html import bisect_page
 from oomscope.report.bisect_remedies import remedy
 from oomscope.report.bisect_text import bisect_report

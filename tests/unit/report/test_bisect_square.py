@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import KeysCulprit
-from oomscope.bisect.search import Answer
-from oomscope.bisect.square import Corner, Square
+from oomscope.bisect.results.result import KeysCulprit
+from oomscope.bisect.results.sections import CodeVsConfig, Corner
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report.bisect_text import bisect_report
 from oomscope.units import GiB
 from tests.unit.report import searches
@@ -21,7 +21,7 @@ def corner(code: str, config: str, answer: Answer, live: int | None) -> Corner:
     return Corner(code=code, config=config, answer=answer, reason=f"seen {live}", bytes=size)
 
 
-SQUARE = Square(
+SQUARE = CodeVsConfig(
     path="conf/train.yaml",
     old_old=corner(OLD, OLD, Answer.GOOD, 1),
     new_old=corner(NEW, OLD, Answer.GOOD, 2),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.waterfall import Stretch
+from oomscope.bisect.results.sections import Stretch
 from oomscope.report import bisect_words, frames
 from oomscope.report.bisect_steps import STRETCHES_SHOWN, dominant_text, floating_bar
 from oomscope.report.bisect_text import bisect_report

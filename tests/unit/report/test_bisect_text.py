@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.reporter import Plan
-from oomscope.bisect.result import StepRow, Suspect
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import StepRow, Suspect
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_words
 from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
 from oomscope.report.console import result_console, show

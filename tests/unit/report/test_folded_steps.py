@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.measured import Bytes
-from oomscope.bisect.result import StepRow
+from oomscope.bisect.results.result import StepRow
+from oomscope.bisect.search.measured import Bytes
 from oomscope.report.folded_steps import folded
 from oomscope.units import MiB
 

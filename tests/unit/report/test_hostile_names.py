@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.result import CommitCulprit
+from oomscope.bisect.results.result import CommitCulprit
 from oomscope.gate.history import trends
 from oomscope.gate.ledger import Point
 from oomscope.gate.result import CaseResult, Standing

@@ -4,8 +4,7 @@ import io
 
 from rich.console import Console, RenderableType
 
-from oomscope.bisect.account import Account, Closing
-from oomscope.bisect.standing import Standing
+from oomscope.bisect.journal.journal_state import Closing, JournalState, SearchStatus
 from oomscope.report.journal_text import log_report
 from tests.unit.bisect.test_account import answered, begun
 
@@ -18,7 +17,7 @@ def shown(report: RenderableType, width: int = 120) -> str:
     return file.getvalue()
 
 
-ACCOUNT = Account(
+ACCOUNT = JournalState(
     begun=begun(words=("v1..main", "--bad", "requested>1GiB")),
     began_at="2026-01-01T00:00:00+00:00",
     probes_at_most=9,
@@ -29,24 +28,24 @@ ENDED = Closing(outcome="culprit", message="abc is the first bad commit")
 
 
 def test_where_a_search_stands() -> None:
-    interrupted = Standing.of(ACCOUNT, is_running=False)
+    interrupted = SearchStatus.of(ACCOUNT, is_running=False)
     assert (interrupted.state, interrupted.outcome, interrupted.probes) == ("interrupted", None, 2)
-    assert Standing.of(ACCOUNT, is_running=True).state == "running"
-    ended = Standing.of(Account(begun=begun(), closing=ENDED), is_running=False)
+    assert SearchStatus.of(ACCOUNT, is_running=True).state == "running"
+    ended = SearchStatus.of(JournalState(begun=begun(), closing=ENDED), is_running=False)
     assert (ended.state, ended.outcome, ended.message) == ("ended", "culprit", ENDED.message)
-    stopped = Account(begun=begun(), closing=Closing(outcome="stopped", message="interrupted"))
-    assert Standing.of(stopped, is_running=False).state == "interrupted"
-    going_on = Account(begun=begun(), closing=ENDED)
-    assert Standing.of(going_on, is_running=True).state == "running"
+    stopped = JournalState(begun=begun(), closing=Closing(outcome="stopped", message="interrupted"))
+    assert SearchStatus.of(stopped, is_running=False).state == "interrupted"
+    going_on = JournalState(begun=begun(), closing=ENDED)
+    assert SearchStatus.of(going_on, is_running=True).state == "running"
 
 
 def test_the_log_shows_where_a_search_stands() -> None:
-    text = shown(log_report(ACCOUNT, Standing.of(ACCOUNT, is_running=False), "/state/7.jsonl"))
+    text = shown(log_report(ACCOUNT, SearchStatus.of(ACCOUNT, is_running=False), "/state/7.jsonl"))
     assert "oomscope bisect v1..main --bad 'requested>1GiB'" in text
     assert "2 of at most 9" in text
     assert "note: 7.jsonl:3" in text
     assert "/state/7.jsonl" in text
-    program = Account(begun=begun(words=()), closing=ENDED)
-    text = shown(log_report(program, Standing.of(program, is_running=False), "x"))
+    program = JournalState(begun=begun(words=()), closing=ENDED)
+    text = shown(log_report(program, SearchStatus.of(program, is_running=False), "x"))
     assert "a program's" in text
     assert ENDED.message in text

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oomscope.bisect.reporter import Plan, Work
-from oomscope.bisect.search import Answer, Search
+from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.search.line import Answer, Search
 from oomscope.probe.job import Progress
 from oomscope.report.live_view import Watched, live_view
 from oomscope.report.remaining import probes_left, seconds_left

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.bisect.search import Answer, Search
-from oomscope.bisect.walked_lines import LinePlace, WalkedLine
+from oomscope.bisect.results.sections import LinePlace, WalkedLine
+from oomscope.bisect.search.line import Answer, Search
 from oomscope.report.standings import Bracket, Standing, asked_on, bracket_of, standings
 from tests.unit.report import searches
 

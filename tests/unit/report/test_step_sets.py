@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.result import BisectResult, ProbeRecord, StepRow
-from oomscope.bisect.search import Answer
-from oomscope.bisect.walked_lines import LinePlace, WalkedLine
+from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
+from oomscope.bisect.results.sections import LinePlace, WalkedLine
+from oomscope.bisect.search.line import Answer
 from oomscope.report.bisect_html import bisect_page
 from oomscope.report.bisect_text import bisect_report
 from oomscope.report.console import result_console, show

@@ -1,0 +1,1 @@
+"""Changes that are not commits: keys, variables, packages, hunks; and the search among them."""

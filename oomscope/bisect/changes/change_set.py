@@ -1,0 +1,231 @@
+"""All that lies between two states of something: the good one with any choice of its changes made.
+
+What the changes are (configuration keys, environment variables, packages, hunks of a commit) is for each
+:class:`ChangeSet` to know; the search over them (:mod:`oomscope.bisect.changes.delta_search`) only numbers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Protocol
+
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.search.deltas import Changes
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.targets.subjects import Subject
+from oomscope.bisect.vcs.commits import Commit
+
+
+class ChangeSet(Protocol):
+    """Two states, and every state between them."""
+
+    @property
+    def good(self) -> str:
+        """What people call the state with no change made."""
+        ...
+
+    @property
+    def bad(self) -> str:
+        """What people call the state with all changes made."""
+        ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the changes, by number."""
+        ...
+
+    def units(self) -> list[Changes]:
+        """Return the changes in groups that make sense only together, prerequisites first."""
+        ...
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether the state with ``changes`` made can be tested at all, as far as that is known without a probe."""
+        ...
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the change ``key`` with both its values."""
+        ...
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the state with ``changes`` made is measured, or why it cannot be."""
+        ...
+
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``changes``."""
+        ...
+
+
+def everything(mixture: ChangeSet) -> Changes:
+    """Return all changes: the bad state."""
+    return frozenset(range(len(mixture.keys)))
+
+
+def names(mixture: ChangeSet, changes: Changes) -> tuple[str, ...]:
+    """Return what ``changes`` are called, in the order of their numbers."""
+    return tuple(mixture.keys[change] for change in sorted(changes))
+
+
+def title(mixture: ChangeSet, changes: Changes) -> str:
+    """Return what people call the state with ``changes`` made."""
+    return f"{mixture.good} with {listed(names(mixture, changes))}" if changes else mixture.good
+
+
+def listed(keys: tuple[str, ...], shown: int = 3) -> str:
+    """Return a few changes by name, and of more how many."""
+    if len(keys) <= shown:
+        return ", ".join(keys)
+    return f"{', '.join(keys[: shown - 1])} and {len(keys) - shown + 1} more keys"
+
+
+class Layer(Protocol):
+    """Changes of what surrounds a run."""
+
+    @property
+    def good(self) -> str:
+        """What people call the state with no change made."""
+        ...
+
+    @property
+    def bad(self) -> str:
+        """What people call the state with all changes made."""
+        ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the changes, by number."""
+        ...
+
+    def units(self) -> list[Changes]:
+        """Return the changes in groups that make sense only together, prerequisites first."""
+        ...
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether the state with ``changes`` made can be tested at all."""
+        ...
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the change ``key`` with both its values."""
+        ...
+
+    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
+        """Return ``experiment`` in the surroundings that ``changes`` make."""
+        ...
+
+    def command(self, command: str, changes: Changes) -> str:
+        """Return the shell command ``command`` in the surroundings that ``changes`` make."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneCommit:
+    """A mixture without a change of its own: what one commit is measured by."""
+
+    subject: Subject
+    commit: Commit
+    keys: tuple[str, ...] = field(default=(), init=False)
+
+    @property
+    def good(self) -> str:
+        """The commit."""
+        return f"{self.commit.short} {self.commit.subject}"
+
+    bad = good
+
+    def units(self) -> list[Changes]:
+        """Return nothing."""
+        return []
+
+    def is_valid(self, _changes: Changes) -> bool:
+        """Return True."""
+        return True
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Raise: there is none."""
+        raise KeyError(key)
+
+    def experiment(self, _changes: Changes) -> Experiment | Untestable:
+        """Return how the commit is measured."""
+        return self.subject.experiment(self.commit)
+
+    def commands(self, _changes: Changes) -> tuple[str, ...]:
+        """Return commands that repeat the probe of the commit."""
+        return self.subject.commands(self.commit)
+
+
+@dataclass(frozen=True)
+class CombinedChanges:
+    """The changes of ``base`` and of all ``layers``, numbered in this order.
+
+    Args:
+        base: what is measured.
+        layers: what surrounds it.
+    """
+
+    base: ChangeSet
+    layers: Sequence[Layer]
+
+    @property
+    def good(self) -> str:
+        """The good state."""
+        return " under ".join((self.base.good, *(layer.good for layer in self.layers)))
+
+    @property
+    def bad(self) -> str:
+        """The bad state."""
+        return " under ".join((self.base.bad, *(layer.bad for layer in self.layers)))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of all changes."""
+        return tuple(key for part in self._parts for key in part.keys)
+
+    def units(self) -> list[Changes]:
+        """Return the units of all parts: none needs what another part changes."""
+        return [
+            frozenset(change + begin for change in unit)
+            for begin, part in zip(self._begins, self._parts, strict=True)
+            for unit in part.units()
+        ]
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether every part can be tested."""
+        own = self._split(changes)
+        return all(part.is_valid(mine) for part, mine in zip(self._parts, own, strict=True))
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the change ``key`` of the part that has it."""
+        return next(part for part in self._parts if key in part.keys).change(key, delta)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return the experiment of the base in the surroundings that the layers make."""
+        first, *others = self._split(changes)
+        found = self.base.experiment(first)
+        for layer, own in zip(self.layers, others, strict=True):
+            found = found if isinstance(found, Untestable) else layer.on(found, own)
+        return found
+
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return the commands of the base, the last of them (the probe) in the surroundings that the layers make."""
+        first, *others = self._split(changes)
+        *before, last = self.base.commands(first)
+        for layer, own in zip(self.layers, others, strict=True):
+            last = layer.command(last, own)
+        return (*before, last)
+
+    @property
+    def _parts(self) -> tuple[ChangeSet | Layer, ...]:
+        return (self.base, *self.layers)
+
+    @property
+    def _begins(self) -> list[int]:
+        return list(accumulate((len(part.keys) for part in self._parts), initial=0))[:-1]
+
+    def _split(self, changes: Changes) -> list[Changes]:
+        """Return what of ``changes`` each part has, in its own numbers."""
+        return [
+            frozenset(change - begin for change in changes if begin <= change < begin + len(part.keys))
+            for begin, part in zip(self._begins, self._parts, strict=True)
+        ]

@@ -1,0 +1,215 @@
+"""Drives the search for a minimal set of changes: asks the prober what the pure search wants to know, then measures
+each change that was found by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from oomscope.bisect.changes.change_set import ChangeSet, everything, names, title
+from oomscope.bisect.results.noise import Noise
+from oomscope.bisect.results.result import EndsAnswer, ProbeRecord, Role, judge_ends
+from oomscope.bisect.run.deadline import OutOfTimeError
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.prober import Ahead, Prober, Question, nothing_ahead
+from oomscope.bisect.run.weighing import Weighing
+from oomscope.bisect.search.deltas import Changes, asked_after, minimal_set, smallest_valid
+from oomscope.bisect.search.line import Answer, Search
+from oomscope.bisect.search.measured import Bytes, bytes_of
+from oomscope.bisect.search.speculation import ahead
+from oomscope.probe.result import ProbeResult
+
+NONE: Changes = frozenset()
+
+
+def _nothing_learned(_changes: Changes, _reason: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimalSet:
+    """Changes that together are bad, of which none can be left out."""
+
+    units: tuple[Changes, ...]
+    """In the order of the row; those of one unit were made together."""
+    alone: tuple[Bytes | None, ...]
+    """The bytes of each unit by itself, on top of those that it cannot do without; None where untestable."""
+    delta: Bytes
+    """From no change to all of these."""
+
+    @property
+    def changes(self) -> Changes:
+        """All of them."""
+        return NONE.union(*self.units)
+
+    @property
+    def interaction(self) -> Bytes:
+        """What is left of ``delta`` when the bytes that each unit is known to bring by itself are taken off."""
+        return self.delta - sum((delta for delta in self.alone if delta is not None), start=Bytes())
+
+
+@dataclass
+class DeltaSearch:
+    """A search among the changes between two states, with what is known of every state that was probed.
+
+    Args:
+        mixture: the states.
+        prober: who answers.
+        noise: how to meet answers that may be wrong; None leaves it to the backend.
+        role: as what the search's questions are recorded.
+        role_alone: and those about one change by itself.
+        called: what people are shown of a choice of changes; the names of the changes unless given.
+        learn: given an untestable choice and the reason, learns what it lacks; returns whether it is now invalid.
+    """
+
+    mixture: ChangeSet
+    prober: Prober
+    noise: Noise | None = None
+    role: Role = "search"
+    role_alone: Role = "key alone"
+    called: Callable[[Changes], str] | None = None
+    learn: Callable[[Changes, str], bool] = _nothing_learned
+    records: dict[Changes, ProbeRecord] = field(default_factory=dict)
+    results: dict[Changes, ProbeResult] = field(default_factory=dict)
+    weighing: Weighing = field(init=False)
+    _experiments: dict[Changes, Experiment | Untestable] = field(default_factory=dict)
+    _valid: dict[Changes, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        decisions = 2 + probes_for(len(self.mixture.keys))
+        self.weighing = Weighing(self.prober, self.noise, decisions)
+
+    def ends(self) -> EndsAnswer | None:
+        """Check both ends, and return the answer that they give by themselves.
+
+        Raises:
+            OutOfTimeError: the deadline passed.
+        """
+        good = self.ask(NONE, "good end", self._ends_ahead)
+        bad = self.ask(everything(self.mixture), "bad end", self._ends_ahead) if self.mixture.keys else good
+        return judge_ends(good, bad)
+
+    def minimal(self, among: Callable[[], Sequence[Changes]]) -> MinimalSet:
+        """Return a minimal set of the units that ``among`` returns, with the bytes of each by itself.
+
+        Raises:
+            OutOfTimeError: the deadline passed before it was found.
+        """
+        found = self.smallest(among)
+        fault = NONE.union(*found)
+        alone = self._each_alone(found, fault)
+        return MinimalSet(units=tuple(found), alone=tuple(alone), delta=self.bytes(fault) - self.bytes(NONE))
+
+    def smallest(self, among: Callable[[], Sequence[Changes]]) -> list[Changes]:
+        """Return a minimal set of units, where no change is good and all units together are bad.
+
+        ``among`` is asked anew whenever a failed run has shown that some changes need others.
+
+        Raises:
+            OutOfTimeError: the deadline passed before it was found.
+        """
+        while (found := self._smallest(list(among()))) is None:
+            self._valid.clear()
+        return found
+
+    def _smallest(self, units: list[Changes]) -> list[Changes] | None:
+        """Return a minimal set of ``units``; None where an answer has shown that they have to be grouped anew."""
+        questions = minimal_set(units, self._is_valid)
+        answers: tuple[Answer, ...] = ()
+        try:
+            changes = next(questions)
+            while True:
+                record = self.records.get(changes)  # the same set may be wanted for another reason
+                if record is None:
+                    record = self.ask(changes, self.role, partial(self._ahead, units, answers))
+                    if record.answer is Answer.UNTESTABLE and self.learn(changes, record.reason):
+                        return None
+                answers = (*answers, record.answer)
+                changes = questions.send(record.answer)
+        except StopIteration as stop:
+            found: list[Changes] = stop.value
+            return found
+
+    def _ends_ahead(self) -> Iterator[Experiment | Untestable]:
+        """Yield both ends, and what the search asks unless they answer by themselves."""
+        yield self.experiment(NONE)
+        if self.mixture.keys:
+            yield self.experiment(everything(self.mixture))
+            yield from self._ahead(self.mixture.units(), ())
+
+    def _ahead(self, units: Sequence[Changes], answers: tuple[Answer, ...]) -> Iterator[Experiment | Untestable]:
+        """Yield what the search that was given ``answers`` is likely to ask, likeliest first."""
+        wanted = ahead(
+            [answers],
+            lambda given: asked_after(list(units), self._is_valid, given),
+            lambda given, _changes, answer: (*given, answer),
+            lambda changes: self.prober.foreseen(self.experiment(changes)),
+        )
+        return map(self.experiment, wanted)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the state with ``changes`` made is measured; the same value whenever it is asked for."""
+        if changes not in self._experiments:
+            found = self.mixture.experiment(changes)
+            if isinstance(found, Experiment):
+                found = replace(found, label=self._title(changes))
+            self._experiments[changes] = found
+        return self._experiments[changes]
+
+    def _title(self, changes: Changes) -> str:
+        if self.called is None:
+            return title(self.mixture, changes)
+        return f"{self.mixture.good} with {self.called(changes)}"
+
+    def _is_valid(self, changes: Changes) -> bool:
+        if changes not in self._valid:
+            self._valid[changes] = self.mixture.is_valid(changes)
+        return self._valid[changes]
+
+    def smallest_bad(self) -> Changes | None:
+        """Return the smallest set of changes that was seen to be bad; None before both ends were."""
+        bad = [changes for changes, record in self.records.items() if record.answer is Answer.BAD]
+        return min(bad, key=len) if bad and len(self.records) > 1 else None
+
+    def bytes(self, changes: Changes) -> Bytes:
+        """Return the bytes of a state that was answered good or bad, and hence measured."""
+        return bytes_of(self.results[changes]) or Bytes()
+
+    def ask(self, changes: Changes, role: Role, ahead: Ahead = nothing_ahead) -> ProbeRecord:
+        """Return the answer for the state with ``changes`` made, and remember it; ``ahead`` is likely to follow.
+
+        Raises:
+            OutOfTimeError: the deadline passed.
+        """
+        name = self.mixture.bad if role == "bad end" else self._title(changes)
+        called = self.called(changes) if self.called else ""
+        question = Question(role=role, name=name, subject=called, keys=names(self.mixture, changes))
+        record, result = self.weighing.ask(question, self.experiment(changes), ahead)
+        self.records[changes] = record
+        if result is not None:
+            self.results[changes] = result
+        return record
+
+    def _each_alone(self, found: Sequence[Changes], fault: Changes) -> list[Bytes | None]:
+        """Return the bytes of each unit by itself, on top of those that it cannot do without; None where untestable."""
+        alone: list[Bytes | None] = []
+        for unit in found:
+            made = smallest_valid(unit, fault, self.mixture.is_valid)
+            before = made - unit if self.mixture.is_valid(made - unit) else NONE
+            try:
+                for changes in (before, made):
+                    if changes not in self.records:
+                        self.ask(changes, self.role_alone)
+            except OutOfTimeError:
+                self.prober.note("the deadline passed before every change was measured by itself")
+            measured = [bytes_of(self.results[changes]) for changes in (before, made) if changes in self.results]
+            known = [sizes for sizes in measured if sizes is not None]
+            alone.append(known[1] - known[0] if len(known) == 2 else None)
+        return alone
+
+
+def probes_for(changes: int) -> int:
+    """Return how many answers find one of so many changes and show that it is enough by itself."""
+    return Search.over(changes).probes_left + (changes > 1) if changes else 0

@@ -1,0 +1,203 @@
+"""Environment variables in which two runs differ; of the allocator's variable each setting by itself."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from oomscope.allocator.settings import AllocatorSettings
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.identity import is_heeded
+from oomscope.bisect.search.deltas import Changes
+from oomscope.bisect.search.measured import Bytes
+from oomscope.errors import AllocatorConfError, InputError, UsageError
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
+from oomscope.probe.machine.fingerprint import installed_torch
+
+_PREFIX = "env:"
+_CREDENTIAL = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY(_ID)?|PRIVATE_KEY)$", re.IGNORECASE
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentDeltas:
+    """Two sets of variables; one that a set lacks is not there under it, whatever the user's environment holds.
+
+    Variables of the terminal, the shell and the login are left out, since no result depends on them; so are
+    credentials (``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``), which a report must not show.
+    """
+
+    low: Mapping[str, str]
+    high: Mapping[str, str]
+    good: str = "the good environment"
+    bad: str = "the bad environment"
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """``env:NAME`` for each variable, ``env:NAME/setting`` for each setting of the allocator's."""
+        return tuple(self._by_key)
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether torch would take the allocator's settings."""
+        values = self.values(changes)
+        try:
+            for name in ALLOCATOR_VARIABLES:
+                AllocatorSettings.parse(values.get(name) or "", torch_version=installed_torch())
+        except AllocatorConfError:
+            return False
+        return True
+
+    def units(self) -> list[Changes]:
+        """Return each change by itself: no variable needs another."""
+        return [frozenset({change}) for change in range(len(self.keys))]
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the variable or setting with both its values; None where it is not set."""
+        found = self._by_key[key]
+        return KeyChange(key=key, good=found.good, bad=found.bad, delta=delta)
+
+    def values(self, changes: Changes) -> dict[str, str | None]:
+        """Return the variables that differ, as they are with ``changes`` made; None for one that is not set."""
+        made = {self.keys[change] for change in changes}
+        values: dict[str, str | None] = {}
+        for name in dict.fromkeys(delta.name for delta in self._by_key.values()):
+            deltas = [delta for delta in self._by_key.values() if delta.name == name]
+            if deltas[0].setting is None:
+                values[name] = deltas[0].bad if deltas[0].key in made else deltas[0].good
+            else:
+                values[name] = self._conf(name, {delta.key for delta in deltas} & made)
+        return values
+
+    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
+        """Return ``experiment`` with the variables set as ``changes`` have them."""
+        environment = {**experiment.job.environment, **self.values(changes)}
+        return replace(experiment, job=replace(experiment.job, environment=environment))
+
+    def command(self, command: str, changes: Changes) -> str:
+        """Return ``command`` under the variables as ``changes`` have them."""
+        values = self.values(changes)
+        unset = [word for name, value in values.items() if value is None for word in ("-u", name)]
+        given = [f"{name}={value}" for name, value in values.items() if value is not None]
+        return f"{shlex.join(['env', *unset, *given])} {command}"
+
+    @cached_property
+    def _by_key(self) -> dict[str, _Delta]:
+        return {delta.key: delta for delta in self._deltas()}
+
+    def _deltas(self) -> Iterator[_Delta]:
+        for name in sorted(self.low.keys() | self.high.keys()):
+            good, bad = self.low.get(name), self.high.get(name)
+            if good == bad or not is_heeded(name) or _CREDENTIAL.search(name):
+                continue
+            settings = apart(good, bad) if name in ALLOCATOR_VARIABLES else {}
+            if not settings:
+                yield _Delta(name=name, good=good, bad=bad)
+            for setting, (before, after) in settings.items():
+                if before != after:
+                    yield _Delta(name=name, setting=setting, good=before, bad=after)
+
+    def _conf(self, name: str, made: set[str]) -> str | None:
+        """Return the allocator's variable with the settings ``made`` as on the bad side; None where it has none."""
+        settings = apart(self.low.get(name), self.high.get(name))
+        chosen = {
+            setting: bad if f"{_PREFIX}{name}/{setting}" in made else good for setting, (good, bad) in settings.items()
+        }
+        return join_settings(chosen) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Delta:
+    name: str
+    setting: str | None = None
+    good: str | None
+    bad: str | None
+
+    @property
+    def key(self) -> str:
+        return f"{_PREFIX}{self.name}" + (f"/{self.setting}" if self.setting else "")
+
+
+def read_environment(path: Path) -> dict[str, str]:
+    """Return the variables of a file of ``NAME=VALUE`` lines: ``env``'s output, or one that a shell reads.
+
+    Empty lines, comments and ``export`` are passed over, and quotes taken off as a shell does.
+
+    Raises:
+        InputError: the file cannot be read, or a line is none.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise InputError(f"cannot be read: {why}", where=str(path), remedy="give a file of NAME=VALUE lines") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        name, _, value = text.partition("=")
+        if "=" not in text or not _NAME.fullmatch(name):
+            raise InputError(
+                f"{text!r} is no NAME=VALUE", where=f"{path}:{number}", remedy="write one variable on each line"
+            )
+        found[name] = _unquoted(value)
+    return found
+
+
+def parse_variables(words: tuple[str, ...], option: str) -> dict[str, str]:
+    """Return the variables that ``NAME=VALUE`` words of ``option`` name.
+
+    Raises:
+        UsageError: a word is none.
+    """
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise UsageError(f"{word!r} is no NAME=VALUE", where=option, remedy="write such as OMP_NUM_THREADS=4")
+        found[name] = value
+    return found
+
+
+def _unquoted(value: str) -> str:
+    """Return ``value`` without the quotes round all of it; any other is as ``env`` prints it, spaces included."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        try:
+            return "".join(shlex.split(value))
+        except ValueError:
+            return value
+    return value
+
+
+def split_settings(conf: str | None) -> dict[str, str]:
+    """Return the settings of ``conf`` by name, each with its value as written; a comma in brackets parts nothing."""
+    settings: dict[str, str] = {}
+    depth, begin = 0, 0
+    text = f"{conf or ''},"
+    for place, letter in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if letter == "," and depth <= 0:
+            name, _, value = text[begin:place].partition(":")
+            if name.strip():
+                settings[name.strip()] = value.strip()
+            begin = place + 1
+    return settings
+
+
+def join_settings(settings: Mapping[str, str | None]) -> str:
+    """Return ``settings`` as one text, without those that are None."""
+    return ",".join(f"{name}:{value}" for name, value in settings.items() if value is not None)
+
+
+def apart(good: str | None, bad: str | None) -> dict[str, tuple[str | None, str | None]]:
+    """Return each setting of two texts with both its values; empty where there are fewer than two to tell apart."""
+    before, after = split_settings(good), split_settings(bad)
+    names = dict.fromkeys((*before, *after))
+    return {name: (before.get(name), after.get(name)) for name in names} if len(names) > 1 else {}

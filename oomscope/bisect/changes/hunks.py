@@ -1,0 +1,259 @@
+"""Inside a commit: its hunks applied to its parent in any choice, in the disposable clone, never in the repository."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import shlex
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.search.deltas import Changes, grouped
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.targets.subjects import Subject
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.git import Git
+from oomscope.bisect.vcs.patches import Hunk, applied, compose, parse_patch
+from oomscope.bisect.vcs.repository import Repository
+from oomscope.errors import GitError
+
+_TOGETHER = "leave --hunks out: the commit is named all the same"
+_RUNS_SHOWN = 4
+_DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--unified=3")
+
+
+@dataclass(frozen=True)
+class Hunks:
+    """The states between a commit and the one before it, as a harness sees them.
+
+    Args:
+        repository: where both are.
+        subject: how a commit is measured.
+        before: the last good commit.
+        after: the first bad one.
+        held: a path that is the same in all states, whatever the commit did there.
+    """
+
+    repository: Repository
+    subject: Subject
+    before: Commit
+    after: Commit
+    held: str | None = None
+    _parsed: dict[tuple[str, Changes], bool] = field(default_factory=dict)
+    _needs: dict[int, Changes] = field(default_factory=dict)
+    """The hunks that each needs, as far as failed runs have shown."""
+
+    @property
+    def good(self) -> str:
+        """The commit before."""
+        return f"{self.before.short} {self.before.subject}"
+
+    @property
+    def bad(self) -> str:
+        """The commit."""
+        return f"{self.after.short} {self.after.subject}"
+
+    @cached_property
+    def hunks(self) -> tuple[Hunk, ...]:
+        """The pieces of the change: files that came first, files that went last, since code uses what is there.
+
+        Raises:
+            GitError: a commit's files are missing.
+        """
+        git = Git(self.repository.common, (self.repository.common, self.repository.path))
+        patch = git.output("diff-tree", *_DIFF, self.before.hash, self.after.hash, "--")
+        return tuple(sorted((hunk for hunk in parse_patch(patch) if hunk.path != self.held), key=_rank))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the hunks."""
+        return tuple(hunk.name for hunk in self.hunks)
+
+    def called(self, changes: Changes) -> str:
+        """Return ``changes`` by number, or only how many they are where that is shorter."""
+        return numbered(sorted(changes), len(self.hunks))
+
+    def units(self) -> list[Changes]:
+        """Return each hunk by itself, but for those that were seen to need each other."""
+        return grouped([self._needs.get(change, frozenset()) for change in range(len(self.hunks))])
+
+    def units_among(self, changes: Changes) -> list[Changes]:
+        """Return the units inside ``changes``, which hold all that they need."""
+        return [unit for unit in self.units() if unit <= changes]
+
+    def files(self) -> list[Changes]:
+        """Return the hunks of each file as one unit, but for files that were seen to need each other."""
+        numbers = {path: place for place, path in enumerate(dict.fromkeys(hunk.path for hunk in self.hunks))}
+        file_of = [numbers[hunk.path] for hunk in self.hunks]
+        needs = [set[int]() for _ in numbers]
+        for change, needed in self._needs.items():
+            needs[file_of[change]].update(file_of[other] for other in needed)
+        return [
+            frozenset(change for change, file in enumerate(file_of) if file in group)
+            for group in grouped([frozenset(each) for each in needs])
+        ]
+
+    def learn(self, changes: Changes, reason: str) -> bool:
+        """Learn from a run with ``changes`` that failed for ``reason``; return whether that rules ``changes`` out."""
+        missing = missing_name(reason)
+        if missing is None:
+            return False
+        name, is_argument = missing
+        new = needs_by_name(self.hunks, name, is_argument=is_argument)
+        if all(needed <= changes for change, needed in new.items() if change in changes):
+            return False
+        for change, needed in new.items():
+            self._needs[change] = self._needs.get(change, frozenset()) | needed
+        return True
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether nothing is missing that failed runs have named, and every Python file parses that does with all."""
+        if any(not self._needs.get(change, changes) <= changes for change in changes):
+            return False
+        return all(self._parses_with(path, changes & own) for path, (_, own) in self._python.items())
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the hunk as a change: absent before, there after."""
+        return KeyChange(key=key, good=False, bad=True, delta=delta)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the commit before with ``changes`` applied is measured."""
+        if changes == frozenset(range(len(self.hunks))):
+            return self.subject.experiment(self.after)
+        base = self.subject.experiment(self.before)
+        if not changes or isinstance(base, Untestable):
+            return base
+        patch = self.patch(changes)
+        return base.edited(hashlib.sha256(patch).hexdigest(), lambda directory: apply_patch(directory, patch))
+
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return the commands that probe the commit before, with the hunks to be applied named in between."""
+        clone, checkout, *then = self.subject.commands(self.before)
+        if not changes:
+            return (clone, checkout, *then)
+        named = ", ".join(self.hunks[change].name for change in sorted(changes))
+        return (clone, checkout, f"# apply {shlex.quote(named)} of {self.after.short}", *then)
+
+    def patch(self, changes: Changes) -> bytes:
+        """Return ``changes`` as a patch that git applies to the commit before."""
+        return compose(sorted((self.hunks[change] for change in changes), key=lambda hunk: (hunk.path, hunk.old_start)))
+
+    @cached_property
+    def _python(self) -> dict[str, tuple[bytes, Changes]]:
+        """The content before and the hunks of each Python file that parses before and after the whole commit."""
+        found = {}
+        for path in {hunk.path for hunk in self.hunks if hunk.path.endswith(".py") and not hunk.is_whole}:
+            content = self.repository.read_file(self.before, path) or b""
+            own = frozenset(number for number, hunk in enumerate(self.hunks) if hunk.path == path)
+            if _parses(content) and _parses(self._made(content, own)):
+                found[path] = (content, own)
+        return found
+
+    def _parses_with(self, path: str, changes: Changes) -> bool:
+        known = self._parsed
+        if (path, changes) not in known:
+            known[path, changes] = _parses(self._made(self._python[path][0], changes))
+        return known[path, changes]
+
+    def _made(self, content: bytes, changes: Changes) -> bytes:
+        return applied(content, sorted((self.hunks[change] for change in changes), key=lambda hunk: hunk.old_start))
+
+
+def apply_patch(directory: Path, patch: bytes) -> None:
+    """Apply ``patch`` to the files in ``directory``, the root of a clone.
+
+    Raises:
+        GitError: it does not apply.
+    """
+    git = Git(directory, (directory, directory / ".git"))
+    try:
+        git.output("apply", "--whitespace=nowarn", "--binary", "-", stdin=patch)
+    except GitError as error:
+        raise GitError(
+            f"the hunks do not apply by themselves: {error.message}", where=str(directory), remedy=_TOGETHER
+        ) from None
+
+
+def numbered(changes: Sequence[int], total: int) -> str:
+    """Return some of ``total`` hunks, which are counted from 0 here and from 1 for people, in a few words."""
+    if len(changes) == total:
+        return f"all {total} hunks"
+    if len(changes) <= 1:
+        return f"hunk {changes[0] + 1} of {total}" if changes else "no hunk"
+    runs: list[tuple[int, int]] = []
+    for change in changes:
+        first = runs.pop()[0] if runs and runs[-1][1] == change - 1 else change
+        runs.append((first, change))
+    if len(runs) > _RUNS_SHOWN:
+        return f"{len(changes)} of {total} hunks"
+    return f"hunks {', '.join(_run(*run) for run in runs)} of {total}"
+
+
+def _run(first: int, last: int) -> str:
+    if last - first < 2:
+        return ", ".join(str(each + 1) for each in sorted({first, last}))
+    return f"{first + 1}-{last + 1}"
+
+
+def _rank(hunk: Hunk) -> int:
+    if hunk.is_whole and b"\nnew file mode " in hunk.header:
+        return 0
+    return 2 if hunk.is_whole and b"\ndeleted file mode " in hunk.header else 1
+
+
+def _parses(source: bytes) -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+_MISSING: Final = re.compile(r"name '(\w+)'|has no attribute '(\w+)'|No module named '([\w.]+)'")
+_ARGUMENT: Final = re.compile(r"keyword argument '(\w+)'|missing \d+ required [a-z -]*arguments?: '(\w+)'")
+"""Of a TypeError: callers and signature disagree, so that neither goes without the other."""
+
+
+def missing_name(reason: str) -> tuple[str, bool] | None:
+    """Return the name that a run lacked, by its last error, and whether it is an argument; None where it says none."""
+    if found := _ARGUMENT.search(reason):
+        return next(filter(None, found.groups())), True
+    found = _MISSING.search(reason)
+    return (next(filter(None, found.groups())).rpartition(".")[2], False) if found else None
+
+
+def needs_by_name(hunks: Sequence[Hunk], name: str, *, is_argument: bool) -> dict[int, Changes]:
+    """Return, by number, the hunks that each of ``hunks`` needs as far as ``name`` is concerned.
+
+    Hunks that begin to use it need those that bind it, and hunks that take its binding away need those that take uses
+    away. Hunks that mention an argument need each other.
+    """
+    word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+    binds = re.compile(
+        rb"(?:def|class|import|as|global|for)\b.*" + word.pattern + rb"|^\s*" + word.pattern + rb"\s*(?::[^=]*)?="
+    )
+    users, binders, unbinders, leavers = set[int](), set[int](), set[int](), set[int]()
+    for number, hunk in enumerate(hunks):
+        added, removed = hunk.lines(b"+"), hunk.lines(b"-")
+        is_bound = any(map(binds.search, added)) or (hunk.is_whole and PurePosixPath(hunk.path).stem == name)
+        if is_bound:
+            binders.add(number)
+        elif any(map(binds.search, removed)):
+            unbinders.add(number)
+        if any(map(word.search, added)) and not is_bound:
+            users.add(number)
+        elif any(map(word.search, removed)) and number not in unbinders:
+            leavers.add(number)
+    if is_argument:
+        together = frozenset(users | binders)
+        return dict.fromkeys(together, together)
+    needs = {number: frozenset(binders) for number in users} if binders else {}
+    return needs | ({number: frozenset(leavers) for number in unbinders} if leavers else {})

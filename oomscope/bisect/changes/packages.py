@@ -1,0 +1,236 @@
+"""Packages in which two lock files differ, as changes: each version laid over the environment that oomscope runs in.
+
+A mixture's packages that are not installed as they should be go into a folder that comes first on ``PYTHONPATH``;
+everything else (torch, oomscope itself) is the environment's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.search.deltas import Changes
+from oomscope.bisect.search.measured import Bytes
+from oomscope.errors import InputError, TargetError, UsageError
+from oomscope.probe.process.tempdirs import room
+
+_PREFIX: Final = "package:"
+_VARIABLE: Final = "PYTHONPATH"
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?P<extras>\[[^]]*\])?\s*(?P<rest>[=<>!~@;].*)?")
+_HASH = re.compile(r"\s--hash[= ]\S+")
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed distribution; None where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageDeltas:
+    """Two sets of requirements by name.
+
+    Args:
+        low: the good side's.
+        high: the bad side's.
+        overlays: where folders of packages are kept.
+        inherited: the user's PYTHONPATH, which stays behind the folder.
+        installed: the version of a distribution in the environment.
+
+    Raises:
+        UsageError: a package that one side lacks is installed, so that it cannot be left out.
+    """
+
+    low: Mapping[str, str]
+    high: Mapping[str, str]
+    overlays: Overlays
+    good: str = "the good packages"
+    bad: str = "the bad packages"
+    inherited: str = ""
+    installed: Callable[[str], str | None] = installed_version
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be mixed."""
+        for name in self._names:
+            if (name not in self.low or name not in self.high) and self.installed(name) is not None:
+                side = self.good if name not in self.low else self.bad
+                raise UsageError(
+                    f"{name} is installed here, so it cannot be left out",
+                    where=side,
+                    remedy="run oomscope in an environment without it, or name its version in both files",
+                )
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """``package:NAME`` for each package that differs."""
+        return tuple(f"{_PREFIX}{name}" for name in self._names)
+
+    def units(self) -> list[Changes]:
+        """Return each package by itself: what a mixture lacks shows when it is run."""
+        return [frozenset({change}) for change in range(len(self.keys))]
+
+    def is_valid(self, _changes: Changes) -> bool:
+        """Return True: pip is told to install no dependencies, so every mixture can be made."""
+        return True
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the package with both its requirements; None where it is not named."""
+        name = key.removeprefix(_PREFIX)
+        return KeyChange(key=key, good=self.low.get(name), bad=self.high.get(name), delta=delta)
+
+    def requirements(self, changes: Changes) -> tuple[str, ...]:
+        """Return what has to be installed over the environment for ``changes``, sorted."""
+        made = {self._names[change] for change in changes}
+        wanted = {
+            name: (self.high if name in made or name not in self.low else self.low)[name]
+            for name in sorted(self.low.keys() | self.high.keys())
+            if name in (self.high if name in made else self.low)
+        }
+        return tuple(text for name, text in wanted.items() if not self._is_installed(name, text))
+
+    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
+        """Return ``experiment`` with the packages of ``changes`` first on its path; they are installed when it runs."""
+        requirements = self.requirements(changes)
+        if not requirements:
+            return experiment
+        behind = experiment.job.environment.get(_VARIABLE) or self.inherited
+        folder = self.overlays.folder(requirements)
+
+        def lay_out(place: Path) -> tuple[str, ...]:
+            self.overlays.install(requirements)
+            return experiment.lay_out(place)
+
+        path = os.pathsep.join(filter(None, (str(folder), behind)))
+        job = replace(experiment.job, environment={**experiment.job.environment, _VARIABLE: path})
+        content = replace(experiment.content, packages=folder.name)
+        return replace(experiment, job=job, content=content, lay_out=lay_out)
+
+    def command(self, command: str, changes: Changes) -> str:
+        """Return ``command`` with the folder of ``changes`` first on its path."""
+        requirements = self.requirements(changes)
+        if not requirements:
+            return command
+        folder = shlex.quote(str(self.overlays.folder(requirements)))
+        return f"{_VARIABLE}={folder}${{{_VARIABLE}:+:${_VARIABLE}}} {command}"
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        both = sorted(self.low.keys() | self.high.keys())
+        return tuple(name for name in both if self.low.get(name) != self.high.get(name))
+
+    def _is_installed(self, name: str, requirement: str) -> bool:
+        version = self.installed(name)
+        return version is not None and requirement.replace(" ", "").partition("==")[2] == version
+
+
+def read_requirements(path: Path) -> dict[str, str]:
+    """Return the requirements of a lock file by normalised name: ``pip freeze``, or what pip-compile writes.
+
+    Comments and hashes are taken off. Options for an index are passed over (pip's own variables say where packages
+    come from), and so are editable packages, which have no version to change.
+
+    Raises:
+        InputError: the file cannot be read, or a line is no requirement.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise InputError(f"cannot be read: {why}", where=str(path), remedy="give the output of pip freeze") from None
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        if line.startswith(("-r", "--requirement", "-c", "--constraint")):
+            raise InputError("names another file", where=f"{path}:{number}", remedy="put all packages into one file")
+        if line.startswith("-"):
+            continue
+        match = _REQUIREMENT.fullmatch(line)
+        if match is None:
+            raise InputError(
+                f"{line!r} is no requirement", where=f"{path}:{number}", remedy="write NAME==VERSION on each line"
+            )
+        found[_normalised(match["name"])] = line
+    return found
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Return lines with their numbers, continued ones joined, without comments and hashes."""
+    lines: list[tuple[int, str]] = []
+    number, joined = 0, ""
+    for place, line in enumerate(text.splitlines(), start=1):
+        number = number or place
+        joined += line
+        if joined.endswith("\\"):
+            joined = f"{joined[:-1]} "
+            continue
+        bare = _HASH.sub("", re.sub(r"(^|\s)#.*$", "", f" {joined}")).strip()
+        if bare:
+            lines.append((number, bare))
+        number, joined = 0, ""
+    return lines
+
+
+def _normalised(name: str) -> str:
+    """Return the name by which packages are compared (PyPA, "Names and normalization")."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+_PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input", "--disable-pip-version-check")
+_ROOM = "see that it can be written to and that its disk has room"
+
+
+@dataclass(frozen=True)
+class Overlays:
+    """Folders under ``root``, named by what is in them. Several searches may share it."""
+
+    root: Path
+
+    def folder(self, requirements: Sequence[str]) -> Path:
+        """Return where ``requirements`` are, or will be."""
+        made_of = [sys.version, sys.platform, *sorted(requirements)]
+        return self.root / hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:32]
+
+    def install(self, requirements: Sequence[str]) -> None:
+        """Install ``requirements``, and nothing that they depend on, unless they are there already.
+
+        pip takes its index from its own variables and settings (``PIP_INDEX_URL``, ``PIP_NO_INDEX``,
+        ``PIP_FIND_LINKS``). A folder is there whole or not at all.
+
+        Raises:
+            TargetError: pip failed; says what it said, in one line.
+        """
+        folder = self.folder(requirements)
+        if folder.is_dir():
+            return
+        with room(self.root, "install") as place:
+            made = place / "packages"
+            command = [*_PIP, "--target", str(made), *sorted(requirements)]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode != 0:
+                said = _complaint_of_pip(done.stderr.decode(errors="replace"), done.returncode)
+                raise TargetError(said, where="pip install", remedy="see that pip's index has these versions")
+            with contextlib.suppress(OSError):  # another search made it meanwhile
+                made.rename(folder)
+        if not folder.is_dir():
+            raise TargetError("the folder of packages could not be put in its place", where=str(folder), remedy=_ROOM)
+
+
+def _complaint_of_pip(said: str, status: int) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines
+    return errors[-1].removeprefix("ERROR: ") if errors else f"status {status}"

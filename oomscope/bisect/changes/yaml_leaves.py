@@ -1,0 +1,286 @@
+"""Each commit's code with a configuration file that is not its own: another commit's, or a mixture of two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from oomscope.bisect.results.result import KeyChange
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.search.deltas import Changes
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.targets.subjects import Subject
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.source_text import Source
+from oomscope.errors import GitError, InputError
+from oomscope.files import real_path
+
+_NO_PLACE = "see that no folder of the commit has this name, and that the disk has room"
+
+
+@dataclass(frozen=True)
+class WithConfigOf:
+    """A subject in whose commits the file at one path is as in the commit ``source``.
+
+    Args:
+        subject: what of each commit is measured.
+        repository: where the commits are.
+        path: the file's, from the root of the repository.
+        holder: the commit whose file it is.
+    """
+
+    subject: Subject
+    repository: Repository
+    path: str
+    holder: Commit
+
+    def check(self, end: Commit) -> None:
+        """Check ``end`` as the subject does."""
+        self.subject.check(end)
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the names that the subject has for the commits."""
+        return self.subject.contents(commits)
+
+    def experiment(self, commit: Commit) -> Experiment | Untestable:
+        """Return how ``commit`` is measured with the file in place of its own."""
+        try:
+            content = file_of(self.repository, self.holder, self.path)
+            if self.repository.read_file(commit, self.path) == content:
+                return self.subject.experiment(commit)
+        except GitError as error:
+            return Untestable(str(error))
+        return with_file(self.subject.experiment(commit), self.path, content)
+
+    def config(self, _commit: Commit) -> None:
+        """Return None: the file says nothing to oomscope."""
+        return
+
+    def source(self, commit: Commit) -> Source:
+        """Return the code that the subject has for ``commit``."""
+        return self.subject.source(commit)
+
+    def commands(self, commit: Commit) -> tuple[str, ...]:
+        """Return commands that lay the commit out, put the file into it and probe it."""
+        clone, checkout, *then = self.subject.commands(commit)
+        return (clone, checkout, _show(self.repository, self.holder, self.path, commit), *then)
+
+
+@dataclass(frozen=True)
+class ConfigLeaves:
+    """One commit's code with mixtures of the file at one path as it stood at two commits.
+
+    A file that is neither YAML nor JSON, or whose leaves are the same, is one change by itself.
+
+    Args:
+        subject: what is measured.
+        repository: where the commits are.
+        path: the file's, from the root of the repository.
+        code: the commit whose code it is.
+        before: the commit with the good file.
+        after: the commit with the bad one.
+    """
+
+    subject: Subject
+    repository: Repository
+    path: str
+    code: Commit
+    before: Commit
+    after: Commit
+
+    @property
+    def good(self) -> str:
+        """The good file."""
+        return f"{self.before.short}:{self.path}"
+
+    @property
+    def bad(self) -> str:
+        """The bad file."""
+        return f"{self.after.short}:{self.path}"
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The leaves that differ, dotted; else the path of the file.
+
+        Raises:
+            GitError: the file is not there at one of the commits.
+        """
+        return tuple(".".join(place) for place in self._places) or (self.path,)
+
+    def units(self) -> list[Changes]:
+        """Return each leaf by itself: which go together is known to the code alone."""
+        return [frozenset({change}) for change in range(len(self.keys))]
+
+    def is_valid(self, changes: Changes) -> bool:
+        """Whether a document can have these leaves."""
+        if changes in self._ends:
+            return True
+        try:
+            self._mixed(changes)
+        except InputError:
+            return False
+        return True
+
+    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
+        """Return the leaf with both its values, None where one document lacks it; of a file both commits."""
+        if not self._places:
+            return KeyChange(key=key, good=self.before.short, bad=self.after.short, delta=delta)
+        good, bad = self._documents
+        place = self._places[self.keys.index(key)]
+        return KeyChange(key=key, good=shown(good.get(place)), bad=shown(bad.get(place)), delta=delta)
+
+    def experiment(self, changes: Changes) -> Experiment | Untestable:
+        """Return how the code is measured with ``changes`` made in the good file."""
+        if (source := self._ends.get(changes)) is not None:
+            return WithConfigOf(self.subject, self.repository, self.path, source).experiment(self.code)
+        return with_file(self.subject.experiment(self.code), self.path, self._mixed(changes))
+
+    def commands(self, changes: Changes) -> tuple[str, ...]:
+        """Return commands that lay the code out with the good file; the changes are named for a hand to make."""
+        clone, checkout, *then = self.subject.commands(self.code)
+        show = _show(self.repository, self.before, self.path, self.code)
+        made = [f"{key}={self.change(key).bad!r}" for key in (self.keys[change] for change in sorted(changes))]
+        note = [f"# set {shlex.quote(', '.join(made))} in {self.path}"] if made else []
+        return (clone, checkout, show, *note, *then)
+
+    @property
+    def _ends(self) -> dict[Changes, Commit]:
+        return {frozenset(): self.before, frozenset(range(len(self.keys))): self.after}
+
+    @cached_property
+    def _documents(self) -> tuple[Leaves, Leaves]:
+        good, bad = (file_of(self.repository, commit, self.path) for commit in (self.before, self.after))
+        try:
+            return read_leaves(good, self.good), read_leaves(bad, self.bad)
+        except InputError:
+            return {}, {}
+
+    @cached_property
+    def _places(self) -> tuple[tuple[str, ...], ...]:
+        return differing(*self._documents)
+
+    def _mixed(self, changes: Changes) -> bytes:
+        return mixed(*self._documents, {self._places[change] for change in changes}, self.path)
+
+
+def file_of(repository: Repository, commit: Commit, path: str) -> bytes:
+    """Return the file at ``path`` as it stands in ``commit``.
+
+    Raises:
+        GitError: there is none.
+    """
+    content = repository.read_file(commit, path)
+    if content is None:
+        raise GitError(f"no file {path} in this commit", where=commit.short, remedy="give --config PATH-IN-REPO")
+    return content
+
+
+def with_file(experiment: Experiment | Untestable, path: str, content: bytes) -> Experiment | Untestable:
+    """Return ``experiment`` with ``content`` written to ``path`` in its checkout."""
+    if isinstance(experiment, Untestable):
+        return experiment
+
+    def write(directory: Path) -> None:
+        file = directory / path
+        if not real_path(file).is_relative_to(real_path(directory)):
+            raise GitError("leads out of the checkout", where=path, remedy="name a file that is no link to elsewhere")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        except OSError as error:
+            raise GitError(f"cannot be written: {error.strerror}", where=path, remedy=_NO_PLACE) from None
+
+    return experiment.edited(f"{path}:{hashlib.sha256(content).hexdigest()}", write)
+
+
+def _show(repository: Repository, source: Commit, path: str, code: Commit) -> str:
+    show = ["git", "-C", str(repository.path), "show", f"{source.hash}:{path}"]
+    return f"{shlex.join(show)} > {shlex.quote(f'{repository.name}-{code.short}/{path}')}"
+
+
+_MISSING = object()
+Leaves = dict[tuple[str, ...], Any]
+
+
+def read_leaves(content: bytes, path: str) -> Leaves:
+    """Return the leaves of a document by the keys that lead to each; a list is a leaf, and so is an empty mapping.
+
+    Raises:
+        InputError: it is neither YAML nor JSON with a mapping at the top, or a key is no text.
+    """
+    import yaml
+
+    try:
+        document = json.loads(content) if _is_json(path) else yaml.safe_load(content)
+    except (ValueError, yaml.YAMLError) as error:  # a wrong encoding is a ValueError, too
+        first = str(error).partition("\n")[0]
+        raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy="name another --config") from None
+    if not isinstance(document, Mapping):
+        raise InputError("holds no mapping", where=path, remedy="name another --config")
+    return dict(_leaves(document, (), path))
+
+
+def differing(good: Leaves, bad: Leaves) -> tuple[tuple[str, ...], ...]:
+    """Return the keys of the leaves that differ or that one document lacks, in the documents' order."""
+    places = dict.fromkeys((*good, *bad))
+    return tuple(place for place in places if good.get(place, _MISSING) != bad.get(place, _MISSING))
+
+
+def mixed(good: Leaves, bad: Leaves, changed: set[tuple[str, ...]], path: str) -> bytes:
+    """Return the good document with the leaves ``changed`` as in the bad one, in the format that ``path`` ends in.
+
+    Raises:
+        InputError: a leaf of one document lies where the other has a mapping, and the mixture has both.
+    """
+    import yaml
+
+    document: dict[str, Any] = {}
+    for place in dict.fromkeys((*good, *bad)):
+        leaves = bad if place in changed else good
+        if place in leaves:
+            _put_leaf(document, place, leaves[place], path)
+    if _is_json(path):
+        return f"{json.dumps(document, indent=2)}\n".encode()
+    return bytes(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, encoding="utf-8"))
+
+
+def shown(value: Any) -> Any:
+    """Return a leaf as JSON has it: what YAML has beyond that (dates, sets, bytes) as text."""
+    if isinstance(value, list):
+        return [shown(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): shown(part) for key, part in value.items()}
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _is_json(path: str) -> bool:
+    """Whether ``path`` names JSON: to YAML some of its numbers and letters mean something else."""
+    return PurePosixPath(path).suffix == ".json"
+
+
+def _leaves(document: Mapping[Any, Any], above: tuple[str, ...], path: str) -> list[tuple[tuple[str, ...], Any]]:
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for key, value in document.items():
+        if not isinstance(key, str):
+            raise InputError(f"the key {key!r} is no text", where=path, remedy="name another --config")
+        inside = isinstance(value, Mapping) and value
+        found += _leaves(value, (*above, key), path) if inside else [((*above, key), value)]
+    return found
+
+
+def _put_leaf(document: dict[str, Any], place: tuple[str, ...], value: Any, path: str) -> None:
+    *above, last = place
+    for key in above:
+        document = document.setdefault(key, {})
+        if not isinstance(document, dict):
+            raise InputError(f"{'.'.join(place)} lies inside a leaf", where=path, remedy="name another --config")
+    if isinstance(document.get(last), dict) and document[last]:
+        raise InputError(f"{'.'.join(place)} is a mapping too", where=path, remedy="name another --config")
+    document[last] = value

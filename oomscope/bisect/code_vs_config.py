@@ -1,0 +1,193 @@
+"""``oomscope bisect good..bad --axis both``: whether the code is at fault, the configuration, or only both.
+
+The two corners that no commit holds (old code with the new configuration, new code with the old one) are probed first.
+What is guilty is then searched with the other held fast, so that what is found is at fault by itself; where only both
+together are, each is searched with the other as in the bad commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Unpack
+
+from oomscope.bisect.changes.delta_bisect import DeltaBisect
+from oomscope.bisect.changes.yaml_leaves import ConfigLeaves, WithConfigOf
+from oomscope.bisect.commit_bisect import CommitBisect
+from oomscope.bisect.journal.journalled import journalled
+from oomscope.bisect.requests import CommitRequest
+from oomscope.bisect.results.reporter import Plan
+from oomscope.bisect.results.result import BisectResult, KeysCulprit, ProbeRecord, Role, judge_ends
+from oomscope.bisect.results.sections import CodeVsConfig, Corner
+from oomscope.bisect.run.deadline import OutOfTimeError
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.prober import Prober, Question, Services
+from oomscope.bisect.run.weighing import Weighing
+from oomscope.bisect.search.line import Search
+from oomscope.bisect.targets.absent_target import refuse_absent
+from oomscope.bisect.targets.subjects import Subject, path_in_repo, subject_of
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Line, Repository
+from oomscope.probe.process.tempdirs import room
+
+_CLONE = "clone"
+_CORNERS = 4
+MESSAGES = {
+    "code": "the code is at fault, also with the old configuration",
+    "config": "the configuration is at fault, also with the old code",
+    "combination": "neither is at fault alone: only the new code with the new configuration is bad",
+    "either": "the new code alone is bad, and so is the new configuration alone",
+    "unknown": "which is at fault cannot be told: a corner of the square cannot be tested",
+}
+
+
+@journalled("square")
+def bisect_code_vs_config(request: CommitRequest, config: str, **services: Unpack[Services]) -> BisectResult:
+    """Find whether the code or the configuration of ``request.range`` is at fault, and what in it.
+
+    Args:
+        request: what to search; its subject reads the configuration out of the checkout.
+        config: the configuration's path from the root of the repository.
+        services: see :class:`~oomscope.bisect.run.prober.Services`.
+
+    Raises:
+        OomscopeError: as for :func:`~oomscope.bisect.commit_bisect.bisect_commits`.
+    """
+    repository = Repository.open(request.repo)
+    request.places.refuse_inside(repository.common)
+    request.places.make()
+    good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
+    line = repository.line(good, bad, request.paths)
+    with ExitStack() as stack:
+        place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
+        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
+        subject = request.preparation.of(subject, repository)
+        refuse_absent(request.subject, request.preparation, repository, (good, bad))
+        prober = stack.enter_context(Prober.of(request, **services))
+        return CodeVsConfigSearch(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()
+
+
+@dataclass(frozen=True)
+class CodeVsConfigSearch:
+    """A search over code and configuration, with everything that it needs at hand."""
+
+    request: CommitRequest
+    repository: Repository
+    subject: Subject
+    prober: Prober
+    good: Commit
+    bad: Commit
+    line: Line
+    path: str
+
+    def run(self) -> BisectResult:
+        """Probe the corners, search what is guilty, and return the answer."""
+        self._announce()
+        base = BisectResult(
+            axis="both",
+            outcome="inconclusive",
+            message="the deadline passed before the corners were known",
+            good=self.good.hash,
+            bad=self.bad.hash,
+            bad_class=str(self.request.bad),
+            candidates=self.repository.count(self.good, self.bad, first_parent=self.request.first_parent),
+            on_line=len(self.line.commits),
+            considered=len(self.line.commits),
+        )
+        try:
+            answered = self._answered(base)
+        except OutOfTimeError:
+            answered = base
+        return replace(
+            answered,
+            probes=tuple(self.prober.records),
+            notes=tuple(self.prober.notes),
+            cost=self.prober.cost,
+        )
+
+    def _announce(self) -> None:
+        commits = len(self.line.commits)
+        self.prober.reporter.planned(
+            Plan(
+                title=f"{self.repository.path}: code and {self.path} of {self.good.short}..{self.bad.short}",
+                good=f"{self.good.short} {self.good.subject}",
+                bad=f"{self.bad.short} {self.bad.subject}",
+                candidates=commits,
+                considered=commits,
+                probes_at_most=_CORNERS + Search.over(commits).probes_left,
+                more_if=("the configuration has a part in it (its keys are searched too)",),
+            )
+        )
+
+    def _answered(self, base: BisectResult) -> BisectResult:
+        weighing = Weighing(self.prober, self.request.noise, _CORNERS)
+        good = self._asked(weighing, self.good, self.good, "good end")
+        bad = self._asked(weighing, self.bad, self.bad, "bad end")
+        answered = judge_ends(good, bad)
+        if answered is not None:
+            weighing.remark()
+            return replace(base, outcome=answered.kind, message=answered.reason)
+        square = CodeVsConfig(
+            path=self.path,
+            old_old=_corner(self.good, self.good, good),
+            new_old=_corner(self.bad, self.good, self._asked(weighing, self.bad, self.good, "corner")),
+            old_new=_corner(self.good, self.bad, self._asked(weighing, self.good, self.bad, "corner")),
+            new_new=_corner(self.bad, self.bad, bad),
+        )
+        weighing.remark()
+        return self._searched(replace(base, square=square), square)
+
+    def _asked(self, weighing: Weighing, code: Commit, config: Commit, role: Role) -> ProbeRecord:
+        name = f"code of {code.short} with {self.path} of {config.short}"
+        question = Question(role=role, name=name, subject=name)
+        record, _ = weighing.ask(question, self._experiment(code, config), self._corners)
+        return record
+
+    def _corners(self) -> Iterator[Experiment | Untestable]:
+        """Yield how the corners are measured, in their order: all of them are asked about unless an end answers."""
+        corners = ((self.good, self.good), (self.bad, self.bad), (self.bad, self.good), (self.good, self.bad))
+        return (self._experiment(code, config) for code, config in corners)
+
+    def _experiment(self, code: Commit, config: Commit) -> Experiment | Untestable:
+        return WithConfigOf(self.subject, self.repository, self.path, config).experiment(code)
+
+    def _searched(self, base: BisectResult, square: CodeVsConfig) -> BisectResult:
+        """Search what is guilty; where both have a part the code is the culprit and the keys stand beside it."""
+        message = MESSAGES[square.guilty]
+        if square.guilty == "unknown":
+            return replace(base, message=message)
+        together = square.guilty == "combination"
+        keys = self._keys(code=self.bad if together else self.good) if square.guilty != "code" else None
+        if keys is not None and square.guilty == "config":
+            answered = keys
+        else:
+            answered = self._commits(config=self.bad if together else self.good)
+            if keys is not None and isinstance(keys.culprit, KeysCulprit):
+                answered = replace(answered, also=keys.culprit)
+        return replace(
+            answered,
+            axis="both",
+            square=square,
+            message=f"{message}: {answered.message}",
+            good=base.good,
+            bad=base.bad,
+            candidates=base.candidates,
+            on_line=base.on_line,
+            considered=base.considered,
+        )
+
+    def _commits(self, *, config: Commit) -> BisectResult:
+        """Search the commits, each with the configuration of ``config``."""
+        subject = WithConfigOf(self.subject, self.repository, self.path, config)
+        request, line = self.request, self.line
+        return CommitBisect(request, self.repository, subject, self.prober, self.good, self.bad, line).run()
+
+    def _keys(self, *, code: Commit) -> BisectResult:
+        """Search the leaves of the configuration with the code of ``code``."""
+        leaves = ConfigLeaves(self.subject, self.repository, self.path, code, self.good, self.bad)
+        return DeltaBisect(leaves, self.prober, axis="both", noise=self.request.noise).run()
+
+
+def _corner(code: Commit, config: Commit, record: ProbeRecord) -> Corner:
+    return Corner(code=code.hash, config=config.hash, answer=record.answer, reason=record.reason, bytes=record.bytes)

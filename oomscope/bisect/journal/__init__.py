@@ -1,0 +1,1 @@
+"""The journal of a search: its lines, its files, resuming and exporting."""

@@ -1,0 +1,219 @@
+"""What the lines of a journal come to: a fold over them, in which a line that cannot be read says nothing.
+
+Such a line costs what it said and nothing else: the search asks that again. Only the first line has to be whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from oomscope.bisect.journal.events import SCHEMA_VERSION, Answered, Begun, Event, Question, checked, record_of
+from oomscope.bisect.results.sections import WalkedLine
+from oomscope.bisect.run.cache import Kept
+from oomscope.errors import InputError
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """How a search came to its end, with an answer or without."""
+
+    outcome: str
+    """That of the result, or ``stopped`` where an error or Ctrl-C ended it."""
+    message: str
+    first_bad: str | None = None
+    """Hash and subject of the commit that was found to be at fault."""
+    lines: tuple[WalkedLine, ...] = ()
+    """The commits walked."""
+    between: tuple[str, str] = ("", "")
+    """Names of the last good and of the first bad of what was measured; empty where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalState:
+    """What the lines of a journal come to."""
+
+    begun: Begun
+    began_at: str = ""
+    """When, by the clock of that machine; nothing depends on it."""
+    probes_at_most: int | None = None
+    """As announced; untestable ones come on top."""
+    answers: tuple[Answered, ...] = ()
+    """Those that stand, in the order given."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """What the answers that stand rest on, by name."""
+    closing: Closing | None = None
+    """None for a search that runs, or was cut off."""
+    problems: tuple[str, ...] = ()
+    """What could not be read, one line each."""
+
+
+def whole_lines(content: bytes) -> int:
+    """Return how many bytes of ``content`` are whole lines; what follows was being written when its writer died."""
+    return content.rfind(b"\n") + 1
+
+
+def journal_state_of(content: bytes, search: int, where: str) -> JournalState:
+    """Return what the journal of ``search`` comes to. A torn last line counts as not written.
+
+    Args:
+        content: the file.
+        search: the number in its name.
+        where: the file's name, for errors.
+
+    Raises:
+        InputError: the first line cannot be read, is another search's or of another version.
+    """
+    lines = content[: whole_lines(content)].splitlines()
+    fold = _beginning(lines[0] if lines else b"", search, where)
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            fold.tell(json.loads(line))
+        except _UNREADABLE:
+            fold.problems.append(f"{where}:{number}: the line cannot be read; what it said is asked again")
+    return fold.account
+
+
+def _beginning(line: bytes, search: int, where: str) -> _Fold:
+    remedy = "move the file away and begin a new search"
+    try:
+        event = json.loads(line)
+        version = event["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"is a journal of version {version}, and this oomscope writes version {SCHEMA_VERSION}",
+                where=where,
+                remedy="go on with the oomscope that began it",
+            )
+        begun = checked(Begun, event)
+    except _UNREADABLE:
+        raise InputError("its first line says of no search", where=f"{where}:1", remedy=remedy) from None
+    if begun.search != search:
+        raise InputError(f"holds the journal of search {begun.search}: it is a copy", where=where, remedy=remedy)
+    return _Fold(begun=begun, began_at=str(event.get("at", "")))
+
+
+@dataclass(kw_only=True)
+class _Fold:
+    """An account to which one line after the other is told; a line that raises has told nothing."""
+
+    begun: Begun
+    began_at: str
+    probes_at_most: int | None = None
+    answers: dict[Question, Answered] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    closing: Closing | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def account(self) -> JournalState:
+        """What the lines told so far come to."""
+        return JournalState(
+            begun=self.begun,
+            began_at=self.began_at,
+            probes_at_most=self.probes_at_most,
+            answers=tuple(self.answers.values()),
+            kept=self.kept,
+            closing=self.closing,
+            problems=tuple(self.problems),
+        )
+
+    def tell(self, event: Event) -> None:
+        """Take in one more line; a kind of line that is not known yet says nothing."""
+        kind = event["event"]
+        if kind == "planned":
+            self.probes_at_most = max(self.probes_at_most or 0, _count(event["probes_at_most"]))
+        elif kind == "resumed":
+            self.closing = None
+        elif kind == "probed":
+            self._answered(event)
+        elif kind == "ended":
+            self.closing = _closing(event)
+
+    def _answered(self, event: Event) -> None:
+        measured = event["measured"]
+        answered = Answered(record=record_of(event["record"]), asked=tuple(row["name"] for row in measured))
+        new = {row["name"]: Kept.from_json(row) for row in measured if len(row) > 1}
+        if missing := [name for name in answered.asked if name not in new and name not in self.kept]:
+            raise KeyError(*missing)  # it rests on a line that could not be read
+        self.answers.pop(answered.question, None)
+        self.answers[answered.question] = answered
+        self.kept |= new
+
+
+def _count(value: object) -> int:
+    """Return ``value`` if it counts something.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _closing(event: Event) -> Closing:
+    document = event.get("document") or {}
+    culprit = document.get("culprit") or {}
+    first_bad = f"{culprit['commit']} {culprit['subject']}" if "commit" in culprit else None
+    return checked(
+        Closing,
+        {
+            "outcome": event["outcome"],
+            "message": event["message"],
+            "first_bad": first_bad,
+            "lines": document.get("lines", ()),
+            "between": tuple((document.get(end) or {}).get("name", "") for end in ("last_good", "first_bad")),
+        },
+    )
+
+
+State = Literal["running", "interrupted", "ended"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchStatus:
+    """One search."""
+
+    search: int
+    state: State
+    """``interrupted``: it has no answer and nobody works on it."""
+    title: str
+    """Its ends as they were written."""
+    bad: str
+    place: str
+    began_at: str
+    probes: int
+    """Answers that stand."""
+    probes_at_most: int | None
+    """As announced; untestable ones come on top."""
+    outcome: str | None = None
+    """That of a search that ended."""
+    message: str = ""
+    """The answer, or what ended it without one."""
+
+    @classmethod
+    def of(cls, account: JournalState, *, is_running: bool) -> SearchStatus:
+        """Return where the search of ``account`` stands."""
+        closing, begun = account.closing, account.begun
+        ended = closing is not None and closing.outcome != "stopped"
+        return cls(
+            search=begun.search,
+            state="running" if is_running else "ended" if ended else "interrupted",
+            title=begun.title,
+            bad=begun.bad,
+            place=begun.place,
+            began_at=account.began_at,
+            probes=len(account.answers),
+            probes_at_most=account.probes_at_most,
+            outcome=closing.outcome if closing is not None and ended else None,
+            message=closing.message if closing is not None else "",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)

@@ -1,0 +1,239 @@
+"""Journals on disk: one file a search, named by its number, appended to by the one process that holds its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from oomscope.bisect.journal.events import Begun, Event, encode
+from oomscope.bisect.journal.journal_state import JournalState, journal_state_of, whole_lines
+from oomscope.errors import InputError, UsageError
+from oomscope.files import sync_directory
+
+_SUFFIX = ".jsonl"
+_SHOWN = 5
+"""Numbers of searches that an error names."""
+_PATIENCE_S = 1.0
+"""How long a lock is waited for that somebody may hold only to look whether it is held."""
+_ANOTHER = "see that it is a file of yours, or give --state another directory"
+
+
+class JournalFile:
+    """A journal that this process writes to.
+
+    Args:
+        path: the file.
+        descriptor: it, open for appending and locked.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.number = int(path.stem)
+        self._descriptor = descriptor
+
+    def append(self, event: Event) -> None:
+        """Write ``event`` as one line, which is on the disk when this returns.
+
+        Raises:
+            OSError: it cannot be written. A part of it may have been; nothing may be written after that.
+        """
+        line = encode(event, datetime.now(UTC).isoformat(timespec="seconds"))
+        written = 0
+        while written < len(line):
+            written += os.write(self._descriptor, line[written:])
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file and of its lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class JournalStore:
+    """All journals of a directory, which is made when the first one is begun."""
+
+    directory: Path
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the searches, the one that was begun last at the end.
+
+        An empty file is none: its search is about to write its first line, or died before.
+        """
+        names = [path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}") if _has_content(path)]
+        return sorted(int(name) for name in names if name.isdecimal() and name.isascii() and str(int(name)) == name)
+
+    def path(self, number: int) -> Path:
+        """Return the file of search ``number``."""
+        return self.directory / f"{number}{_SUFFIX}"
+
+    def read(self, number: int) -> JournalState:
+        """Return what the journal of search ``number`` comes to; see :func:`journal_state_of`.
+
+        Raises:
+            InputError: there is none, or it cannot be read.
+        """
+        path = self.path(number)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise InputError(
+                f"there is no search {number}", where=str(self.directory), remedy=self._there_are()
+            ) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
+        return journal_state_of(content, number, str(path))
+
+    def _there_are(self) -> str:
+        """Return which searches there are, in words."""
+        numbers = self.numbers()
+        newest = ", ".join(map(str, numbers[-_SHOWN:]))
+        return f"the newest are {newest}" if numbers else "begin one: oomscope bisect GOOD..BAD"
+
+    def begun(self, number: int) -> Begun:
+        """Return what the first line of the journal of search ``number`` says.
+
+        Raises:
+            InputError: there is none, or it cannot be read.
+        """
+        path = self.path(number)
+        try:
+            with path.open("rb") as file:
+                return journal_state_of(file.readline(), number, str(path)).begun
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
+
+    def is_running(self, number: int) -> bool:
+        """Whether a living process writes to the journal of search ``number``."""
+        with contextlib.suppress(OSError), self.path(number).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def begin(self) -> JournalFile:
+        """Make an empty journal with a number that no search has, and lock it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        number = max(self.numbers(), default=0) + 1
+        while True:
+            path = self.path(number)
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:  # another search was begun in the same moment
+                number += 1
+                continue
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            sync_directory(self.directory)
+            return JournalFile(path, descriptor)
+
+    def open(self, number: int) -> JournalFile:
+        """Return the journal of search ``number``, locked and without a torn last line.
+
+        Raises:
+            InputError: there is none, or it cannot be written to.
+            UsageError: the search is still running.
+        """
+        self.read(number)
+        path = self.path(number)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", where=str(path), remedy=_ANOTHER) from None
+        try:
+            _lock(descriptor, number)
+            if os.fstat(descriptor).st_nlink == 0:
+                raise InputError("has just been removed", where=str(path), remedy="begin a new search")
+            with open(descriptor, "rb", closefd=False) as file:
+                os.ftruncate(descriptor, whole_lines(file.read()))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return JournalFile(path, descriptor)
+
+
+def _has_content(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size > 0
+    return True
+
+
+def _lock(descriptor: int, number: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(_PATIENCE_S / 20)
+                continue
+            raise UsageError(f"search {number} is still running", remedy="wait for it, or end it first") from None
+        return
+
+
+MOST: Final = 200
+"""Searches of which the newest are kept, whatever their age, up to ``LONGEST_S``."""
+LONGEST_S: Final = 90 * 24 * 3600.0
+"""Seconds since the last line of a search was written after which it is removed."""
+
+
+def remove_old(store: JournalStore, now_s: float) -> list[int]:
+    """Remove journals of ended searches beyond the bound, and return their numbers; the newest one always stays.
+
+    Args:
+        store: the journals.
+        now_s: seconds since the epoch.
+
+    What cannot be read or removed stays.
+    """
+    numbers = store.numbers()
+    removed = []
+    for newer, number in enumerate(reversed(numbers)):
+        with contextlib.suppress(OSError):
+            age_s = now_s - store.path(number).stat().st_mtime
+            if newer and (newer >= MOST or age_s > LONGEST_S) and _remove(store, number):
+                removed.append(number)
+    return removed
+
+
+def _remove(store: JournalStore, number: int) -> bool:
+    """Remove a journal that nobody holds and whose search has ended; return whether that was so."""
+    with store.path(number).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if not _has_ended(file.read()):
+            return False
+        store.path(number).unlink()
+        return True
+
+
+def _has_ended(content: bytes) -> bool:
+    lines = content[: whole_lines(content)].splitlines()
+    try:
+        last = json.loads(lines[-1])
+        return bool(last["event"] == "ended" and last["outcome"] != "stopped")
+    except (IndexError, ValueError, KeyError, TypeError):
+        return False

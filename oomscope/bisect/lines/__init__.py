@@ -1,0 +1,1 @@
+"""Searches along lines of commits."""

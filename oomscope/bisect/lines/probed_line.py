@@ -1,0 +1,264 @@
+"""A line of commits with what was asked of it: who measures its positions, what was answered, what that says of bytes.
+
+Searches are built on it. Answers may be believed, one for each position, or weighed, several for some: here is what
+both need, and where a line begins and ends, which differs for what a merge brought in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from oomscope.bisect.lines.track import ENDS, LineEnds, Track
+from oomscope.bisect.results.growth import dominant_growth
+from oomscope.bisect.results.result import ProbeRecord, Role, StepRow, Suspect
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.prober import AnswerAndResult, Prober, Question
+from oomscope.bisect.search.line import Answer, Found
+from oomscope.bisect.search.measured import Bytes, bytes_of
+from oomscope.bisect.search.posterior import PosteriorSearch
+from oomscope.bisect.search.spread import mean
+from oomscope.bisect.search.steps import Step, steps_between
+from oomscope.bisect.targets.subjects import Subject
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.source_text import Sources
+from oomscope.probe.result import ProbeResult
+
+
+@dataclass
+class Answers:
+    """The answers at one position, in the order given."""
+
+    given: list[AnswerAndResult] = field(default_factory=list)
+
+    @property
+    def samples(self) -> tuple[Bytes, ...]:
+        """What was measured, each time that something was."""
+        measured = (bytes_of(result) for _, result in self.given if result is not None)
+        return tuple(sizes for sizes in measured if sizes is not None)
+
+    @property
+    def latest(self) -> Bytes | None:
+        """What was measured last; None where that could not be."""
+        _, result = self.given[-1]
+        return bytes_of(result) if result is not None else None
+
+    def typical(self, answer: Answer) -> AnswerAndResult:
+        """Return the last that says ``answer``; the last of all where none does."""
+        return last_of([each for each in self.given if each[0].answer is answer] or self.given)
+
+
+def last_of(given: Iterable[AnswerAndResult]) -> AnswerAndResult:
+    """Return the last of ``given`` that was measured, else the last."""
+    answered = list(given)
+    return next((each for each in reversed(answered) if each[1] is not None), answered[-1])
+
+
+OUTSIDE = "touches none of the chosen paths"
+Known = dict[str, tuple[ProbeRecord, ProbeResult | None]]
+"""What was answered of commits, by hash."""
+
+
+@dataclass
+class ProbedLine:
+    """A line and what was answered along it.
+
+    Args:
+        track: where.
+        subject: what of each commit is measured.
+        prober: who answers.
+    """
+
+    track: Track
+    subject: Subject
+    prober: Prober
+    records: dict[int, ProbeRecord] = field(default_factory=dict)
+    """What speaks for each position that was asked about: its last answer, until :meth:`settle` chooses."""
+    results: dict[int, ProbeResult] = field(default_factory=dict)
+    answers: dict[int, Answers] = field(default_factory=dict)
+    """All that was answered, by position."""
+    posterior: PosteriorSearch | None = None
+    """What was believed at the end, where answers were weighed."""
+    _experiments: dict[int, Experiment | Untestable] = field(default_factory=dict)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing on the line changes what is measured."""
+        return self.track.last == 0
+
+    @property
+    def ends(self) -> LineEnds:
+        """What is checked of the line before anything else."""
+        return ENDS
+
+    @property
+    def checked(self) -> tuple[int, ...]:
+        """The positions that are checked before anything else, in the order asked."""
+        return 0, self.track.last
+
+    @property
+    def merge(self) -> Commit | None:
+        """The merge that brought the line in, with which it ends; None for the line between the ends of a range."""
+        return None
+
+    @property
+    def commits_text(self) -> str:
+        """What people call the commits of this line."""
+        return "commits"
+
+    def commit(self, position: int) -> Commit:
+        """Return the commit that ``position`` is named by."""
+        return self.track.positions[position][0]
+
+    def last_commit(self, position: int) -> Commit:
+        """Return the last commit that measures the same as that of ``position``."""
+        return self.track.positions[position][-1]
+
+    def position(self, name: str | None) -> int | None:
+        """Return the position that is named by the commit with the hash ``name``; None where there is none."""
+        return self._positions.get(name)
+
+    def measured(self, position: int) -> Bytes | None:
+        """Return the mean of the bytes measured at ``position``; None where nothing was measured."""
+        samples = self.samples(position)
+        return mean(samples) if samples else None
+
+    def samples(self, position: int) -> tuple[Bytes, ...]:
+        """Return the bytes measured at ``position``, once for each time that it was measured."""
+        return self.answers[position].samples if position in self.answers else ()
+
+    def times(self, position: int) -> int:
+        """Return how often ``position`` was asked about."""
+        return len(self.answers[position].given) if position in self.answers else 0
+
+    def bytes_at(self, position: int) -> Bytes:
+        """Return the bytes of the result that speaks for ``position``, which was answered good or bad."""
+        return bytes_of(self.results[position]) or Bytes()
+
+    def steps(self) -> tuple[StepRow, ...]:
+        """Return the steps between the measured positions."""
+        shown = {position: bytes_of(result) for position, result in self.results.items()}
+        measured = {position: sizes for position, sizes in shown.items() if sizes is not None}
+        return tuple(map(self.row, steps_between(measured)))
+
+    def row(self, step: Step) -> StepRow:
+        """Return ``step`` in the words of a report."""
+        return StepRow(
+            commit=self.commit(step.at).hash,
+            label=self.commit(step.at).subject,
+            since=self.commit(step.after).hash,
+            commits=step.at - step.after,
+            delta=step.delta,
+            dominant=dominant_growth(
+                self.results[step.after], self.results[step.at], self.sources(step.after, step.at)
+            ),
+        )
+
+    def sources(self, before: int, after: int) -> Sources:
+        """Return the code of two positions, by which their lines are compared."""
+        return Sources(self.subject.source(self.commit(before)), self.subject.source(self.commit(after)))
+
+    def is_end_of_branch(self, position: int) -> bool:
+        """Whether ``position`` is named by the merge that brought the line in."""
+        return self.merge is not None and self.commit(position) == self.merge
+
+    def suspects(self, found: Found) -> tuple[Suspect, ...]:
+        """Return the commits that could not be told apart, with the reasons."""
+        return tuple(self._suspect(position, found) for position in found.suspects)
+
+    def _suspect(self, position: int, found: Found) -> Suspect:
+        commit, record = self.commit(position), self.records.get(position)
+        reason = record.reason if record else "not probed"
+        if position not in self.track.chosen:
+            reason = f"{OUTSIDE}; {reason}"
+        if record is not None and position == found.first_bad:
+            reason = f"the first that is known to be bad: {reason}"
+        return Suspect(commit=commit.hash, subject=commit.subject, reason=reason)
+
+    def experiment(self, position: int) -> Experiment | Untestable:
+        """Return how ``position`` is measured; the same value whenever it is asked for."""
+        if position not in self._experiments:
+            commit = self.commit(position)
+            found = self.subject.experiment(commit)
+            if isinstance(found, Experiment):
+                found = replace(found, label=f"{commit.short} {commit.subject}")
+            self._experiments[position] = found
+        return self._experiments[position]
+
+    def again(self, position: int, later: int = 0) -> Experiment | Untestable:
+        """Return how ``position`` is measured anew, by a measurement that speaks for no other commit.
+
+        Args:
+            position: of the line.
+            later: how many measurements of it come before that one, beside those made.
+        """
+        once = self.experiment(position)
+        return once.repeated(self.prober.times(once) + later) if isinstance(once, Experiment) else once
+
+    def probe(self, position: int, role: Role, *, anew: bool = False) -> ProbeRecord:
+        """Ask about ``position`` and remember the answer.
+
+        Args:
+            position: of the line.
+            role: what it is asked for.
+            anew: measure, also where the same thing was measured before.
+
+        Raises:
+            OutOfTimeError: the deadline passed before there was one.
+        """
+        commit = self.commit(position)
+        question = Question(
+            role=role, name=f"{commit.short} {commit.subject}", commit=commit.hash, subject=commit.subject
+        )
+        record, result = self.prober.ask(question, self.again(position) if anew else self.experiment(position))
+        self.know(position, record, result)
+        return record
+
+    def know(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
+        """Remember what was answered of a commit at ``position``."""
+        self.answers.setdefault(position, Answers()).given.append((record, result))
+        self._let_speak(position, record, result)
+
+    def settle(self, found: Found) -> None:
+        """Let those answers speak for their positions that agree with what was ``found``, where there are any."""
+        for position, answers in self.answers.items():
+            expected = Answer.GOOD if position <= found.last_good else Answer.BAD
+            self._let_speak(position, *answers.typical(expected))
+
+    def is_bounded(self, found: Found) -> bool:
+        """Whether the commit before those that ``found`` names has answered good."""
+        given = self.answers[found.last_good].given if found.last_good in self.answers else ()
+        return any(record.answer is Answer.GOOD for record, _ in given)
+
+    @property
+    def known_bad(self) -> tuple[int, ...]:
+        """The positions that answered bad; where answers were weighed, those that are surely bad."""
+        if self.posterior is not None:
+            return self.posterior.surely_bad
+        return tuple(place for place, record in self.records.items() if record.answer is Answer.BAD)
+
+    def _let_speak(self, position: int, record: ProbeRecord, result: ProbeResult | None) -> None:
+        self.records[position] = record
+        if result is not None:
+            self.results[position] = result
+
+    @property
+    def known(self) -> Known:
+        """What is known of the commits of this line."""
+        return {
+            commit.hash: (record, self.results.get(position))
+            for position, record in self.records.items()
+            for commit in self.track.positions[position]
+        }
+
+    def recall(self, known: Known) -> None:
+        """Remember what is ``known`` of commits of this line, where nothing is as yet."""
+        for position, commits in enumerate(self.track.positions):
+            for commit in commits:
+                if commit.hash in known and position not in self.records:
+                    self.know(position, *known[commit.hash])
+
+    @cached_property
+    def _positions(self) -> dict[str | None, int]:
+        return {position[0].hash: place for place, position in enumerate(self.track.positions)}

@@ -1,0 +1,1 @@
+"""What a search answers, and what it tells while it runs."""

@@ -1,0 +1,132 @@
+"""The lines of code whose requested bytes differ between two probes: rows that sum to the difference, whatever it is.
+
+Lines move when code above them is edited, so they are matched as in the comparison of two snapshots
+(:mod:`oomscope.snapshot.comparing.changes`), by the text of both sides where that is at hand. Bytes that no line stands
+for (a request that failed, the demand of a run that was cut off) have rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oomscope.bisect.search.measured import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
+from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
+from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from oomscope.snapshot.comparing.changes import line_changes
+from oomscope.snapshot.comparing.unmoved import Numbered, Unmoved
+
+FAILED_REQUEST = "the request that failed"
+BEYOND_FAILURE = "the same run beyond the failure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteGrowth:
+    """One line's requested bytes at the peak, before and after."""
+
+    site: Site | None
+    """The line as it stands after the change (before it, where it is gone); None for what no line stands for."""
+    category: str
+    """Category of the blocks; for a row without a line, what the row is."""
+    before_bytes: int
+    after_bytes: int
+
+    @property
+    def delta_bytes(self) -> int:
+        """Growth; negative where the line shrank."""
+        return self.after_bytes - self.before_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "delta_bytes": self.delta_bytes}
+
+
+def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:
+    """Return the rows of growth from ``before`` to ``after``, largest change first.
+
+    They sum to the difference of :func:`~oomscope.bisect.search.measured.requested_bytes`.
+    """
+    peaks = [recorded_peak(result) for result in (before, after)]
+    old, new = (peak.sites if peak else () for peak in peaks)
+    sites = grew(old, new, sources)
+    extras = (*_unrecorded(before, is_after=False), *_unrecorded(after, is_after=True))
+    return _largest_first((*sites, *_merged(extras)))
+
+
+def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> SiteGrowth | None:
+    """Return the row that changed most in the direction in which all requested bytes changed; None where they did not.
+
+    A row whose bytes another one of its category lost, or gained, is passed over where any other explains the change:
+    what went from one line to another (a call into a function, say) did not change the sum.
+    """
+    change = requested_bytes(after) - requested_bytes(before)
+    if change == 0:
+        return None
+    rows = grown_sites(before, after, sources)
+    opposite = {(row.category, -row.delta_bytes) for row in rows}
+    same_way = [row for row in rows if row.delta_bytes * change > 0]
+    explaining = [row for row in same_way if (row.category, row.delta_bytes) not in opposite]
+    return next(iter(explaining or same_way), None)
+
+
+def grew(
+    before: Sequence[SiteBytes], after: Sequence[SiteBytes], sources: Sources = NO_SOURCES
+) -> tuple[SiteGrowth, ...]:
+    """Return the lines that differ, largest change first; sums to the bytes of ``after`` minus those of ``before``.
+
+    A line that moved is one row; so is one whose modules one side alone does not know.
+    """
+    rows = line_changes(
+        before,
+        after,
+        sources.before.lines,
+        sources.after.lines,
+        unmoved=_unmoved(sources, {row.site for row in (*before, *after)}),
+        by_module=True,
+    )
+    return tuple(
+        SiteGrowth(site=row.site, category=row.category, before_bytes=row.before_bytes, after_bytes=row.after_bytes)
+        for row in rows
+        if row.delta_bytes
+    )
+
+
+def _unmoved(sources: Sources, sites: Iterable[Site]) -> Unmoved:
+    """Return what tells that all lines of a file that no side changed stand where they stood."""
+    lines: defaultdict[str, set[Numbered]] = defaultdict(set)
+    for site in sites:
+        lines[site.file].add(Numbered(site.line, site.function))
+    return lambda before, after: lines[before] if sources.are_one(before, after) else set()
+
+
+def _unrecorded(result: ProbeResult, *, is_after: bool) -> list[SiteGrowth]:
+    """Return rows for requested bytes that the run wanted beyond those of its recorded peak."""
+    recorded = recorded_requested_bytes(result)
+    request = max(0, wanted_at_failure(result) - recorded)
+    rest = requested_bytes(result) - recorded - request
+    site = result.oom.site if result.oom else None
+    rows = ((site, FAILED_REQUEST, request), (None, BEYOND_FAILURE, rest))
+    return [
+        SiteGrowth(site=place, category=what, before_bytes=0 if is_after else size, after_bytes=size if is_after else 0)
+        for place, what, size in rows
+        if size
+    ]
+
+
+def _merged(rows: Iterable[SiteGrowth]) -> list[SiteGrowth]:
+    """Add up rows of one place and kind, and drop those that did not change."""
+    sums: dict[tuple[Site | None, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in rows:
+        before, after = sums[row.site, row.category]
+        sums[row.site, row.category] = (before + row.before_bytes, after + row.after_bytes)
+    merged = [
+        SiteGrowth(site=site, category=category, before_bytes=before, after_bytes=after)
+        for (site, category), (before, after) in sums.items()
+    ]
+    return [row for row in merged if row.delta_bytes]
+
+
+def _largest_first(rows: Iterable[SiteGrowth]) -> tuple[SiteGrowth, ...]:
+    return tuple(sorted(rows, key=lambda row: (-abs(row.delta_bytes), str(row.site), row.category)))

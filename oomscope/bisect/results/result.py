@@ -1,0 +1,343 @@
+"""What a search answers: the document behind ``oomscope bisect --json`` and the input of its reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.results.noise import Posterior
+from oomscope.bisect.results.sections import CodeVsConfig, Narrowed, WalkedLine, Waterfall
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.steps import heaviest
+from oomscope.errors import ExitCode
+from oomscope.probe.result import Outcome, ProbeResult
+from oomscope.snapshot.verdict_types import Verdict
+
+SCHEMA_VERSION = 2
+SearchOutcome = Literal["culprit", "no_culprit", "suspects", "ends_invalid", "inconclusive"]
+Axis = Literal["commits", "config", "environment", "both"]
+Role = Literal[
+    "good end",
+    "good end sought",
+    "bad end",
+    "search",
+    "merged branch",
+    "step",
+    "key alone",
+    "inside the commit",
+    "corner",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeRecord:
+    """One question that the search asked, and its answer."""
+
+    number: int
+    """From 1, in the order asked."""
+    role: Role
+    commit: str | None = None
+    """Full hash; None in a search over configuration keys."""
+    subject: str = ""
+    keys: tuple[str, ...] | None = None
+    """The keys that had the bad file's values; None in a search over commits."""
+    answer: Answer
+    reason: str
+    """One line: what was seen, or why nothing could be."""
+    outcome: Outcome | None = None
+    """None where nothing was run: no such file, an invalid configuration."""
+    bytes: Bytes | None = None
+    is_lower_bound: bool = False
+    """The requested bytes are only those up to a failure."""
+    cached: bool = False
+    wall_s: float = 0.0
+    """How long the search waited for it; next to nothing where it was begun ahead."""
+    probe_s: float = 0.0
+    """How long the probe itself ran, whenever that was; 0 where nothing was run."""
+    repeat: int = 0
+    """Which measurement of the same thing it is, from 0."""
+    log: str | None = None
+    """The file with what the target said, where it failed and said something."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        sizes = self.bytes.to_json() if self.bytes else {"requested_bytes": None, "reserved_bytes": None}
+        document = {**asdict(self), "answer": self.answer.value, **sizes}
+        del document["bytes"]
+        return document
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyChange:
+    """A configuration key with two values, and the bytes that it brings by itself."""
+
+    key: str
+    good: Any
+    bad: Any
+    delta: Bytes | None = None
+    """Measured with this key (and those it cannot do without) changed in the good file; None where untestable."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitCulprit:
+    """The commit at fault."""
+
+    commit: str
+    subject: str
+    author: str
+    date: str
+    """Author date, ISO 8601."""
+    delta: Bytes
+    """From the last good commit to this one."""
+    sites: tuple[SiteGrowth, ...]
+    """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
+    keys: tuple[KeyChange, ...] = ()
+    """For a configuration in the repository: what the commit changed in it."""
+    narrowed: Narrowed | None = None
+    """What inside the commit is at fault, where that was asked for and could be told."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
+        return {**asdict(self), **rows, "narrowed": self.narrowed.to_json() if self.narrowed else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysCulprit:
+    """A minimal set of configuration keys at fault: without any one of them the search found no failure."""
+
+    keys: tuple[KeyChange, ...]
+    delta: Bytes
+    """From the good file to the good file with these keys changed."""
+    interaction: Bytes | None
+    """What is left of ``delta`` when the bytes of each key alone are taken off; None where one is untestable."""
+    sites: tuple[SiteGrowth, ...]
+    """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
+        return {**asdict(self), **rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """One of several changes among which is the one at fault."""
+
+    commit: str | None = None
+    """Full hash; None for a configuration key."""
+    key: str | None = None
+    subject: str
+    """The commit's, or the key's two values."""
+    reason: str
+    """Why it could not be told from the others."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRow:
+    """A stretch of the range and its bytes; the rows of a report sum to the difference of the ends."""
+
+    commit: str | None
+    """The commit that closes it; None for a row of configuration keys."""
+    label: str
+    """Its subject, or what the row is."""
+    since: str | None = None
+    """The measured commit before it."""
+    commits: int = 1
+    """Commits in the stretch that change what is measured; with 1 the whole delta came with ``commit``."""
+    merge: str | None = None
+    """The merge that brought the commit in, where the search went into what a merge brought."""
+    keys: tuple[str, ...] = ()
+    delta: Bytes
+    dominant: SiteGrowth | None = None
+    """The line whose requested bytes changed most; None where they did not change, or no line is known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        dominant = self.dominant.to_json() if self.dominant else None
+        return {**asdict(self), "delta_overhead_bytes": self.delta.overhead_bytes, "dominant": dominant}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A probe that the answer rests on, and how to repeat it."""
+
+    name: str
+    """The commit's hash, or the configuration in words."""
+    result: ProbeResult
+    commands: tuple[str, ...]
+    """Shell commands that repeat it, to be pasted one after the other."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"name": self.name, "commands": list(self.commands), "result": self.result.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectResult:
+    """A finished search."""
+
+    axis: Axis
+    outcome: SearchOutcome
+    message: str
+    """The answer in one sentence."""
+    good: str
+    """Hash or file of the good end."""
+    bad: str
+    bad_class: str
+    """What counted as bad: the value of ``--bad``."""
+    candidates: int
+    """Keys that differ, or commits between good and bad as ``git rev-list --count`` has them."""
+    on_line: int
+    """Those of the commits that lie on the line of first parents; all of the keys."""
+    considered: int
+    """What the search was over: commits of the line that change what is measured and touch the chosen paths if any,
+    or keys that can be changed apart from others."""
+    paths: tuple[str, ...] = ()
+    """Paths that limited the search over commits at first."""
+    culprit: CommitCulprit | KeysCulprit | None = None
+    square: CodeVsConfig | None = None
+    """Old and new code with old and new configuration, where both were walked."""
+    also: KeysCulprit | None = None
+    """The part of the configuration, where code and configuration both have one; the culprit is then the commit."""
+    suspects: tuple[Suspect, ...] = ()
+    change: Bytes | None = None
+    """From the last good probe to the first bad one, culprit or suspects; None without them."""
+    sites: tuple[SiteGrowth, ...] = ()
+    """Lines whose requested bytes differ between those two; they sum to ``change.requested_bytes``."""
+    posterior: Posterior | None = None
+    """What is believed of each candidate, where answers may be wrong."""
+    steps: tuple[StepRow, ...] = ()
+    waterfall: Waterfall | None = None
+    """How the steps were found, where all of them were searched for."""
+    probes: tuple[ProbeRecord, ...] = ()
+    lines: tuple[WalkedLine, ...] = ()
+    """The commits walked: the line from the good end to the bad end, then those that merges brought in."""
+    cost: Cost | None = None
+    last_good: Evidence | None = None
+    first_bad: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    search: int | None = None
+    """Its number, by which ``oomscope bisect log`` and the like know it; None where no journal was kept."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the first bad probe, with the settings tried on its allocations."""
+        return self.first_bad.result.verdict if self.first_bad else None
+
+    @property
+    def is_about_reserved(self) -> bool:
+        """Whether reserved bytes went bad: under ``reserved>SIZE``, and where fragmentation is the verdict."""
+        quantity, is_threshold, _ = self.bad_class.partition(">")
+        if is_threshold:
+            return quantity == "reserved"
+        return self.verdict is not None and self.verdict.kind == "fragmentation"
+
+    def weight(self, row: StepRow) -> int:
+        """Return the bytes of a step: reserved ones if those went bad, else live ones."""
+        return row.delta.reserved_bytes or 0 if self.is_about_reserved else row.delta.requested_bytes
+
+    @property
+    def heaviest(self) -> StepRow | None:
+        """The step over commits that weighs most."""
+        rows = [row for row in self.steps if row.commit is not None]
+        return heaviest(rows, self.weight, is_culprit_known=self.outcome in {"culprit", "suspects"})
+
+    @property
+    def untestable(self) -> tuple[ProbeRecord, ...]:
+        """The probes without an answer."""
+        return tuple(probe for probe in self.probes if probe.answer is Answer.UNTESTABLE)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 where the question is answered, 7 where it is not."""
+        return ExitCode.OK if self.outcome in {"culprit", "no_culprit"} else ExitCode.INCONCLUSIVE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``oomscope bisect --json``."""
+        return {
+            "schema_version": self.schema_version,
+            "axis": self.axis,
+            "outcome": self.outcome,
+            "message": self.message,
+            "good": self.good,
+            "bad": self.bad,
+            "bad_class": self.bad_class,
+            "candidates": self.candidates,
+            "on_line": self.on_line,
+            "considered": self.considered,
+            "paths": list(self.paths),
+            "culprit": self.culprit.to_json() if self.culprit else None,
+            "square": self.square.to_json() if self.square else None,
+            "also": self.also.to_json() if self.also else None,
+            "suspects": [suspect.to_json() for suspect in self.suspects],
+            "change": self.change.to_json() if self.change else None,
+            "sites": [row.to_json() for row in self.sites],
+            "posterior": self.posterior.to_json() if self.posterior else None,
+            "steps": [row.to_json() for row in self.steps],
+            "heaviest": self.heaviest.commit if self.heaviest else None,
+            "waterfall": self.waterfall.to_json() if self.waterfall else None,
+            "verdict": self.verdict.to_json() if self.verdict else None,
+            "probes": [probe.to_json() for probe in self.probes],
+            "lines": [line.to_json() for line in self.lines],
+            "cost": self.cost.to_json() if self.cost else None,
+            "untestable": [
+                {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason, "log": probe.log}
+                for probe in self.untestable
+            ],
+            "last_good": self.last_good.to_json() if self.last_good else None,
+            "first_bad": self.first_bad.to_json() if self.first_bad else None,
+            "notes": list(self.notes),
+            "search": self.search,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a search took beside its answers."""
+
+    wall_s: float
+    """Seconds from its beginning to its last answer."""
+    slots: int
+    """Probes that could run at once."""
+    begun: int
+    """Runs that were begun, those included that were foreseen and not asked for; every rank is one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+class EndsAnswer(NamedTuple):
+    """The answer that the ends alone give."""
+
+    kind: Literal["no_culprit", "ends_invalid"]
+    reason: str
+
+
+def judge_ends(good: ProbeRecord, bad: ProbeRecord) -> EndsAnswer | None:
+    """Return the answer that two probed ends give; None where the good one is good and the bad one bad.
+
+    Two good ends mean that nothing is at fault. A good end that is bad, or an end that cannot be tested, means that
+    the question was put wrongly.
+    """
+    if good.answer is Answer.UNTESTABLE:
+        return EndsAnswer("ends_invalid", f"the good end cannot be tested: {good.reason}")
+    if bad.answer is Answer.UNTESTABLE:
+        return EndsAnswer("ends_invalid", f"the bad end cannot be tested: {bad.reason}")
+    if good.answer is Answer.GOOD:
+        return None if bad.answer is Answer.BAD else EndsAnswer("no_culprit", f"the bad end is good: {bad.reason}")
+    if bad.answer is Answer.GOOD:
+        return EndsAnswer("ends_invalid", "the good end is bad and the bad end good: swap them")
+    return EndsAnswer("ends_invalid", f"the good end is bad already: {good.reason}")

@@ -1,0 +1,255 @@
+"""What inside a commit is at fault: a minimal set of its hunks, and the hunks that wrote lines whose bytes grew; or a
+minimal set of the keys that it changed, where a configuration is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Literal, Self
+
+from oomscope.bisect.results.growth import SiteGrowth
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import Bytes
+from oomscope.bisect.search.spread import Spread
+from oomscope.bisect.search.steps import Threshold
+from oomscope.bisect.vcs.commits import Commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class HunkChange:
+    """One hunk of a commit."""
+
+    number: int
+    """From 1, in the order of the row: files that came, files that changed, files that went."""
+    name: str
+    """The file and the lines before and after, as git writes them; a file alone that is changed as a whole."""
+    path: str
+    section: str
+    """The function that it lies in, as git guesses it."""
+    is_guilty: bool
+    """One of the minimal set at fault."""
+    delta: Bytes | None
+    """What it brings by itself on top of the commit before; None where that was not measured."""
+    sites: tuple[SiteGrowth, ...]
+    """Lines that it wrote (or took away) and whose requested bytes differ."""
+
+    @property
+    def site_bytes(self) -> int:
+        """By how much the requested bytes of its lines grew."""
+        return sum(row.delta_bytes for row in self.sites)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "sites": [row.to_json() for row in self.sites], "site_bytes": self.site_bytes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Narrowed:
+    """The commit at fault, narrowed to hunks or keys."""
+
+    candidates: int
+    """Hunks of the commit, or keys that it changed."""
+    keys: tuple[str, ...] = ()
+    """The keys at fault; the culprit has their values and bytes."""
+    hunks: tuple[HunkChange, ...] = ()
+    """Those at fault, in the order of the patch, and after them the others that touch lines whose bytes differ."""
+    lumped: int = 0
+    """How many of the guilty hunks stand in groups of which no part could be tested: one hunk of a group may do."""
+    delta: Bytes
+    """From the commit before to that with the guilty hunks or keys alone."""
+    interaction: Bytes
+    """What is left of ``delta`` when the bytes of each guilty one that was measured by itself are taken off."""
+    rest: Bytes
+    """What all others add to that."""
+
+    @property
+    def guilty(self) -> tuple[HunkChange, ...]:
+        """The minimal set."""
+        return tuple(hunk for hunk in self.hunks if hunk.is_guilty)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "hunks": [hunk.to_json() for hunk in self.hunks]}
+
+
+Guilty = Literal["code", "config", "combination", "either", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corner:
+    """The code of one commit with the configuration of one."""
+
+    code: str
+    """Hash of the commit whose code it is."""
+    config: str
+    """Hash of the commit whose configuration it has."""
+    answer: Answer
+    reason: str
+    bytes: Bytes | None
+    """None where nothing was measured."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "answer": self.answer.value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeVsConfig:
+    """Old and new code with old and new configuration."""
+
+    path: str
+    """The configuration's, in the repository."""
+    old_old: Corner
+    """The good end."""
+    new_old: Corner
+    """New code, old configuration."""
+    old_new: Corner
+    """Old code, new configuration."""
+    new_new: Corner
+    """The bad end."""
+
+    @property
+    def guilty(self) -> Guilty:
+        """What is at fault; unknown where a corner that decides it cannot be tested."""
+        return guilty_axis(self.new_old.answer, self.old_new.answer)
+
+    @property
+    def interaction(self) -> Bytes | None:
+        """What code and configuration bring only together; None where a corner was not measured."""
+        corners = (self.old_old.bytes, self.new_old.bytes, self.old_new.bytes, self.new_new.bytes)
+        none, code, config, both = corners
+        if none is None or code is None or config is None or both is None:
+            return None
+        return both - none - (code - none) - (config - none)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        corners = {name: getattr(self, name).to_json() for name in ("old_old", "new_old", "old_new", "new_new")}
+        interaction = self.interaction.to_json() if self.interaction else None
+        return {**asdict(self), **corners, "guilty": self.guilty, "interaction": interaction}
+
+
+def guilty_axis(code: Answer, config: Answer) -> Guilty:
+    """Return what is at fault, of a range whose good end is good and whose bad end is bad.
+
+    Args:
+        code: the answer for new code with the old configuration.
+        config: the answer for old code with the new configuration.
+    """
+    if Answer.UNTESTABLE in {code, config}:
+        return "unknown"
+    if code is Answer.BAD:
+        return "either" if config is Answer.BAD else "code"
+    return "config" if config is Answer.BAD else "combination"
+
+
+EVERYWHERE = 2**31 - 1
+"""Looks that leave no commit out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsWanted:
+    """Which steps are searched for."""
+
+    threshold: Threshold | None = None
+    """What a range's ends differ by at most to be left alone. None for the default: on a real card whose measurements
+    are repeated nothing beside their spread, elsewhere any change of requested bytes and a segment of overhead."""
+    looks: int = 0
+    """Commits to measure inside ranges whose ends do not differ; ``EVERYWHERE`` for all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Commits that were not looked into, because what is measured before and after them does not differ enough."""
+
+    since: str
+    """Hash of the measured commit before them."""
+    until: str
+    """Hash of the measured commit after them."""
+    commits: int
+    """How many change what is measured: a step and its revert may hide among two or more with ``until``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waterfall:
+    """How the steps of a result were found."""
+
+    threshold: Threshold
+    start: Bytes
+    """At the good end."""
+    end: Bytes
+    """At the bad end; the steps lead here from ``start``."""
+    unseen: tuple[Stretch, ...] = ()
+    is_complete: bool = True
+    """Every range whose ends differ was split to the end: the deadline did not pass before."""
+    spread: Spread | None = None
+    """What one probe differs by from the next, where they were repeated: steps stand clear of it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+
+def levels(start: Bytes, deltas: Iterable[Bytes]) -> list[Bytes]:
+    """Return the bytes after each of ``deltas``, which begin at ``start``."""
+    return list(accumulate(deltas, initial=start))[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinePlace:
+    """Neighbouring commits that measure the same thing, named by the first of them."""
+
+    commit: str
+    """Full hash."""
+    subject: str
+    same: tuple[str, ...] = ()
+    """Hashes of the others."""
+    is_chosen: bool = True
+    """On the chosen paths; all are where none were chosen."""
+
+    @property
+    def commits(self) -> int:
+        """How many they are."""
+        return 1 + len(self.same)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkedLine:
+    """One line, from the commit before its first candidate to its bad end."""
+
+    places: tuple[LinePlace, ...]
+    merge: str | None = None
+    """Hash of the merge that brought the line in; None for the line from the good end to the bad end."""
+
+    @classmethod
+    def of(
+        cls, positions: Sequence[Sequence[Commit]], chosen: Collection[int] | None = None, merge: str | None = None
+    ) -> Self:
+        """Return the line of ``positions``, of which those in ``chosen`` are on the chosen paths (None: all)."""
+        among = None if chosen is None else set(chosen)
+        places = (
+            LinePlace(
+                commit=commits[0].hash,
+                subject=commits[0].subject,
+                same=tuple(commit.hash for commit in commits[1:]),
+                is_chosen=among is None or place in among,
+            )
+            for place, commits in enumerate(positions)
+        )
+        return cls(places=tuple(places), merge=merge)
+
+    @cached_property
+    def position(self) -> dict[str | None, int]:
+        """The place of each hash."""
+        return {name: at for at, place in enumerate(self.places) for name in (place.commit, *place.same)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)

@@ -1,0 +1,117 @@
+"""Where a search keeps things, never inside git's own directory, and how it uses its journal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oomscope.errors import InputError, UsageError
+from oomscope.files import real_path
+
+
+@dataclass(frozen=True)
+class Places:
+    """The directories of oomscope's bisect under ``root``, and under ``state`` what cannot be made anew."""
+
+    root: Path
+    state: Path | None = None
+    """None for the same as ``root``."""
+
+    @classmethod
+    def default(cls, environment: Mapping[str, str] = os.environ) -> Places:
+        """Return ``$XDG_CACHE_HOME/oomscope`` and ``$XDG_STATE_HOME/oomscope``, as far as these name directories.
+
+        Else ``~/.cache/oomscope`` and ``~/.local/state/oomscope`` (XDG Base Directory Specification).
+        """
+        cache, state = Path(environment.get("XDG_CACHE_HOME", "")), Path(environment.get("XDG_STATE_HOME", ""))
+        return cls(
+            (cache if cache.is_absolute() else Path.home() / ".cache") / "oomscope",
+            (state if state.is_absolute() else Path.home() / ".local" / "state") / "oomscope",
+        )
+
+    def make(self) -> None:
+        """Make the directory, so that it is known before any probe whether it can be had.
+
+        Raises:
+            InputError: it is a file, or may not be written to.
+        """
+        try:
+            self.checkouts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = "it is no directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            raise InputError(
+                f"cannot keep results and clones there: {why}",
+                where=str(self.root),
+                remedy="give --state a directory that may be written to",
+            ) from None
+
+    def refuse_inside(self, git_directory: Path) -> None:
+        """Refuse a place inside a repository's own directory, which a search does not write to.
+
+        Raises:
+            UsageError: it lies there, whatever links lead to it.
+        """
+        for place in {self.root, self.state or self.root}:
+            if real_path(place).is_relative_to(real_path(git_directory)):
+                raise UsageError(
+                    "results and clones would be written into git's own directory",
+                    where=str(place),
+                    remedy=f"give --state a directory outside {git_directory}",
+                )
+
+    @property
+    def journals(self) -> Path:
+        """What searches have asked and been answered."""
+        return (self.state or self.root).absolute() / "journals"
+
+    @property
+    def results(self) -> Path:
+        """Probe results."""
+        return self.root / "results"
+
+    @property
+    def logs(self) -> Path:
+        """What probes said that failed."""
+        return self.root / "logs"
+
+    @property
+    def checkouts(self) -> Path:
+        """Disposable clones of running searches, and locks that say which are."""
+        return self.root / "checkouts"
+
+    @property
+    def jobs(self) -> Path:
+        """Orders and results of jobs of a cluster that running searches wait for."""
+        return self.root / "jobs"
+
+    @property
+    def packages(self) -> Path:
+        """Folders of packages that differ from the installed ones."""
+        return self.root / "packages"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalUse:
+    """What a request says about journals; by default a search begins one."""
+
+    search: int | None = None
+    """The number of the search that is gone on with; None begins one."""
+    words: tuple[str, ...] = ()
+    """The words after ``oomscope bisect``, by which the command line can go on; none for a program's search."""
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C in a search that can be gone on with.
+
+    Args:
+        search: its number.
+        state: where its journal is kept; None for the default place.
+    """
+
+    def __init__(self, search: int, state: Path | None) -> None:
+        super().__init__("interrupted")
+        place = "" if state is None else f" --state {shlex.quote(str(state))}"
+        self.remedy = f"nothing that was measured is lost; go on with oomscope bisect resume {search}{place}"

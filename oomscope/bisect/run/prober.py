@@ -1,0 +1,421 @@
+"""Answers a search's questions: judges what was measured, tells the reporter, and keeps the record."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+from oomscope.bisect.results.predicate import Bad, Judgement
+from oomscope.bisect.results.reporter import Reporter, Silent
+from oomscope.bisect.results.result import Cost, ProbeRecord, Role
+from oomscope.bisect.run.cache import Kept, Logs, Memory, NoMemory, ResultCache
+from oomscope.bisect.run.deadline import Deadline
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.identity import Machine, digest_of, key_of
+from oomscope.bisect.run.request import SearchRequest
+from oomscope.bisect.run.runner import Cards, Here, Measurer, Probe, Runner, Slots, heedless, runner_of
+from oomscope.bisect.run.scheduler import Executor, Inline, Scheduler, Task, Threads
+from oomscope.bisect.run.workplace import CommandError
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import bytes_of, is_lower_bound
+from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
+from oomscope.probe.job import ProbeJob, Progress
+from oomscope.probe.ranks import probe_ranks
+from oomscope.probe.result import ProbeResult
+
+Ahead = Callable[[], Iterable[Experiment | Untestable]]
+"""Returns what is likely to be asked next, likeliest first."""
+
+
+def nothing_ahead() -> tuple[Experiment, ...]:
+    """Return that nothing is likely to follow."""
+    return ()
+
+
+@dataclass
+class Measurements:
+    """The measurements of one search.
+
+    Args:
+        measurer: makes them.
+        bench: does the work.
+        environment: the variables that probes see.
+        memory: what an earlier life of the search was answered; told of every answer.
+        cache: results of earlier searches; None asks everything anew.
+        progressed: told how far a probe is.
+        remark: told, in a line each, what is to be said of a measurement.
+    """
+
+    measurer: Measurer
+    bench: Scheduler
+    environment: Mapping[str, str]
+    memory: Memory
+    cache: ResultCache | None
+    progressed: Callable[[Progress], None]
+    remark: Callable[[str], None]
+    has_run: bool = False
+    """Whether a probe was run since this was set to False."""
+    _results: dict[str, ProbeResult] = field(default_factory=dict)
+
+    def take(self, experiment: Experiment, job: ProbeJob, ahead: Ahead = nothing_ahead) -> ProbeResult:
+        """Return the result of one rank of ``experiment``: what is known already, else of a probe.
+
+        Args:
+            experiment: what is measured.
+            job: that of the rank.
+            ahead: what is begun meanwhile, as far as there are idle slots.
+
+        Raises:
+            CommandError: it cannot be measured.
+            OutOfTimeError: the deadline passed before there was a result.
+            MachineUnfitError: this machine cannot probe at all.
+            InconclusiveError: the harness cannot be one.
+        """
+        name, key = self._name(experiment, job)
+        kept = self.memory.recall(key)
+        if kept is None:
+            known = self._known(name, key)
+            kept = self._made(name, key, experiment, job, ahead) if known is None else Kept(answer=known)
+        self.memory.learn(key, kept)
+        for line in kept.remarks:
+            self.remark(line)
+        if isinstance(kept.answer, Untestable):
+            raise CommandError(kept.answer.reason, where="", said=kept.answer.said)
+        self._results[name] = kept.answer
+        return kept.answer
+
+    def look(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
+        """Return the result of one rank that is there already.
+
+        Raises:
+            LookupError: there is none.
+        """
+        name, key = self._name(experiment, job)
+        if (known := self._known(name, key)) is not None:
+            return known
+        if (measured := self.bench.look(name)) is not None:
+            return measured.result
+        raise LookupError(name)
+
+    def content_of(self, experiment: Experiment) -> str:
+        """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
+        name, _ = self._name(experiment.repeated(0), experiment.job)
+        return name
+
+    def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob, ahead: Ahead) -> Kept:
+        """Return what comes of a probe that is made now."""
+        self.has_run = True
+        try:
+            measured = self.bench.take(
+                self._errand(name, experiment, job), lambda: self._errands(ahead), self.progressed
+            )
+        except (GitError, TargetError) as error:
+            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
+        result = _answering(measured.result)
+        # What lacks today (a submodule, a large file) may be there tomorrow.
+        if self.cache and not measured.missing and not experiment.repeat:
+            self.cache.put(key, result)
+        return Kept(answer=result, remarks=measured.missing)
+
+    def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
+        key = key_of(job, experiment.content, self._machine, self.environment)
+        if experiment.repeat:
+            key["repeat"] = experiment.repeat
+        return digest_of(key), key
+
+    def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
+        """Return a result that needs no probe."""
+        if (known := self._results.get(name)) is not None:
+            return known
+        if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
+            return kept.answer
+        return self.cache.get(key) if self.cache and "repeat" not in key else None
+
+    def _errands(self, ahead: Ahead) -> Iterator[Task]:
+        """Yield what is foreseen and not known."""
+        for experiment in ahead():
+            if isinstance(experiment, Untestable):
+                continue
+            for rank in experiment.ranks:
+                job = replace(experiment.job, rank=rank)
+                name, key = self._name(experiment, job)
+                if self._known(name, key) is None:
+                    yield self._errand(name, experiment, job)
+
+    def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Task:
+        rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
+        return Task(name=name, begin=self.measurer.begin(experiment, job), label=experiment.label + rank)
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return self.measurer.runner.machine(self.environment)
+
+
+def _answering(result: ProbeResult) -> ProbeResult:
+    """Return ``result`` if it says something about the target.
+
+    Raises:
+        MachineUnfitError: this machine cannot probe at all.
+        InconclusiveError: the harness cannot be one.
+    """
+    if result.failure is not None and result.failure.kind == "unfit":
+        raise MachineUnfitError(result.failure.message)
+    if result.failure is not None and result.failure.kind == "usage":
+        raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
+    return result
+
+
+_ABBREVIATED = 10
+_NUMBER = re.compile(r"\d+")
+
+
+AnswerAndResult = tuple[ProbeRecord, ProbeResult | None]
+"""An answer, with the result that it rests on where something was measured."""
+
+
+class Services(TypedDict, total=False):
+    """What a search works with; each has a default."""
+
+    runner: Runner
+    """Runs probes; this machine or the request's cluster unless given."""
+    probe: Probe
+    """Measures one job in the runner's stead, to its end."""
+    executor: Executor
+    """Does the work; as many threads as the request has jobs unless given, and this thread for one job."""
+    reporter: Reporter
+    """Told of every probe as it comes; nobody unless given."""
+    clock: Callable[[], float]
+    """Seconds, for the deadline."""
+    environment: Mapping[str, str]
+    """The variables that probes see; the process's own unless given."""
+    memory: Memory
+    """What an earlier life of the search was answered; searches that keep a journal give their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked, as records and people name it."""
+
+    role: Role
+    name: str
+    commit: str | None = None
+    subject: str = ""
+    keys: tuple[str, ...] | None = None
+
+
+@dataclass
+class Prober:
+    """Runs experiments and judges them.
+
+    Args:
+        runner: runs probes.
+        bad: what counts as bad.
+        reporter: told of every question and answer.
+        cache: results of earlier searches; None asks everything anew.
+        logs: where the output of probes that failed is kept; None keeps none.
+        deadline: when to stop.
+        environment: the variables that probes will see.
+        bench: does the work; in the calling thread unless given.
+        cards: what probes on GPUs get one each of; unless given, they take what they see.
+        slots: where checkouts stand.
+        memory: what an earlier life of the search was answered; told of every answer.
+
+    As a context manager it ends all that still runs.
+    """
+
+    runner: Runner
+    bad: Bad
+    reporter: Reporter
+    cache: ResultCache | None = None
+    logs: Logs | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    records: list[ProbeRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bench: Scheduler = field(default_factory=lambda: Scheduler(Inline()))
+    cards: Cards = field(default_factory=lambda: Cards(()))
+    slots: Slots = field(default_factory=Slots)
+    memory: Memory = field(default_factory=NoMemory)
+    _ahead: Ahead = nothing_ahead
+    _asked: Counter[str] = field(default_factory=Counter)
+    """How often each content was asked about, by its key's name."""
+    _said_by_probes: set[str] = field(default_factory=set)
+    """Notes of probes that are kept, without their numbers."""
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.deadline.clock()
+
+    @classmethod
+    def of(cls, request: SearchRequest, **services: Unpack[Services]) -> Prober:
+        """Return the prober that ``request`` asks for; its deadline runs from now."""
+        deadline = Deadline.after(request.deadline_s, services.get("clock", time.monotonic))
+        stand_in = Here(run=heedless(services["probe"])) if "probe" in services else None
+        runner = stand_in or services.get("runner") or runner_of(request.cluster, request.places, deadline)
+        prober = cls(
+            runner=runner,
+            bad=request.bad,
+            reporter=services.get("reporter", Silent()),
+            deadline=deadline,
+            slots=Slots(are_reused=runner.reuses_places),
+            environment=services.get("environment", os.environ),
+            memory=services.get("memory", NoMemory()),
+        )
+        if request.jobs > 1:
+            prober.cards = Cards(runner.cards(prober.environment))
+        prober.bench = Scheduler(
+            services.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()),
+            prober.reporter.at_work,
+        )
+        prober.logs = Logs(request.places.logs, prober.note)
+        if request.use_cache:
+            prober.cache = ResultCache(request.places.results, prober.note)
+        return prober
+
+    def __enter__(self) -> Self:
+        """Make ready to run probes."""
+        self.runner.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all that still runs."""
+        try:
+            self.bench.close()
+        finally:
+            self.runner.__exit__(kind, error, trace)
+
+    def foresee(self, ahead: Ahead) -> None:
+        """Begin, while the next question is answered, what ``ahead`` names, as far as there are idle slots.
+
+        It changes no answer. ``ahead`` is called whenever a slot is idle, and only as many of its experiments are
+        taken as are needed.
+        """
+        self._ahead = ahead
+
+    def foreseen(self, experiment: Experiment | Untestable) -> Answer | None:
+        """Return what the answer to ``experiment`` would be, where that is known already or nothing can be measured."""
+        if isinstance(experiment, Untestable):
+            return Answer.UNTESTABLE
+        try:
+            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._measurements.look, experiment))
+        except LookupError:
+            return None
+        return self.bad.judge(result).answer
+
+    def ask(self, question: Question, experiment: Experiment | Untestable) -> tuple[ProbeRecord, ProbeResult | None]:
+        """Return the answer to ``question``, and the result that it rests on where something was measured.
+
+        Args:
+            question: its names.
+            experiment: what to measure.
+
+        Raises:
+            OutOfTimeError: the deadline passed before there was an answer; nothing is recorded.
+            MachineUnfitError: this machine cannot probe at all.
+            InconclusiveError: the harness cannot be one.
+        """
+        number = len(self.records) + 1
+        self.reporter.probing(question.name, number)
+        started = self.deadline.clock()
+        try:
+            found = self._measured(experiment)
+        finally:
+            self._ahead = nothing_ahead
+        result = None if isinstance(found, Untestable) else found
+        judgement = (
+            Judgement(answer=Answer.UNTESTABLE, reason=found.reason)
+            if isinstance(found, Untestable)
+            else self.bad.judge(found)
+        )
+        record = ProbeRecord(
+            number=number,
+            role=question.role,
+            commit=question.commit,
+            subject=question.subject,
+            keys=question.keys,
+            answer=judgement.answer,
+            reason=judgement.reason,
+            outcome=result.outcome if result else None,
+            bytes=bytes_of(result) if result else None,
+            is_lower_bound=is_lower_bound(result) if result else False,
+            cached=result is not None and not self._measurements.has_run,
+            wall_s=self.deadline.clock() - started,
+            probe_s=result.wall_s if result else 0.0,
+            repeat=experiment.repeat if isinstance(experiment, Experiment) else 0,
+            log=self._log_of(question, found),
+        )
+        self.records.append(record)
+        if result is not None:
+            self._note_of_probe(number, result)
+        if isinstance(experiment, Experiment):
+            self._asked[self.content_of(experiment)] += 1
+        self.reporter.probed(record)
+        return record, result
+
+    def times(self, experiment: Experiment) -> int:
+        """Return how often what ``experiment`` measures was asked about, of whichever commit that holds it."""
+        return self._asked[self.content_of(experiment)]
+
+    def content_of(self, experiment: Experiment) -> str:
+        """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
+        return self._measurements.content_of(experiment)
+
+    def _note_of_probe(self, number: int, result: ProbeResult) -> None:
+        """Keep what a probe remarks on its measurement; of notes that differ in numbers alone the first."""
+        for text in result.notes:
+            kind = _NUMBER.sub("0", text)
+            if kind not in self._said_by_probes:
+                self._said_by_probes.add(kind)
+                self.note(f"{text} (first in probe {number})")
+
+    def note(self, text: str) -> None:
+        """Keep ``text`` for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    @property
+    def cost(self) -> Cost:
+        """What the search has taken so far."""
+        return Cost(wall_s=self.deadline.clock() - self._began, slots=self.bench.executor.slots, begun=self.bench.begun)
+
+    def _log_of(self, question: Question, found: ProbeResult | Untestable) -> str | None:
+        said = found.said if isinstance(found, Untestable) else found.failure.detail if found.failure else ""
+        if self.logs is None:
+            return None
+        return self.logs.keep(said, question.commit[:_ABBREVIATED] if question.commit else "keys")
+
+    def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
+        if isinstance(experiment, Untestable):
+            return experiment
+        made = self._measurements
+        made.has_run = False
+        try:
+            return probe_ranks(
+                experiment.job, list(experiment.ranks), lambda job: made.take(experiment, job, self._ahead)
+            )
+        except CommandError as error:
+            return Untestable(str(error), error.said)
+        except (GitError, TargetError) as error:
+            return Untestable(str(error))
+
+    @cached_property
+    def _measurements(self) -> Measurements:
+        measurer = Measurer(runner=self.runner, deadline=self.deadline, cards=self.cards, slots=self.slots)
+        return Measurements(
+            measurer=measurer,
+            bench=self.bench,
+            environment=self.environment,
+            memory=self.memory,
+            cache=self.cache,
+            progressed=self.reporter.progressed,
+            remark=self.note,
+        )

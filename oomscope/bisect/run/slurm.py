@@ -1,0 +1,300 @@
+"""Runs probes as jobs through submitit: one job a probe, cancelled when nobody waits for it any more.
+
+What the cluster does to a job is never an answer about the code under test. A job that ends without a result (its node
+was lost, it was preempted or took too long) makes its probe ``lost``, which is worth another try. Harness, checkouts
+and the Python environment must lie where the nodes see them under the same paths.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from oomscope.bisect.run.deadline import OutOfTimeError
+from oomscope.bisect.run.identity import Machine
+from oomscope.errors import MachineUnfitError, UsageError
+from oomscope.probe.job import CheckoutTarget, ProbeJob, Progress
+from oomscope.probe.machine.checks import check_environment
+from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
+from oomscope.probe.process import launch
+from oomscope.probe.process.launch import StoppedError
+from oomscope.probe.process.tempdirs import room
+from oomscope.probe.result import Failure, ProbeResult
+
+if TYPE_CHECKING:
+    from submitit import Executor, Job
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+OURS = frozenset(
+    {
+        *("array", "chdir", "error", "export", "job-name", "nodes", "no-requeue", "ntasks", "ntasks-per-node"),
+        *("open-mode", "output", "parsable", "requeue", "signal", "test-only", "wait", "wrap"),
+    }
+)
+"""Options of sbatch that say how a job is run and how its result comes back, which is settled here."""
+_OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
+"""Prefixes of variables that a launcher sets: a target that saw them would take itself for a rank of a larger job."""
+_LENT = "CUDA_VISIBLE_DEVICES"
+"""Says which cards of its node a job was given."""
+_LOOK_S = 0.25
+_CANCEL_S = 15.0
+"""How long a cancelled job is waited for: its node may still write into the checkout."""
+_START_MIN = 3
+"""Minutes that a job may run beside its probe: to start Python, and to read torch from a network file system."""
+_DETAIL = 4000
+"""Characters of a lost job's log that are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Where jobs go."""
+
+    scheduler: Literal["slurm", "processes"] = "slurm"
+    """``processes`` runs each job as a process of this machine, by submitit's own local executor: for trying it out."""
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    """Long options of sbatch without their dashes (``partition``, ``gpus-per-node``); True for one without a value."""
+
+    @classmethod
+    def parse(cls, words: Iterable[str]) -> Self:
+        """Return the settings for Slurm that ``words`` ask for, ``NAME=VALUE`` or ``NAME`` each.
+
+        Raises:
+            UsageError: a word is no option of sbatch, or one that is settled here.
+        """
+        return cls(options=dict(map(_option, words)))
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """What stands for the nodes' driver and cards in the key of a result: the options that choose nodes."""
+        options = ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
+        return (f"{self.scheduler} {options}",)
+
+
+@dataclass
+class ClusterRunner:
+    """Runs each probe as a job. Threads may share it. Within its context there is a folder for jobs.
+
+    Args:
+        settings: where jobs go.
+        directory: for jobs and their results; the nodes see it under the same path.
+        left_s: seconds until nobody wants results any more, time in the queue included.
+        retries: how often it is worth trying again what was lost.
+        grace_s: how long a result may take to come into sight after its job has ended, on a slow file system.
+
+    Raises:
+        UsageError, MachineUnfitError: no jobs can be submitted here; on entering the context.
+    """
+
+    settings: ClusterSettings
+    directory: Path
+    left_s: Callable[[], float] = lambda: math.inf
+    retries: int = 2
+    grace_s: float = 15.0
+    reuses_places: bool = field(default=False, init=False)
+    """A network file system may show a node for a minute what stood at a path before."""
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        """Make the folder for jobs."""
+        with ExitStack() as stack:
+            folder = stack.enter_context(room(self.directory.absolute(), "jobs"))
+            self._executor = _executor(self.settings, folder)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove it."""
+        self._stack.__exit__(kind, error, trace)
+
+    def cards(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """Return none: the cluster gives each job its own."""
+        return ()
+
+    def machine(self, environment: Mapping[str, str]) -> Machine:
+        """Return this machine's versions and packages, which the nodes share, with the options that choose nodes."""
+        variables = {name: value for name, value in environment.items() if name != _LENT}
+        return replace(Machine.here(variables), gpus=self.settings.cards)
+
+    def run(
+        self,
+        job: ProbeJob,
+        progress: Callable[[Progress], None] | None = None,
+        /,
+        *,
+        stop: threading.Event | None = None,
+    ) -> ProbeResult:
+        """Measure ``job`` on a node and return what came of it; the job is gone when this returns or raises.
+
+        Raises:
+            StoppedError: ``stop`` was set.
+            OutOfTimeError: nobody wants the result any more.
+            MachineUnfitError: no jobs can be run.
+            ConfigError, AllocatorConfError: a variable of the environment is ill-formed.
+        """
+        check_environment(job, environment_of(job, own_environment()))
+        submitted = self._submit(job, math.ceil(job.timeout_s / 60) + _START_MIN)
+        try:
+            if progress is not None:
+                progress(Progress(stage="queue"))
+            if self._comes_back(submitted, stop or threading.Event()):
+                return ProbeResult.from_json(_result_of(submitted))
+        except BaseException:
+            _cancel(submitted)
+            raise
+        _cancel(submitted)  # what Slurm does not list may yet run
+        what = f"job {submitted.job_id} ended without a result ({submitted.state})"
+        return _failed(job, Failure(kind="lost", message=what, detail=_log(submitted)))
+
+    def _submit(self, job: ProbeJob, minutes: int) -> Job[dict[str, Any]]:
+        """Submit ``job``, which may run for ``minutes`` unless the settings say for how long.
+
+        Raises:
+            MachineUnfitError: the scheduler refuses it.
+        """
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        with self._lock, ON_LOAN:  # sbatch hands this process's variables on
+            self._executor.update_parameters(**_parameters(self.settings, minutes))
+            try:
+                return self._executor.submit(measure, json.dumps(job.to_json()))
+            except (FailedJobError, FailedSubmissionError, OSError) as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                raise MachineUnfitError(
+                    f"Slurm refuses the job: {lines[-1] if lines else type(error).__name__}",
+                    remedy="see --slurm and man sbatch",
+                ) from error
+
+    def _comes_back(self, submitted: Job[dict[str, Any]], stop: threading.Event) -> bool:
+        """Wait until the result of ``submitted`` is there, and return whether it is; False once the job has ended."""
+        ended: float | None = None
+        while not submitted.paths.result_pickle.exists():
+            if self.left_s() <= 0:
+                raise OutOfTimeError
+            if submitted.done():
+                ended = ended or time.monotonic()
+                if time.monotonic() - ended > self.grace_s:
+                    return False
+            if stop.wait(_LOOK_S):
+                raise StoppedError
+        return True
+
+
+def measure(order: str) -> dict[str, Any]:
+    """Measure the job that ``order`` is the JSON of, on its node, and return the result as JSON values.
+
+    SIGTERM, by which a cluster ends a job, ends the process once all that the probe started is gone.
+    """
+    job = ProbeJob.from_json(json.loads(order))
+    needed = (*job.target.outside, job.target.repo) if isinstance(job.target, CheckoutTarget) else ()
+    if unseen := [path for path in needed if not Path(path).exists()]:
+        where = f"{unseen[0]} is not there on {socket.gethostname()}"
+        what = f"{where}: harness and --state must lie on a file system that the nodes share"
+        return _failed(job, Failure(kind="unfit", message=what)).to_json()
+    with _as_submitted():
+        try:
+            return launch.run(job).to_json()
+        except MachineUnfitError as error:
+            return _failed(job, Failure(kind="unfit", message=f"{socket.gethostname()}: {error}")).to_json()
+
+
+@contextmanager
+def _as_submitted() -> Iterator[None]:
+    """Take the launcher's variables and its handlers of signals away for the time of the block."""
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_OF_THE_JOB)}
+    # submitit answers SIGTERM with a line in its log, and SIGUSR2 by queueing the job again behind the search's back.
+    handlers = {
+        number: signal.signal(number, handler)
+        for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGUSR2, signal.SIG_IGN))
+    }
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _failed(job: ProbeJob, failure: Failure) -> ProbeResult:
+    backend = "virtual" if job.backend == "auto" else job.backend
+    return ProbeResult(backend=backend, outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)
+
+
+def _option(word: str) -> tuple[str, str | bool]:
+    name, equals, value = word.partition("=")
+    name = name.strip().removeprefix("--").replace("_", "-")
+    if not _NAME.fullmatch(name) or any(ord(letter) < 32 for letter in value):
+        raise UsageError(
+            f"{word!r} is no option of sbatch", where="--slurm", remedy="write NAME=VALUE, such as partition=gpu"
+        )
+    if name in OURS:
+        raise UsageError(f"{name} cannot be chosen", where="--slurm", remedy="leave it out: each probe is one task")
+    return name, value if equals else True
+
+
+def _parameters(settings: ClusterSettings, minutes: int) -> dict[str, Any]:
+    if settings.scheduler == "processes":
+        return {"timeout_min": minutes}
+    # A job that Slurm queues again by itself would run more often than it is counted here.
+    # submitit would have it warned by SIGUSR2, which ends a Python that has no handler yet; SIGCONT does nothing.
+    ours = {"job_name": "oomscope", "no-requeue": True, "ntasks": 1, "signal": "CONT@1", "time": str(minutes)}
+    return {"additional_parameters": {**ours, **settings.options}}
+
+
+def _executor(settings: ClusterSettings, folder: Path) -> Executor:
+    try:
+        import submitit
+    except ImportError:
+        raise UsageError(
+            "submitit is not installed", where="--executor slurm", remedy="pip install 'oomscope[slurm]'"
+        ) from None
+    if settings.scheduler == "processes":
+        return submitit.LocalExecutor(folder)
+    try:
+        return submitit.SlurmExecutor(folder)
+    except RuntimeError as error:
+        raise MachineUnfitError(
+            "there is no srun here", where="--executor slurm", remedy="start the search where jobs can be submitted"
+        ) from error
+
+
+def _result_of(submitted: Job[dict[str, Any]]) -> dict[str, Any]:
+    from submitit.core.utils import FailedJobError
+
+    try:
+        return submitted.result()
+    except FailedJobError as error:
+        lines = [line for line in str(error).splitlines() if "Error" in line]
+        raise MachineUnfitError(
+            f"job {submitted.job_id} could not run the probe: {lines[-1].strip() if lines else error}",
+            remedy="let the nodes see the Python environment that oomscope runs in",
+        ) from error
+
+
+def _cancel(submitted: Job[dict[str, Any]]) -> None:
+    """Cancel a job and wait, not for ever, until it has ended."""
+    submitted.cancel(check=False)
+    until = time.monotonic() + _CANCEL_S
+    while not submitted.done(force_check=True) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+
+
+def _log(submitted: Job[dict[str, Any]]) -> str:
+    try:
+        return (submitted.stderr() or "")[-_DETAIL:]
+    except OSError:
+        return ""

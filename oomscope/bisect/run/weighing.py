@@ -1,0 +1,141 @@
+"""Asks about single states, such as mixtures of keys, as often as it takes to be sure of each.
+
+Along a line of commits no good one follows a bad one. Between mixtures, corners or tries nothing orders the answers,
+so that each is weighed by itself (:mod:`oomscope.bisect.search.answer_counts`). Without noise each state is asked about
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from oomscope.bisect.results.noise import Noise, heeded, percent
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question, nothing_ahead
+from oomscope.bisect.search.answer_counts import AnswerCounts
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.measured import bytes_of
+
+
+@dataclass
+class Weighing:
+    """Asks the prober about single states.
+
+    Args:
+        prober: who answers.
+        asked_for: how to meet noise; None leaves it to the backend.
+        decisions: on how many answers the whole rests, about. Each may be wrong with that share of what the whole may.
+    """
+
+    prober: Prober
+    asked_for: Noise | None = None
+    decisions: int = 1
+    _tallies: AnswerCounts = field(default_factory=AnswerCounts)
+    _given: dict[str, list[tuple[int, AnswerAndResult]]] = field(default_factory=dict)
+    """The answers to each state, by what it measures, each with the number of its measurement."""
+    _settled: dict[str, Answer] = field(default_factory=dict)
+    """What was believed of each state when its last answer came."""
+    _is_on_card: bool = False
+
+    def ask(
+        self, question: Question, experiment: Experiment | Untestable, ahead: Ahead = nothing_ahead
+    ) -> AnswerAndResult:
+        """Return the answer to ``question``, with the result that it rests on where something was measured.
+
+        Of several that agree with what is believed, it is the one with the middle requested bytes. What stays unsure is
+        untestable.
+
+        Args:
+            question: its names.
+            experiment: what to measure.
+            ahead: what is likely to be asked after it.
+
+        Raises:
+            OutOfTimeError, MachineUnfitError, InconclusiveError: see :meth:`~oomscope.bisect.run.prober.Prober.ask`.
+        """
+        if isinstance(experiment, Untestable):
+            self.prober.foresee(ahead)
+            return self.prober.ask(question, experiment)
+        state = self.prober.content_of(experiment)
+        if state in self._settled:  # another name for what is known
+            number, _ = self._speaking(state)
+            self.prober.foresee(ahead)
+            record, result = self.prober.ask(question, experiment.repeated(number))
+            return self._worded(state, record), result
+        self._ask(state, question, experiment, ahead)
+        while self._wants_more(state):
+            self._ask(state, question, experiment, ahead)
+        self._settled[state] = self._believed(state)
+        _, (record, result) = self._speaking(state)
+        return self._worded(state, record), result
+
+    def remark(self) -> None:
+        """Note how sure the answers are together, where they were weighed."""
+        noise = self._noise
+        settled = {state: answer for state, answer in self._settled.items() if answer is not Answer.UNTESTABLE}
+        if noise is None or not settled:
+            return
+        doubt = sum(1 - self._tallies.probability(state, answer) for state, answer in settled.items())
+        probes = sum(len(self._given[state]) for state in settled)
+        self.prober.note(
+            f"answers were weighed: {len(settled)} states were probed {probes} times, each until its answer was "
+            f"{percent(self._enough(noise))} sure; that all of them are right is {percent(max(0.0, 1 - doubt))} sure"
+        )
+
+    def _ask(self, state: str, question: Question, experiment: Experiment, ahead: Ahead) -> None:
+        number = self.prober.times(experiment) if state in self._given else 0
+
+        def again_then_ahead() -> Iterator[Experiment | Untestable]:
+            yield experiment.repeated(number + 1)
+            yield from ahead()
+
+        self.prober.foresee(ahead if self._noise is None else again_then_ahead)
+        record, result = self.prober.ask(question, experiment.repeated(number))
+        self._given.setdefault(state, []).append((number, (record, result)))
+        self._is_on_card |= result is not None and result.backend == "cuda"
+        if record.answer is not Answer.UNTESTABLE:
+            self._tallies = self._tallies.told(state, record.answer)
+
+    @property
+    def _noise(self) -> Noise | None:
+        return heeded(self.asked_for, is_on_card=self._is_on_card)
+
+    def _enough(self, noise: Noise) -> float:
+        """Return how sure each answer has to be."""
+        return 1 - (1 - noise.confidence) / max(1, self.decisions)
+
+    def _wants_more(self, state: str) -> bool:
+        """Whether ``state`` is to be measured again; one that could not be measured is not."""
+        given = [record for _, (record, _) in self._given[state]]
+        if self._noise is None or given[-1].answer is Answer.UNTESTABLE or len(given) >= self._noise.repeats:
+            return False
+        return self._believed(state) is Answer.UNTESTABLE
+
+    def _believed(self, state: str) -> Answer:
+        """Return what the answers to ``state`` say together; untestable where they are not sure."""
+        given = [record.answer for _, (record, _) in self._given[state]]
+        if self._noise is None or given[0] is Answer.UNTESTABLE:
+            return given[-1]
+        for answer in (Answer.GOOD, Answer.BAD):
+            if self._tallies.probability(state, answer) >= self._enough(self._noise):
+                return answer
+        return Answer.UNTESTABLE
+
+    def _worded(self, state: str, record: ProbeRecord) -> ProbeRecord:
+        """Return ``record``, which speaks for ``state``, with what is believed of that."""
+        answer = self._settled[state]
+        if answer is record.answer:
+            return record
+        given = [record.answer for _, (record, _) in self._given[state]]
+        good, bad = given.count(Answer.GOOD), given.count(Answer.BAD)
+        return replace(record, answer=answer, reason=f"answers contradict each other: {good} good, {bad} bad")
+
+    def _speaking(self, state: str) -> tuple[int, AnswerAndResult]:
+        """Return the measurement of ``state`` that speaks for it, with its number."""
+        given, believed = self._given[state], self._settled[state]
+        agreeing = [each for each in given if each[1][0].answer is believed] or given
+        sized = [(bytes_of(each[1][1]), each) for each in agreeing if each[1][1] is not None]
+        known = sorted((sizes.requested_bytes, each[0], each) for sizes, each in sized if sizes is not None)
+        return known[len(known) // 2][2] if known else agreeing[-1]

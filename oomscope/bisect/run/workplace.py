@@ -1,0 +1,156 @@
+"""Where the files of one probe are made ready, and how a command of the user's runs there: with an end, and traceless.
+
+A command sees the variables that the probe will see, runs in the checkout and in a session of its own, and takes all
+that it started with it when it ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import SEEK_END, defpath, pathsep
+from pathlib import Path
+from typing import BinaryIO
+
+from oomscope.bisect.run.deadline import Deadline, OutOfTimeError
+from oomscope.bisect.vcs.checkouts import spend
+from oomscope.errors import TargetError
+from oomscope.probe.machine.processes import MARK, MARK_BYTES, Ended, await_end, kill_all
+from oomscope.probe.process.launch import StoppedError
+
+_LOOK_S = 0.1
+_TAIL_BYTES = 65_536
+
+_SIGNALLED = 128
+"""What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
+
+_SUPERVISE = """\
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+child = os.posix_spawnp("sh", ["sh", "-c", sys.argv[1]], os.environ)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os._exit(status if status >= 0 else 128 - status)
+"""
+"""Runs ``sh`` and, where oomscope dies first, kills all that it started: the kernel says so by SIGTERM
+(``PR_SET_PDEATHSIG`` is 1 in linux/prctl.h)."""
+
+
+class CommandError(TargetError):
+    """A command of the user's failed in a checkout.
+
+    Args:
+        message: how, in one line.
+        said: the end of its output.
+    """
+
+    def __init__(self, message: str, *, where: str, said: str = "") -> None:
+        super().__init__(message, where=where)
+        self.said = said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """One checkout that is being made ready for a probe."""
+
+    directory: Path
+    """Its root."""
+    environment: Mapping[str, str]
+    """The variables that the probe will see."""
+    deadline: Deadline
+    """When the search ends."""
+    stop: threading.Event
+    """Set when nobody wants the result any more."""
+
+    def check(self) -> None:
+        """Return if there is still time and somebody who waits.
+
+        Raises:
+            StoppedError: nobody wants the result any more.
+            OutOfTimeError: the deadline of the search has passed.
+        """
+        if self.stop.is_set():
+            raise StoppedError
+        if self.deadline.left_s <= 0:
+            raise OutOfTimeError
+
+    def run(self, command: str, *, name: str, timeout_s: float) -> None:
+        """Run ``command`` by ``sh`` in the checkout.
+
+        ``python`` and ``pip`` are those that oomscope runs under, unless the command names others, and what pip
+        installs goes into the checkout.
+
+        Args:
+            command: for ``sh -c``.
+            name: what people call it, such as ``--setup``.
+            timeout_s: how long it may take, in seconds.
+
+        Raises:
+            CommandError: it failed, or took longer.
+            StoppedError: nobody wants the result any more.
+            OutOfTimeError: the deadline of the search has passed.
+        """
+        self.check()
+        spend(self.directory)
+        with tempfile.TemporaryFile() as output:
+            ended = self._ended(command, output, timeout_s)
+            self.check()
+            said = _tail(output)
+        if ended is None:
+            message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
+            raise CommandError(message, where=name, said=said)
+        if ended.status != 0:
+            number = ended.signal or ended.status - _SIGNALLED
+            how = f"signal {number}" if number > 0 else f"status {ended.status}"
+            raise CommandError(f"failed ({how}): {_last_line(said)}", where=name, said=said)
+
+    def _ended(self, command: str, output: BinaryIO, timeout_s: float) -> Ended | None:
+        """Return how ``command`` ended; None where it took too long or was stopped."""
+        mark = secrets.token_hex(MARK_BYTES)
+        end = time.monotonic() + min(timeout_s, self.deadline.left_s)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _SUPERVISE, command],
+            cwd=self.directory,
+            env={**self._variables(), MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        by_itself = False
+        try:
+            while not by_itself and not self.stop.is_set() and time.monotonic() < end:
+                by_itself = await_end(process, min(end, time.monotonic() + _LOOK_S))
+        finally:
+            ended = kill_all(process, mark)
+        return ended if by_itself else None
+
+    def _variables(self) -> dict[str, str]:
+        path = pathsep.join((str(Path(sys.executable).parent), self.environment.get("PATH", defpath)))
+        pip = {"PIP_TARGET": str(self.directory), "PIP_USER": "0", "PIP_NO_INPUT": "1", "PIP_NO_COMPILE": "1"}
+        return {**self.environment, **pip, "PATH": path}
+
+
+def in_checkout(directory: str, command: str) -> str:
+    """Return the shell command that runs ``command`` in ``directory`` as :meth:`Workplace.run` does."""
+    return f"(cd {shlex.quote(directory)} && sh -c {shlex.quote(command)})"
+
+
+def _tail(file: BinaryIO) -> str:
+    size = file.seek(0, SEEK_END)
+    file.seek(max(0, size - _TAIL_BYTES))
+    return file.read().decode(errors="replace")
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

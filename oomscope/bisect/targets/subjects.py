@@ -1,0 +1,324 @@
+"""What of a commit is measured: the configuration that lies in it, or the whole checkout by its own code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+from oomscope.bisect.run.experiment import Experiment, Untestable
+from oomscope.bisect.run.identity import Content
+from oomscope.bisect.vcs.checkouts import Checkout
+from oomscope.bisect.vcs.commits import Commit
+from oomscope.bisect.vcs.repository import Repository
+from oomscope.bisect.vcs.source_text import CommitSource, FixedSource, Source
+from oomscope.errors import ConfigError, GitError, UsageError
+from oomscope.probe.job import CheckoutTarget, HarnessTarget, bundled_job, checkout_job
+from oomscope.probe.machine.checks import check_card
+from oomscope.probe.ranks import chosen_ranks
+from oomscope.probe.targets.recipes import check_target
+
+if TYPE_CHECKING:
+    from oomscope.config.schema import Config
+
+
+__all__ = [
+    "ConfigInRepo",
+    "ConfigSubject",
+    "HarnessFile",
+    "InCheckout",
+    "OwnCode",
+    "OwnCodeSubject",
+    "Subject",
+    "path_in_repo",
+    "subject_of",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigInRepo:
+    """The bundled transformer under the configuration file that lies at ``path`` in each commit."""
+
+    path: str
+    """From the root of the repository, with forward slashes."""
+    dialect: str | None = None
+    """Whose names it has (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
+    overrides: tuple[str, ...] = ()
+    """``section.key=value`` each, on top of every commit's file."""
+
+
+class Subject(Protocol):
+    """What of a commit is measured."""
+
+    def check(self, end: Commit) -> None:
+        """Refuse overrides that ``end`` cannot be measured with, though it can be without them.
+
+        Raises:
+            ConfigError: the overrides are wrong.
+        """
+        ...
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return for each commit a name of all that is measured of it: neighbours with one name measure the same."""
+        ...
+
+    def experiment(self, commit: Commit) -> Experiment | Untestable:
+        """Return how ``commit`` is measured, or why it cannot be."""
+        ...
+
+    def config(self, commit: Commit) -> Config | None:
+        """Return the configuration of ``commit``; None where there is none, or it is invalid."""
+        ...
+
+    def source(self, commit: Commit) -> Source:
+        """Return the code that is measured of ``commit``."""
+        ...
+
+    def commands(self, commit: Commit) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``commit``."""
+        ...
+
+
+def subject_of(
+    choice: ConfigInRepo | OwnCode, repository: Repository, checkout: Path
+) -> ConfigSubject | OwnCodeSubject:
+    """Return the subject that ``choice`` names in ``repository``, with ``checkout`` as the place for clones.
+
+    Raises:
+        UsageError: the path leads out of the repository.
+        HarnessError: the harness, entry or command cannot be one.
+    """
+    if isinstance(choice, ConfigInRepo):
+        return ConfigSubject(repository, path_in_repo(choice.path), choice.overrides, choice.dialect)
+    choice.check()
+    return OwnCodeSubject(repository, choice, Checkout(repository, checkout), repository.inside)
+
+
+def path_in_repo(path: str, option: str = "--config") -> str:
+    """Return ``path``, which ``option`` gave, as git names it inside a commit.
+
+    Raises:
+        UsageError: it is absolute, leads outside, or holds control characters.
+    """
+    normal = os.path.normpath(path)
+    outside = PurePosixPath(normal).is_absolute() or normal.startswith("..") or normal == "."
+    if outside or any(ord(letter) < 32 for letter in path):
+        raise UsageError(
+            "is no path inside a repository", where=f"{option} {path!r}", remedy="give it from the repository's root"
+        )
+    return normal
+
+
+def seen_from(root: Path | None, path: Path) -> str:
+    """Return ``path`` for a command that is run in ``root``.
+
+    What lies in it, or beside it, has a path that holds in other checkouts as well; all else is whole.
+    """
+    if root is None:
+        return str(path.absolute())
+    near = root if root.parent == Path(root.anchor) else root.parent
+    return os.path.relpath(path, root) if path.is_relative_to(near) else str(path.absolute())
+
+
+@dataclass(frozen=True)
+class ConfigSubject:
+    """The bundled transformer under each commit's configuration file, which is read without a checkout."""
+
+    repository: Repository
+    path: str
+    overrides: tuple[str, ...]
+    dialect: str | None = None
+
+    def check(self, end: Commit) -> None:
+        """Refuse overrides that make a valid configuration of ``end`` an invalid one."""
+        if isinstance(self._load(end), Untestable) and not isinstance(self._load(end, ()), Untestable):
+            self._read(end, self.overrides)
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the hash of the file in each commit; empty where there is none."""
+        return self.repository.objects_at(commits, self.path)
+
+    def experiment(self, commit: Commit) -> Experiment | Untestable:
+        """Return the job of the commit's configuration."""
+        loaded = self._load(commit)
+        if isinstance(loaded, Untestable):
+            return loaded
+        return Experiment(job=bundled_job(loaded), ranks=tuple(chosen_ranks(loaded.probe.rank, loaded)))
+
+    def config(self, commit: Commit) -> Config | None:
+        """Return the commit's configuration, overrides included."""
+        loaded = self._load(commit)
+        return None if isinstance(loaded, Untestable) else loaded
+
+    def source(self, _commit: Commit) -> Source:
+        """Return oomscope's own code, which no commit changes."""
+        return FixedSource()
+
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
+        """Return commands that write the commit's file beside the repository's own and probe it.
+
+        With ``root``, the top of a checkout, they are run there, and hold in every checkout.
+        """
+        dialect = ["--from", self.dialect] if self.dialect else []
+        probe = ["oomscope", "probe", *dialect, self.written(commit), *self.overrides]
+        return self.write(commit, root), shlex.join(probe)
+
+    def written(self, commit: Commit) -> str:
+        """Return the name under which :meth:`write` writes the commit's file."""
+        path = PurePosixPath(self.path)
+        return f"{path.stem}-{commit.short}{path.suffix if self.dialect else '.yaml'}"
+
+    def write(self, commit: Commit, root: Path | None = None) -> str:
+        """Return the command that writes the commit's file beside the current directory's own."""
+        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        where = [] if repository == "." else ["-C", repository]
+        show = ["git", *where, "show", f"{commit.hash}:{self.path}"]
+        return f"{shlex.join(show)} > {shlex.quote(self.written(commit))}"
+
+    def read(self, commit: Commit) -> Config:
+        """Return the commit's configuration, overrides included.
+
+        Raises:
+            ConfigError: it is wrong.
+            GitError: there is no such file.
+        """
+        return self._read(commit, self.overrides)
+
+    def _load(self, commit: Commit, overrides: tuple[str, ...] | None = None) -> Config | Untestable:
+        """Return the configuration of ``commit`` under ``overrides`` (all unless given), or why there is none."""
+        try:
+            return self._read(commit, self.overrides if overrides is None else overrides)
+        except (ConfigError, GitError) as error:
+            return Untestable(str(error))
+
+    def _read(self, commit: Commit, overrides: tuple[str, ...]) -> Config:
+        from oomscope.config.dialects.load import load_in
+
+        text = self.repository.read_file(commit, self.path)
+        if text is None:
+            raise GitError(f"no file {self.path} in this commit")
+        loaded = load_in(self.dialect, text, source=f"{commit.short}:{self.path}", overrides=overrides)
+        check_card(loaded)
+        return loaded.config
+
+
+@dataclass(frozen=True)
+class OwnCodeSubject:
+    """Each commit's code, laid out in a disposable clone.
+
+    Args:
+        repository: where the commits are.
+        choice: what drives their code.
+        checkout: where they are laid out.
+        folder: which folder of them is measured, from the root; empty for all of them.
+    """
+
+    repository: Repository
+    choice: OwnCode
+    checkout: Checkout
+    folder: str = ""
+
+    def check(self, end: Commit) -> None:
+        """Do nothing: the settings that it is measured under were checked when they were read."""
+
+    def contents(self, commits: Sequence[Commit]) -> list[str]:
+        """Return the tree of each commit."""
+        return [commit.tree for commit in commits]
+
+    def experiment(self, commit: Commit) -> Experiment:
+        """Return the job of the commit's checkout."""
+        settings = self.choice.settings
+        return Experiment(
+            job=checkout_job(replace(self.choice.target_at(str(self.checkout.path)), folder=self.folder), settings),
+            ranks=tuple(chosen_ranks(settings.probe.rank, settings)),
+            content=self.choice.content(commit.tree),
+            lay_out=lambda place: replace(self.checkout, path=place).show(commit),
+        )
+
+    def config(self, commit: Commit) -> None:
+        """Return None: the code is measured, not a configuration."""
+        return
+
+    def source(self, commit: Commit) -> Source:
+        """Return the files of the commit."""
+        return CommitSource(self.repository, commit)
+
+    def commands(self, commit: Commit, root: Path | None = None) -> tuple[str, ...]:
+        """Return commands that lay the commit out in the current directory and probe it.
+
+        With ``root``, the top of a checkout, they are run there, hold in every checkout, and lay it out beside it.
+        """
+        place = f"{self.repository.name}-{commit.short}" if root is None else f"../oomscope-{commit.short}"
+        repository = seen_from(root, self.repository.path if root is None else self.repository.top)
+        clone = shlex.join(["git", "clone", "--shared", "--no-checkout", repository, place])
+        checkout = ["git", "-C", place, "checkout", "--detach", commit.hash]
+        target = replace(self.choice.target_at(place), folder=self.folder)
+        if root is not None and isinstance(target, HarnessTarget):
+            target = replace(target, harness=seen_from(root, Path(target.harness)))
+        probe = ["oomscope", "probe", *target.words(), "--repo", str(target.place), *self.choice.overrides]
+        once = clone if root is None else f"test -d {place} || {clone}"  # of several cases that one commit is behind
+        return once, shlex.join(checkout), shlex.join(probe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnCode(ABC):
+    """Code that is laid out commit by commit."""
+
+    settings: Config
+    """Its sections allocator, device and probe say how to measure."""
+    overrides: tuple[str, ...] = ()
+    """The same as ``section.key=value``, for the commands that repeat a probe."""
+
+    @abstractmethod
+    def target_at(self, repo: str) -> CheckoutTarget:
+        """Return what is measured of the checkout ``repo``."""
+
+    def check(self) -> None:
+        """Refuse what can drive no commit at all.
+
+        Raises:
+            HarnessError: it is no harness, entry or command.
+        """
+        check_target(self.target_at(""))
+
+    def content(self, tree: str) -> Content:
+        """Return what the target is made of in a checkout of ``tree``."""
+        return Content(tree=tree)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessFile(OwnCode):
+    """Code that is driven by a harness outside the repository."""
+
+    path: Path
+
+    def target_at(self, repo: str) -> HarnessTarget:
+        """Return the harness with the checkout ``repo``."""
+        return HarnessTarget(harness=str(self.path.absolute()), repo=repo)
+
+    def content(self, tree: str) -> Content:
+        """Return the tree, and the harness with what it imports beside it."""
+        return Content.of(tree, self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InCheckout(OwnCode):
+    """Code that is reached from within: by an entry, or by a command."""
+
+    target: CheckoutTarget
+    """Which checkout it names does not matter."""
+
+    def target_at(self, repo: str) -> CheckoutTarget:
+        """Return the same target in the checkout ``repo``."""
+        return self.target.at(repo)
+
+
+def own_code_of(target: CheckoutTarget, settings: Config, overrides: tuple[str, ...]) -> OwnCode:
+    """Return ``target``, whichever checkout it names, as what is measured of each commit."""
+    if isinstance(target, HarnessTarget):
+        return HarnessFile(path=Path(target.harness), settings=settings, overrides=overrides)
+    return InCheckout(target=target, settings=settings, overrides=overrides)

@@ -1,0 +1,1 @@
+"""git: repositories, commits, ranges, disposable checkouts, patches."""

@@ -1,0 +1,216 @@
+"""Runs git so that nothing but the arguments decides what it does, and so that it writes nothing unasked.
+
+The user's environment and settings are kept out: variables such as ``GIT_DIR`` (set inside hooks) would point git at
+another repository, and settings can run programs. History is read through GitPython in the same environment
+(:mod:`oomscope.bisect.vcs.git`); git itself is called for what GitPython does not do: to find the repository at or
+above a directory (GitPython knows no ``safe.directory``), and for clones and checkouts with all that is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.errors import GitError
+from oomscope.probe.machine.environment import ON_LOAN, own_environment
+
+if TYPE_CHECKING:
+    import git
+
+
+_SETTINGS = (
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("core.attributesFile", os.devnull),
+    ("core.excludesFile", os.devnull),
+    ("core.quotePath", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("submodule.recurse", "false"),
+    ("log.showSignature", "false"),
+    ("i18n.logOutputEncoding", "UTF-8"),
+    ("advice.detachedHead", "false"),
+    ("advice.graftFileDeprecated", "false"),
+    ("checkout.workers", "1"),
+)
+"""Given on git's command scope, which wins over those in a repository (git-config(1), SCOPES): no hook or monitor runs,
+nothing is collected, and output does not depend on taste. Filters that the repository itself sets have names of its
+own: what reads a user's work tree has to switch them off (:mod:`oomscope.bisect.vcs.uncommitted`)."""
+
+_LONGEST = 400
+"""Characters of a complaint: git repeats whole paths."""
+
+_REMEDIES = {
+    "No space left": "make room on its disk",
+    "Permission denied": "see that you may read it, and write to the state directory",
+    "File too large": "allow larger files (ulimit -f)",
+}
+_REMEDY = "git fsck says whether the repository is whole"
+
+_VARIABLES = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # status and diff do not refresh the index
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its hash says,
+    "GIT_GRAFT_FILE": os.devnull,  # its parents too
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+}
+
+
+class NoGitError(GitError):
+    """There is no program ``git``."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no git", where="PATH", remedy="install git")
+
+
+@dataclass(frozen=True)
+class Git:
+    """git with one directory trusted.
+
+    Args:
+        directory: where it runs.
+        trusted: repositories that may belong to somebody else (git-config(1), ``safe.directory``): those that the
+            user named.
+        objects: where new objects are written and all are looked for, in place of the repository's own. git renews
+            the times of objects that it is to write and that are there already, also those that a clone borrows.
+        settings: further settings, which win over the repository's.
+    """
+
+    directory: Path
+    trusted: tuple[Path, ...] = ()
+    objects: Path | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """Return what git prints.
+
+        Raises:
+            GitError: there is no git, or it failed; says what git said, in one line.
+        """
+        done = self._run(arguments, stdin)
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace")
+            raise GitError(complaint(said, done.returncode), where=str(self.directory), remedy=remedy(said))
+        return done.stdout
+
+    def text(self, *arguments: str) -> str:
+        """Return what git prints, as text without the last newline."""
+        return self.output(*arguments).decode(errors="replace").rstrip("\n")
+
+    def listed(self, *arguments: str, stdin: bytes = b"") -> list[str]:
+        """Return what git lists under ``-z``; bytes of a name that are no text stay what they are (PEP 383)."""
+        return [os.fsdecode(row) for row in self.output(*arguments, stdin=stdin).split(b"\0") if row]
+
+    def _run(self, arguments: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(
+                ["git", *arguments],
+                cwd=self.directory,
+                env=isolated(own_environment(), self.trusted, self.settings) | self._objects(),
+                input=stdin,
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise NoGitError from None
+
+    def _objects(self) -> dict[str, str]:
+        return {} if self.objects is None else {"GIT_OBJECT_DIRECTORY": str(self.objects)}
+
+
+def isolated(
+    environment: Mapping[str, str], trusted: Sequence[Path] = (), settings: Sequence[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """Return git's environment: the user's without any variable of git's, with fixed settings and ``settings``."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    settings = [*_SETTINGS, *(("safe.directory", str(path)) for path in trusted), *settings]
+    numbered = {
+        name: value
+        for index, (key, setting) in enumerate(settings)
+        for name, value in ((f"GIT_CONFIG_KEY_{index}", key), (f"GIT_CONFIG_VALUE_{index}", setting))
+    }
+    return {**kept, **_VARIABLES, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
+
+
+def remedy(said: str) -> str:
+    """Return what to do about a complaint of git's."""
+    return next((advice for words, advice in _REMEDIES.items() if words in said), _REMEDY)
+
+
+def complaint(said: str, status: object) -> str:
+    """Return the first complaint in one line, of git that ``said`` this and ended with ``status``."""
+    lines = said.splitlines()
+    complaints = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    text = next(iter(complaints), f"status {status}")
+    for prefix in ("fatal: ", "error: "):
+        text = text.removeprefix(prefix)
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return f"git: {text}"
+
+
+@contextmanager
+def reading(directory: Path) -> Iterator[git.Repo]:
+    """Open git's own directory ``directory`` (``.git``, or that of a work tree below ``.git/worktrees``) for reading.
+
+    Read everything that is needed inside the block: GitPython's objects ask git when an attribute is first used.
+
+    Raises:
+        GitError: there is no git, it failed, or GitPython cannot read what it found; also where the block fails so.
+    """
+    # The directory stands in for the work tree as well: git then runs there, so that paths count from the root of
+    # the repository wherever the process stands, and no setting of the repository sends it elsewhere.
+    place = {"GIT_DIR": str(directory), "GIT_WORK_TREE": str(directory)}
+    with _environment({**isolated(os.environ), **place, "GIT_PYTHON_REFRESH": "quiet"}):
+        import git
+
+        try:
+            with git.Repo(directory, expand_vars=False) as repo:
+                yield repo
+        except git.GitCommandNotFound:
+            raise NoGitError from None
+        except git.CommandError as error:
+            said = error.stderr.strip().removeprefix("stderr: '").removesuffix("'")
+            raise GitError(complaint(said, error.status), where=str(directory), remedy=remedy(said)) from None
+        except (git.GitError, ValueError, LookupError) as error:
+            # GitPython says the last two of an object that is missing or damaged.
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise GitError(
+                f"GitPython cannot read it: {said}",
+                where=str(directory),
+                remedy="run git fsck, and fetch what a partial clone lacks",
+            ) from None
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Give the process the environment ``wanted`` and put back what differed."""
+    with ON_LOAN:  # also since two readings in two threads would put back each other's
+        names = os.environ.keys() | wanted.keys()
+        before = {name: os.environ.get(name) for name in names if os.environ.get(name) != wanted.get(name)}
+        try:
+            for name in before:
+                _put(name, wanted.get(name))
+            yield
+        finally:
+            for name, value in before.items():
+                _put(name, value)
+
+
+def _put(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
