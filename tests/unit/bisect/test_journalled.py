@@ -334,7 +334,10 @@ def test_a_journal_without_its_first_line_does_not_stay(world: World, monkeypatc
     assert store(world).numbers() == []
 
 
-@pytest.mark.parametrize("name", ["files", "held", "surroundings", "config"])
+KINDS = {"files": "configs", "held": "configs", "surroundings": "surroundings", "config": "commits"}
+
+
+@pytest.mark.parametrize("name", list(KINDS))
 def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     search, request = requests(tmp_path)[name]
     ran: list[ProbeJob] = []
@@ -351,7 +354,7 @@ def test_every_kind_of_search_goes_on(tmp_path: Path, name: str) -> None:
     undisturbed = search(replace(request, places=Places(tmp_path / "other")), probe=probe, environment={})
     assert answer(result) == answer(undisturbed)
     assert len(ran) == 2 * total
-    assert JournalStore(request.places.journals).read(1).begun.kind == search.__name__.removeprefix("bisect_")
+    assert JournalStore(request.places.journals).read(1).begun.kind == KINDS[name]
 
 
 def test_the_square_and_an_open_range_go_on(tmp_path: Path) -> None:
