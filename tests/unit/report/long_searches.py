@@ -27,7 +27,7 @@ from oomscope.bisect.results.sections import (
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import StepSearch, Threshold
-from oomscope.probe.curves import RunCurves
+from oomscope.probe.result import RunCurves
 from oomscope.units import GiB, MiB
 from tests.unit.report import results, searches
 
