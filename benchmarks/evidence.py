@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oomscope.snapshot.inferring.category_rules import Confidence
-from oomscope.snapshot.inferring.doing import activity_of
-from oomscope.snapshot.inferring.evidence import Evidence, categorise
+from oomscope.snapshot.infer.activity import activity_of
+from oomscope.snapshot.infer.categorise import Evidence, categorise
+from oomscope.snapshot.infer.category_rules import Confidence
 from oomscope.snapshot.lifetimes import BEFORE, Indices
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Snapshot, Trace
 

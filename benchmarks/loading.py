@@ -6,7 +6,7 @@
 
 ``bare`` is ``pickle.Unpickler`` with ``find_class`` refused, on the same file: nothing checked, nothing bounded, no
 columns. It is timed with Python's garbage collector as it is and switched off, each in a fresh process, so that one
-does not leave its memory to the other. ``load`` is :func:`oomscope.snapshot.reading.load.load_snapshot` as a whole: a
+does not leave its memory to the other. ``load`` is :func:`oomscope.snapshot.read.load.load_snapshot` as a whole: a
 process is started, bounded, reads, checks and hands back columns. Each number is the best of five, of wall time.
 
 Frames are shared by identity, as torch writes them; each event has a list of its own, as torch writes it, or shares the
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 
 REPEATS = 5
 BARE = """

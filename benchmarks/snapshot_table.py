@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from oomscope.report.replay_text import FEW
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying.fixes import AS_RECORDED
-from oomscope.snapshot.replaying.replay_table import AFRESH, ReplayTable, replay_file
+from oomscope.report.text.replay import FEW
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.fixes import AS_RECORDED
+from oomscope.snapshot.replay.replay_table import AFRESH, ReplayTable, replay_file
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot, Trace
 from oomscope.units import format_size

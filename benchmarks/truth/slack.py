@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.allocator import Driver, ReplayOutcome
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying.recording import Recording, recording_of
-from oomscope.snapshot.replaying.replay import driver_of, serve
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.recording import Recording, recording_of
+from oomscope.snapshot.replay.replay import driver_of, serve
 from oomscope.snapshot.timeline import Timeline
 
 POLICIES = ("bump", "down", "firstfit")

@@ -74,7 +74,7 @@ def advise(
         ticker.stage("try changes")
 
         def announce(name: str, variant: Any) -> None:
-            from oomscope.report.advise_text import tried_text
+            from oomscope.report.text.advise import tried_text
 
             ticker.line(tried_text(name, variant))
 
@@ -83,7 +83,7 @@ def advise(
     if as_json:
         print_json(advice.to_json())
     else:
-        from oomscope.report.advise_text import advice_report
+        from oomscope.report.text.advise import advice_report
 
         print_report(advice_report(advice, title=source.title))
     return _exit_code(advice)

@@ -113,7 +113,7 @@ def bisect(
     if as_json:
         print_json(result.to_json())
     else:
-        from oomscope.report.bisect_text import bisect_report
+        from oomscope.report.text.bisect import bisect_report
 
         print_report(bisect_report(result))
     return gravest([result.exit_code, *lost])
@@ -130,7 +130,7 @@ def _write_files(result: BisectResult, title: str, *, html: Path | None, tables:
 
 
 def _write_page(path: Path, result: BisectResult, title: str) -> None:
-    from oomscope.report.bisect_html import bisect_page
+    from oomscope.report.html.bisect import bisect_page
 
     write_file(path, bisect_page(result, title=title))
 

@@ -18,10 +18,10 @@ from oomscope.cli.written import written
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
-    from oomscope.report.diff_text import By
     from oomscope.report.redact import Level
-    from oomscope.snapshot.comparing.diff import Difference
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.report.text.diff import By
+    from oomscope.snapshot.compare.diff import Difference
+    from oomscope.snapshot.read.limits import Limits
 
 
 @click.command(short_help="Say what grew from one snapshot to another.")
@@ -87,7 +87,7 @@ def diff_command(
             telling=telling_of(telling),
             as_json=as_json,
         )
-    from oomscope.snapshot.comparing.diff_paths import Recorded, diff_paths
+    from oomscope.snapshot.compare.diff_paths import Recorded, diff_paths
 
     sides = Recorded(before, source_a), Recorded(after, source_b)
     with shown_progress(f"{before} and {after}", telling_of(telling), is_all=False) as ticker:
@@ -100,7 +100,7 @@ def diff_command(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.diff_text import diff_report
+        from oomscope.report.text.diff import diff_report
 
         print_report(diff_report(found, by=by, shown=top))
     return gravest([ExitCode.OK, *lost])
@@ -117,6 +117,6 @@ def _write_files(found: Difference, *, html: Path | None, tables: Path | None) -
 
 
 def _write_page(path: Path, found: Difference) -> None:
-    from oomscope.report.diff_html import diff_page
+    from oomscope.report.html.diff import diff_page
 
     write_file(path, diff_page(found))

@@ -13,7 +13,7 @@ from oomscope.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.snapshot.read.limits import Limits
 
 
 def refuse_beside_align(given: Mapping[str, object]) -> None:
@@ -44,7 +44,7 @@ def show_aligned(
         InputError: they have no device in common, or are too different to be of the same program.
         SnapshotError: a file cannot be read or trusted.
     """
-    from oomscope.snapshot.comparing.diff_paths import align_paths
+    from oomscope.snapshot.compare.diff_paths import align_paths
 
     with shown_progress(f"{before} and {after}", telling, is_all=False) as ticker:
         aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
@@ -55,7 +55,7 @@ def show_aligned(
     if as_json:
         print_json(aligned.to_json())
     else:
-        from oomscope.report.align_text import align_report
+        from oomscope.report.text.align import align_report
 
         print_report(align_report(aligned, shown=top))
     return ExitCode.OK

@@ -19,10 +19,10 @@ from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
-    from oomscope.snapshot.drawing.draw import Drawing
-    from oomscope.snapshot.explaining.explanation import Explanation
-    from oomscope.snapshot.explaining.rank_set import RankSet
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.snapshot.explain.drawing import Drawing
+    from oomscope.snapshot.explain.explanation import Explanation
+    from oomscope.snapshot.explain.rank_set import RankSet
+    from oomscope.snapshot.read.limits import Limits
 
 
 @click.command(short_help="Say what kind of OOM a snapshot shows, and what cures it.")
@@ -77,7 +77,7 @@ def explain(
 
         require_matplotlib()
     card = named_card(limit, gpu, non_torch)
-    from oomscope.snapshot.explaining.explain_path import explain_path
+    from oomscope.snapshot.explain.explain_path import explain_path
 
     asked = {"device": device, "torch_version": torch_version, "limits": limits, **card._asdict()}
     drawings: tuple[Drawing, ...] = ()
@@ -85,7 +85,7 @@ def explain(
         explained = explain_path(file, **asked, announce=ticker.stage)
         found = explained.found
         if html is not None or png is not None:
-            from oomscope.snapshot.drawing.draw import draw
+            from oomscope.snapshot.explain.drawing import draw
 
             ticker.stage("draw")
             drawings = tuple(map(draw, explained.analyses))
@@ -97,7 +97,7 @@ def explain(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.explain_text import report
+        from oomscope.report.text.explain import report
 
         print_report(report(found, top=top))
     return gravest([ExitCode.OK, *lost])
@@ -126,7 +126,7 @@ def _write_files(
 
 
 def _write_page(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
-    from oomscope.report.explain_html import explain_page
+    from oomscope.report.html.explain import explain_page
 
     write_file(path, explain_page(found, drawings))
 

@@ -244,7 +244,7 @@ def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, n
     """Return ``culprit`` with commands that measure its commit on any machine: at the root of a checkout, as here."""
     from oomscope.bisect.targets.subjects import subject_of
     from oomscope.bisect.vcs.repository import Repository
-    from oomscope.report.gate_commands import with_variables
+    from oomscope.report.ci.commands import with_variables
 
     choice, backend = request.subject, case.key.backend if case.key else ""
     if backend in BACKENDS and not any(text.startswith(f"{BACKEND}=") for text in choice.overrides):

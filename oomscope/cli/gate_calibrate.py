@@ -92,7 +92,7 @@ def calibrate_command(
         document = {"cases": cases, "without_baseline": lacking, "baseline": str(path)}
         print_json({"schema_version": SCHEMA_VERSION, **document})
     else:
-        from oomscope.report.gate_text import calibration_report
+        from oomscope.report.text.gate import calibration_report
 
         print_report(calibration_report(found))
     for name, metrics in outside.items():

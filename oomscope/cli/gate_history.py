@@ -81,14 +81,14 @@ def history_command(
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
-        from oomscope.report.gate_history_text import history_report
+        from oomscope.report.text.gate_history import history_report
 
         print_report(history_report(found))
     return gravest([ExitCode.OK, *lost])
 
 
 def _write_page(path: Path, found: tuple[Trend, ...], metric: str) -> None:
-    from oomscope.report.gate_html import history_page
+    from oomscope.report.html.gate_history import history_page
 
     write_file(path, history_page(found, metric=metric))
 

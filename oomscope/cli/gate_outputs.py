@@ -127,8 +127,8 @@ def _print(night: GateResult, *, as_json: bool) -> None:
     if as_json:
         print_json(night.to_json())
     else:
-        from oomscope.report.gate_commands import Commands
-        from oomscope.report.gate_text import gate_report
+        from oomscope.report.ci.commands import Commands
+        from oomscope.report.text.gate import gate_report
 
         print_report(gate_report(night, Commands.seen_from(night, real_path(Path()))))
     sys.stdout.flush()
@@ -148,7 +148,7 @@ def _render(option: str, path: Path, night: GateResult, environment: Mapping[str
 
 
 def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:
-    from oomscope.report.gate_github import annotation_commands
+    from oomscope.report.ci.github import annotation_commands
 
     for command in annotation_commands(homed(night, environment)):
         remark(command)
@@ -156,7 +156,7 @@ def _annotate(night: GateResult, environment: Mapping[str, str]) -> None:
 
 def _append_summary(night: GateResult, environment: Mapping[str, str]) -> None:
     """Append to the summary of the step, to which its other commands write as well, what there is room for."""
-    from oomscope.report.gate_github import SUMMARY_ROOM, summary
+    from oomscope.report.ci.github import SUMMARY_ROOM, summary
 
     path = Path(environment[SUMMARY_VARIABLE])
     used = path.stat().st_size if path.exists() else 0
@@ -184,31 +184,31 @@ def homed(night: GateResult, environment: Mapping[str, str]) -> GateResult:
 
 
 def _junit(night: GateResult) -> bytes:
-    from oomscope.report.gate_junit import junit_document
+    from oomscope.report.ci.junit import junit_document
 
     return junit_document(night)
 
 
 def _html(night: GateResult) -> str:
-    from oomscope.report.gate_night_html import night_page
+    from oomscope.report.html.gate import night_page
 
     return night_page(night)
 
 
 def _summary(night: GateResult) -> str:
-    from oomscope.report.gate_github import summary
+    from oomscope.report.ci.github import summary
 
     return summary(night)
 
 
 def _comment(night: GateResult) -> str:
-    from oomscope.report.gate_github import comment
+    from oomscope.report.ci.github import comment
 
     return comment(night)
 
 
 def _code_quality(night: GateResult) -> str:
-    from oomscope.report.gate_gitlab import code_quality
+    from oomscope.report.ci.gitlab import code_quality
 
     return code_quality(night)
 

@@ -47,7 +47,7 @@ def _places(case: CaseResult, measured: Case, root: Path) -> list[Place]:
     Lines of installed packages look the same, which is why git has to know the file.
     """
     from oomscope.gate.result import Place
-    from oomscope.report.gate_places import top_site
+    from oomscope.report.ci.places import top_site
 
     site = top_site(case)
     if case.status is Status.SAME or case.checkout is None or site is None or not site.file:

@@ -39,7 +39,7 @@ class Onlooker:
         *,
         lines: Console | None = None,
     ) -> None:
-        from oomscope.report.live_view import Watched
+        from oomscope.report.text.live_view import Watched
 
         is_shown = progress is not None and progress.is_terminal and not progress.is_dumb_terminal
         self._answers = answers
@@ -52,7 +52,7 @@ class Onlooker:
 
     def planned(self, plan: Plan) -> None:
         """Print the plan."""
-        from oomscope.report.bisect_text import plan_report
+        from oomscope.report.text.bisect import plan_report
 
         self.close()
         self._watched = replace(self._watched, plan=plan, planned_at=len(self._watched.records))
@@ -79,7 +79,7 @@ class Onlooker:
 
     def probed(self, record: ProbeRecord) -> None:
         """Print the answer."""
-        from oomscope.report.bisect_text import probe_line
+        from oomscope.report.text.bisect import probe_line
 
         self.close()
         self._watched = replace(self._watched, records=(*self._watched.records, record), asked="")
@@ -115,12 +115,12 @@ class Onlooker:
         self._live.start(refresh=True)
 
     def _view(self) -> RenderableType:
-        from oomscope.report.live_view import live_view
+        from oomscope.report.text.live_view import live_view
 
         return live_view(self._watched, self._clock())
 
     def _print(self, text: RenderableType) -> None:
-        from oomscope.report.console import show
+        from oomscope.report.text.console import show
 
         if self._answers is not None:
             show(self._answers, text)
@@ -134,7 +134,7 @@ def onlooker_of(value: str | None, *, answers_here: bool) -> Onlooker:
         value: of the two options.
         answers_here: answers are part of what the command prints; else they are progress, and go to standard error.
     """
-    from oomscope.report.console import progress_console, result_console
+    from oomscope.report.text.console import progress_console, result_console
 
     telling, remarks = telling_of(value), progress_console()
     if answers_here:

@@ -16,7 +16,7 @@ from oomscope.units import parse_size
 
 if TYPE_CHECKING:
     from oomscope.config.overrides import Override
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.snapshot.read.limits import Limits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -155,7 +155,7 @@ def settings_overrides(given: dict[str, Any]) -> list[Override]:
 
 
 def snapshot_limits_options(command: Command) -> Command:
-    """Add ``--read-limit``; the command gets the ``limits`` of :func:`oomscope.snapshot.reading.load.load_snapshot`."""
+    """Add ``--read-limit``; the command gets the ``limits`` of :func:`oomscope.snapshot.read.load.load_snapshot`."""
     return click.option(
         "--read-limit",
         "limits",
@@ -169,6 +169,6 @@ def snapshot_limits_options(command: Command) -> Command:
 
 
 def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Limits:
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.snapshot.read.limits import Limits
 
     return Limits.of(values)

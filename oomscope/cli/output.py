@@ -41,7 +41,7 @@ def _write_line(line: str) -> None:
 
 def print_report(report: RenderableType) -> None:
     """Print a report to standard output: with colour on a terminal, as plain text elsewhere."""
-    from oomscope.report.console import result_console, show
+    from oomscope.report.text.console import result_console, show
 
     show(result_console(), report)
 

@@ -179,14 +179,14 @@ def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: 
 
 
 def _write_page(path: Path, result: ProbeResult, title: str) -> None:
-    from oomscope.report.html import probe_page
+    from oomscope.report.html.probe import probe_page
 
     write_file(path, probe_page(result, title=title))
 
 
 def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool, is_logged: bool) -> None:
     """Print the report, and where the target's own words are; git bisect run would leave a file for each commit."""
-    from oomscope.report.probe_text import probe_report
+    from oomscope.report.text.probe import probe_report
 
     print_report(probe_report(result, title=plan.title))
     said = result.failure.detail.strip() if result.failure else ""

@@ -41,7 +41,7 @@ class Ticker:
         is_all: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from oomscope.report.ticker_text import Doing
+        from oomscope.report.text.ticker import Doing
 
         is_shown = console.is_terminal and not console.is_dumb_terminal and telling != "quiet"
         self._console = console
@@ -104,7 +104,7 @@ class Ticker:
     def _view(self) -> Text:
         from rich.text import Text
 
-        from oomscope.report.ticker_text import ticker_text
+        from oomscope.report.text.ticker import ticker_text
 
         return Text(ticker_text(self._doing, self._clock()), style="dim", no_wrap=True, overflow="ellipsis")
 
@@ -112,7 +112,7 @@ class Ticker:
 @contextmanager
 def shown_progress(what: str, telling: Telling = "terminal", *, is_all: bool = True) -> Iterator[Ticker]:
     """Yield what tells people of ``what`` until the block ends; see :class:`Ticker`."""
-    from oomscope.report.console import progress_console
+    from oomscope.report.text.console import progress_console
 
     with Ticker(what, progress_console(), telling, is_all=is_all) as ticker:
         yield ticker

@@ -15,7 +15,7 @@ from oomscope.cli.progress import shown_progress
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:
-    from oomscope.snapshot.reading.limits import Limits
+    from oomscope.snapshot.read.limits import Limits
 
 
 @click.command(short_help="Try allocator settings on a snapshot's allocations.")
@@ -58,8 +58,8 @@ def replay(
     oomscope replay snapshot.pickle
     oomscope replay snapshot.pickle --conf expandable_segments:True --limit 80GiB
     """
-    from oomscope.snapshot.reading.load import load_snapshot
-    from oomscope.snapshot.replaying.replay_table import replay_file
+    from oomscope.snapshot.read.load import load_snapshot
+    from oomscope.snapshot.replay.replay_table import replay_file
 
     card = named_card(limit, gpu, non_torch)
     with shown_progress(str(file), telling_of(telling)) as ticker:
@@ -77,7 +77,7 @@ def replay(
     if as_json:
         print_json({"file": str(file), **table.to_json()})
         return ExitCode.OK
-    from oomscope.report.replay_text import replay_report
+    from oomscope.report.text.replay import replay_report
 
     print_report(replay_report(table, title=str(file), all_mismatches=all_mismatches))
     return ExitCode.OK

@@ -82,7 +82,7 @@ def sweep(
         ticker.stage("combination", 0, prod(len(axis.values) for axis in axes))
 
         def announce(done: int, total: int, values: tuple[str, ...], variant: Any) -> None:
-            from oomscope.report.sweep_text import row_text
+            from oomscope.report.text.sweep import row_text
 
             ticker.line(f"{done} of {total}: {row_text(axes, values, variant)}")
             ticker.stage("combination", done, total)
@@ -92,7 +92,7 @@ def sweep(
     if as_json:
         print_json(found.to_json())
     else:
-        from oomscope.report.sweep_text import sweep_report
+        from oomscope.report.text.sweep import sweep_report
 
         print_report(sweep_report(found, title=source.title))
     return gravest([_exit_code(found), *lost])
@@ -117,7 +117,7 @@ def _write_files(
 
 
 def _write_page(path: Path, found: Sweep, title: str) -> None:
-    from oomscope.report.sweep_html import sweep_page
+    from oomscope.report.html.sweep import sweep_page
 
     write_file(path, sweep_page(found, title=title))
 

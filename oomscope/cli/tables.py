@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
     from oomscope.probe.tuning.sweep import Sweep
-    from oomscope.snapshot.comparing.diff import Difference
-    from oomscope.snapshot.explaining.explanation import Explanation
-    from oomscope.snapshot.explaining.rank_set import RankSet
+    from oomscope.snapshot.compare.diff import Difference
+    from oomscope.snapshot.explain.explanation import Explanation
+    from oomscope.snapshot.explain.rank_set import RankSet
 
 PROBE_TABLES = ("sites", "categories", "phases", "tried", "events")
 BISECT_TABLES = ("steps", "probes", "grown_sites")
 EXPLAIN_TABLES = ("categories", "sites", "modules", "tried", "pins", "timeline", "ranks")
 SWEEP_TABLES = ("combinations",)
 DIFF_TABLES = ("changed_lines", "changed_totals")
-"""Functions of :mod:`oomscope.report.frames`, each of which becomes a file of its name."""
+"""Functions of :mod:`oomscope.report.dataframes`, each of which becomes a file of its name."""
 
 csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")
 
@@ -70,13 +70,13 @@ def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> N
         InputError: the place cannot be written to.
         SnapshotError: the snapshot cannot be read back.
     """
-    from oomscope.report import frames
+    from oomscope.report import dataframes
 
     tables = {
-        "sites": frames.sites(result),
-        "categories": frames.categories(result),
-        "phases": frames.phases(result),
-        "tried": frames.tried(result),
+        "sites": dataframes.sites(result),
+        "categories": dataframes.categories(result),
+        "phases": dataframes.phases(result),
+        "tried": dataframes.tried(result),
     }
     if result.snapshot is not None:
         tables["events"] = _events(result.snapshot, job)
@@ -89,12 +89,12 @@ def write_bisect_tables(directory: Path, result: BisectResult) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report import frames
+    from oomscope.report import dataframes
 
     tables = {
-        "steps": frames.steps(result),
-        "probes": frames.probes(result),
-        "grown_sites": frames.grown_sites(result),
+        "steps": dataframes.steps(result),
+        "probes": dataframes.probes(result),
+        "grown_sites": dataframes.grown_sites(result),
     }
     _write(directory, tables, BISECT_TABLES)
 
@@ -105,7 +105,7 @@ def write_explain_tables(directory: Path, found: Explanation | RankSet) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report.explain_frames import tables_of
+    from oomscope.report.explain_dataframes import tables_of
 
     _write(directory, tables_of(found), EXPLAIN_TABLES)
 
@@ -116,11 +116,11 @@ def write_diff_tables(directory: Path, difference: Difference) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report import frames
+    from oomscope.report import dataframes
 
     tables = {
-        "changed_lines": frames.changed_lines(difference),
-        "changed_totals": frames.changed_totals(difference),
+        "changed_lines": dataframes.changed_lines(difference),
+        "changed_totals": dataframes.changed_totals(difference),
     }
     _write(directory, tables, DIFF_TABLES)
 
@@ -131,7 +131,7 @@ def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report.sweep_frames import combinations
+    from oomscope.report.sweep_dataframes import combinations
 
     _write(directory, {"combinations": combinations(sweep)}, SWEEP_TABLES)
 
@@ -139,12 +139,12 @@ def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
 def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
     """Return the events of a probe's snapshot, with the lines that its result names."""
     from oomscope.probe.analysis.sites import site_rule
-    from oomscope.report import frames
-    from oomscope.snapshot.reading.load import load_snapshot
+    from oomscope.report import dataframes
+    from oomscope.snapshot.read.load import load_snapshot
 
     recorded = load_snapshot(snapshot)
     trace = max(recorded.traces, key=len)  # a device that was not probed has no events
-    return frames.events(trace, recorded.segments, choose=site_rule(job).site_of)
+    return dataframes.events(trace, recorded.segments, choose=site_rule(job).site_of)
 
 
 def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:

@@ -272,7 +272,7 @@ class RunCurves:
         """Return the curves of ``timeline``; None where nothing was recorded."""
         import numpy as np
 
-        from oomscope.snapshot.comparing.overlay import iterations_of
+        from oomscope.snapshot.compare.overlay import iterations_of
         from oomscope.snapshot.timeline import slice_starts
 
         if not len(timeline.requested):

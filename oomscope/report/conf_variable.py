@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from oomscope.allocator.settings import parse_version
-from oomscope.snapshot.explaining.explanation import DeviceExplanation
+from oomscope.snapshot.explain.explanation import DeviceExplanation
 
 NEW: Final = "PYTORCH_ALLOC_CONF"
 OLD: Final = "PYTORCH_CUDA_ALLOC_CONF"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report.words import count
+from oomscope.report.sentences import count
 from oomscope.units import MiB, format_size
 
 FEWEST = 2

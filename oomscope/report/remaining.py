@@ -9,7 +9,7 @@ from typing import Final
 from oomscope.bisect.results.reporter import Plan
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.report.standings import Asked, Bracket
+from oomscope.report.search_status import Asked, Bracket
 
 RECENT: Final = 8
 """Answers that tell how long the next one takes: the first probe of all also starts what the others are forked from."""

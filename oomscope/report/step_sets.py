@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from oomscope.bisect.results.result import BisectResult, StepRow
 from oomscope.bisect.search.line import Answer
-from oomscope.report.words import count
+from oomscope.report.sentences import count
 
 
 class StepSet(NamedTuple):

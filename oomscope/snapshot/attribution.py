@@ -58,7 +58,7 @@ def by_site(
         event: the event; -1 for what was there before the first.
         choose: which line stands for a stack.
         categories: what each row of the lifetimes is for
-            (:attr:`~oomscope.snapshot.inferring.evidence.Evidence.category`); None for what the recording itself says.
+            (:attr:`~oomscope.snapshot.infer.categorise.Evidence.category`); None for what the recording itself says.
         rows: as in :func:`by_category`.
     """
     table, trace = timeline.lifetimes, timeline.trace

@@ -33,7 +33,7 @@ class FixTried:
     margin_bytes: int
     """Device bytes left at the peak of reserved memory; negative when an allocation failed."""
     is_tight: bool = False
-    """It was run and survives with less than ``oomscope.snapshot.judging.confirmed.TIGHT_SHARE`` of the card left."""
+    """It was run and survives with less than ``oomscope.snapshot.judge.confirmed.TIGHT_SHARE`` of the card left."""
     retries: int = 0
     failed_event: int | None = None
     """Index of the first event that failed in the replay."""

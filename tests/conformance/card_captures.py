@@ -16,11 +16,11 @@ from typing import Any
 from oomscope.allocator import AllocatorSettings, Driver
 from oomscope.allocator.constants import SMALL_SEGMENT
 from oomscope.allocator.expandable import reservation_size
-from oomscope.snapshot.comparing.aligned import align_events
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.reading.schema import snapshot_of
-from oomscope.snapshot.replaying.recorded_conf import recorded_conf
-from oomscope.snapshot.replaying.recording import recording_of
+from oomscope.snapshot.compare.aligned import align_events
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.replay.recorded_conf import recorded_conf
+from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot

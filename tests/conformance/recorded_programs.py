@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from oomscope.errors import OomscopeError, UsageError  # noqa: E402
-from oomscope.snapshot.reading.load import load_snapshot  # noqa: E402
+from oomscope.snapshot.read.load import load_snapshot  # noqa: E402
 from oomscope.snapshot.trace import Action, Snapshot  # noqa: E402
 from oomscope.virtual.cards import find_card  # noqa: E402
 from oomscope.virtual.settings import AddressPolicy, CardSettings  # noqa: E402

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from tests.conformance.test_snapshot_files import FIXTURES, RECORDED
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.snapshot.reading.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.read.load import load_snapshot, parse_snapshot
 from oomscope.snapshot.trace import Snapshot
 from tests.conformance.program_on_card import edited
 from tests.conformance.public_programs import PROGRAMS, program_of

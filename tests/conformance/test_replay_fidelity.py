@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying.recording import recording_of
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.timeline import Timeline
 
 REASONS = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from oomscope.snapshot.discrepancies import Cause
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 
 

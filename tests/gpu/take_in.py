@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from oomscope.errors import SnapshotError  # noqa: E402
-from oomscope.snapshot.reading.load import load_snapshot  # noqa: E402
+from oomscope.snapshot.read.load import load_snapshot  # noqa: E402
 
 INTO = ROOT / "fixtures" / "snapshots" / "cuda"
 LARGEST = 2 << 20

@@ -19,7 +19,7 @@ from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.machine.nvml import list_cards, read_card
 from oomscope.probe.process.launch import run
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.units import GiB, MiB
 from oomscope.virtual.loading import has_gpu
 

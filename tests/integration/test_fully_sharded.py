@@ -13,7 +13,7 @@ import pytest
 
 from oomscope.config.schema import Config
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Moment, Trace
 from tests import forked
 from tests.ledgers.sharded import gathered_in_backward, gathered_in_forward, shard_ledger

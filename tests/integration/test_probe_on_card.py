@@ -12,7 +12,7 @@ import pytest
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 from oomscope.probe.process import launch, warm
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Category, Snapshot
 from oomscope.units import GiB, MiB
 from oomscope.virtual.installed_torch import find_torch

@@ -1,7 +1,7 @@
 """The lines of code whose requested bytes differ between two probes: rows that sum to the difference, whatever it is.
 
 Lines move when code above them is edited, so they are matched as in the comparison of two snapshots
-(:mod:`oomscope.snapshot.comparing.changes`), by the text of both sides where that is at hand. Bytes that no line stands
+(:mod:`oomscope.snapshot.compare.changes`), by the text of both sides where that is at hand. Bytes that no line stands
 for (a request that failed, the demand of a run that was cut off) have rows of their own.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from oomscope.bisect.search.measured import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
-from oomscope.snapshot.comparing.changes import line_changes
-from oomscope.snapshot.comparing.unmoved import Numbered, Unmoved
+from oomscope.snapshot.compare.changes import line_changes
+from oomscope.snapshot.compare.unmoved import Numbered, Unmoved
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError
-from oomscope.snapshot.comparing.sources import LARGEST_FILE, lines_of
+from oomscope.snapshot.compare.sources import LARGEST_FILE, lines_of
 
 
 class Source(Protocol):

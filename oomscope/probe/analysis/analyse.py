@@ -18,11 +18,11 @@ from oomscope.probe.measurement import FailedAllocation, Measurement, RefusedEls
 from oomscope.probe.result import Oom, Peak, PhaseBytes, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.snapshot.attribution import by_category, by_site
 from oomscope.snapshot.builder import UNKNOWN_MOMENT
-from oomscope.snapshot.judging.verdict import FailedElsewhere, FailedRequest, judge, leak_in
+from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge, leak_in
 from oomscope.snapshot.provenance import Card, Provenance
-from oomscope.snapshot.replaying.fixes import Rules
-from oomscope.snapshot.replaying.replay import Device
-from oomscope.snapshot.replaying.segment_map import segments_after
+from oomscope.snapshot.replay.fixes import Rules
+from oomscope.snapshot.replay.replay import Device
+from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.timeline import Timeline, decimate
 from oomscope.snapshot.trace import Moment, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict

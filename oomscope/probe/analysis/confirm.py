@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from oomscope.errors import AllocatorConfError
-from oomscope.snapshot.judging.confirmed import is_tight
-from oomscope.snapshot.replaying.fixes import Rules, merged
-from oomscope.snapshot.replaying.gaps import request_as_seen
+from oomscope.snapshot.judge.confirmed import is_tight
+from oomscope.snapshot.replay.fixes import Rules, merged
+from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.verdict_types import FixTried
 
 RUNS: Final = 14

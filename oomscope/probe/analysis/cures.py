@@ -18,8 +18,8 @@ from oomscope.probe.analysis.confirm import Card, Failed, Ran, confirm
 from oomscope.probe.job import ProbeJob, RunsOn
 from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
-from oomscope.snapshot.judging.confirmed import confirmed
-from oomscope.snapshot.replaying.fixes import WITH_FRACTION, Rules, merged
+from oomscope.snapshot.judge.confirmed import confirmed
+from oomscope.snapshot.replay.fixes import WITH_FRACTION, Rules, merged
 from oomscope.snapshot.trace import Action
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import MiB

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from oomscope.bisect.results.result import ProbeRecord
-from oomscope.report.words import count
+from oomscope.report.sentences import count
 
 COLUMNS: Final = 48
 """Probes that are shown; the others are in the table of probes."""

@@ -12,8 +12,7 @@ import numpy as np
 from oomscope.errors import UsageError
 from oomscope.gate.history import Trend, gravest_first
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report import explain_words, gate_history_text, words
-from oomscope.report.advise_text import outcome_text
+from oomscope.report import explain_sentences, sentences
 from oomscope.report.charts.marks import MARKS, in_order, shape_of
 from oomscope.report.charts.plot import Key, Plot
 from oomscope.report.charts.png import BAD, INK, draw_plot, draw_strip, legend_handle
@@ -22,10 +21,12 @@ from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
 from oomscope.report.charts.sweep_grid import lines_of, requested_bytes, shares, short_names
 from oomscope.report.charts.timeline import timeline_plot
 from oomscope.report.charts.trend import trend_plot
-from oomscope.report.sweep_text import tally_text
-from oomscope.snapshot.drawing.draw import Drawing
-from oomscope.snapshot.explaining.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.explaining.rank_set import RankSet
+from oomscope.report.text import gate_history as gate_history_text
+from oomscope.report.text.advise import outcome_text
+from oomscope.report.text.sweep import tally_text
+from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.units import format_size
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def explain_picture(found: Explanation | RankSet, drawings: Sequence[Drawing]) -
 def _panels(device: DeviceExplanation, drawing: Drawing) -> list[tuple[str, Plot | Strip]]:
     panels: list[tuple[str, Plot | Strip]] = []
     if len(drawing.bins) > 1:
-        title = f"device {device.index}: {explain_words.status_text(device)}"
+        title = f"device {device.index}: {explain_sentences.status_text(device)}"
         panels.append((title, timeline_plot(device, drawing.bins, COLUMNS)))
     if drawing.plan and drawing.plan.segments:
-        title = f"device {device.index}: segments {explain_words.when_text(device)}, to scale"
+        title = f"device {device.index}: segments {explain_sentences.when_text(device)}, to scale"
         panels.append((title, strip_of(drawing.plan)))
     return panels
 
@@ -145,7 +146,7 @@ def _draw_grid(axis: Axes, sweep: Sweep) -> None:
         for column, row in enumerate(line.cells):
             size = row.variant.requested_bytes
             text = outcome_text(row.variant) if size is None else format_size(size)
-            text += "" if row.slowdown is None else f"\n{words.slowdown_text(row.slowdown)}"
+            text += "" if row.slowdown is None else f"\n{sentences.slowdown_text(row.slowdown)}"
             colour = INK if row.variant.fits or size is None else BAD
             axis.text(column, at, text, ha="center", va="center", fontsize=7, color=colour)
     axis.set_xticks(range(len(sweep.axes[-1].values)), [*sweep.axes[-1].values])

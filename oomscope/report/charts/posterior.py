@@ -8,10 +8,10 @@ from markupsafe import Markup
 
 from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.bisect.results.result import BisectResult
-from oomscope.report import bisect_words
-from oomscope.report.bisect_noise import likeliest
+from oomscope.report.bisect_sentences import short_hash, shortened
 from oomscope.report.charts.bars import Bar, bars
-from oomscope.report.words import count
+from oomscope.report.sentences import count
+from oomscope.report.text.bisect_noise import likeliest
 
 SHOWN: Final = 16
 """Candidates with a bar of their own."""
@@ -25,7 +25,7 @@ def posterior_chart(result: BisectResult, posterior: Posterior) -> Markup:
     subjects = {place.commit: place.subject for line in result.lines for place in line.places}
     likely = {commit for commit, _ in likeliest(posterior, SHOWN)}
     rows = [
-        (f"{bisect_words.short_hash(commit)} {bisect_words.shortened(subjects.get(commit, ''), NAME_LENGTH)}", chance)
+        (f"{short_hash(commit)} {shortened(subjects.get(commit, ''), NAME_LENGTH)}", chance)
         for commit, chance in posterior.rows
         if commit in likely
     ]

@@ -17,10 +17,10 @@ from markupsafe import Markup
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRecord
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import Answer
-from oomscope.report import bisect_words
+from oomscope.report import bisect_sentences
 from oomscope.report.charts.markup import box, figure, markup, share
-from oomscope.report.standings import Asked, Bracket, Standing, asked_on, bracket_of, standings
-from oomscope.report.words import count
+from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
+from oomscope.report.sentences import count
 
 ROOM: Final = 640
 """Height of the rows of all probes in pixels, unless rows would be lower than ``LOWEST``."""
@@ -76,7 +76,7 @@ def range_chart(view: LineView, name: str, *, title: str) -> Markup:
     for place, what in (
         ((0, "good end"), (last, "bad end")) if view.line.merge is None else ((0, "fork"), (last, "tip"))
     ):
-        box(ends, "end", f"{what} {bisect_words.short_hash(view.line.places[place].commit)}")
+        box(ends, "end", f"{what} {bisect_sentences.short_hash(view.line.places[place].commit)}")
     _legend(chart, view)
     return markup(chart)
 
@@ -103,14 +103,14 @@ def range_data(view: LineView, named: int) -> dict[str, Any]:
 def name_of(line: WalkedLine, place: int) -> str:
     """Return the hash and subject of a place, with how many more commits measure the same."""
     found = line.places[place]
-    subject = bisect_words.shortened(found.subject, NAME_LENGTH)
+    subject = bisect_sentences.shortened(found.subject, NAME_LENGTH)
     more = f" (and {count(found.commits - 1, 'commit')} after it that measure the same)" if found.commits > 1 else ""
-    return f"{bisect_words.short_hash(found.commit)} {subject}{more}"
+    return f"{bisect_sentences.short_hash(found.commit)} {subject}{more}"
 
 
 def answer_text(record: ProbeRecord) -> str:
     """Return the answer of one probe with its number."""
-    reason = bisect_words.shortened(record.reason, NAME_LENGTH)
+    reason = bisect_sentences.shortened(record.reason, NAME_LENGTH)
     return f"probe {record.number}: {record.answer.value}, {reason}{' (cached)' if record.cached else ''}"
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from oomscope.probe.tuning.sweep import Sweep, SweepRow
-from oomscope.report import words
-from oomscope.report.advise_text import variant_text
+from oomscope.report import sentences
 from oomscope.report.charts.axis import axis_from_zero
 from oomscope.report.charts.plot import Level, Line, Mark, Plot
 from oomscope.report.charts.sweep_grid import short_names
+from oomscope.report.text.advise import variant_text
 
 HEADROOM: Final = 1.06
 """The axes end a little beyond the largest value, so that no point lies on the edge."""
@@ -54,4 +54,4 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
 
 def _title(names: Sequence[str], row: SweepRow) -> str:
     values = ", ".join(f"{name}={value}" for name, value in zip(names, row.values, strict=True))
-    return f"{values}: {variant_text(row.variant)}, {words.slowdown_text(row.slowdown)} time"
+    return f"{values}: {variant_text(row.variant)}, {sentences.slowdown_text(row.slowdown)} time"

@@ -19,10 +19,10 @@ from oomscope.report.charts.html import add_legend
 from oomscope.report.charts.markup import box, figure, markup
 from oomscope.report.charts.packed import packed
 from oomscope.report.charts.plot import Key
-from oomscope.report.explain_words import category_text, line_text
-from oomscope.report.words import count
-from oomscope.snapshot.drawing.bins import ORDER
-from oomscope.snapshot.drawing.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.report.explain_sentences import category_text, line_text
+from oomscope.report.sentences import count
+from oomscope.snapshot.explain.bins import ORDER
+from oomscope.snapshot.explain.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 

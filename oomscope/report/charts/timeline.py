@@ -18,10 +18,10 @@ from oomscope.report.charts.html import add_legend, add_plot
 from oomscope.report.charts.markup import box, figure, markup
 from oomscope.report.charts.packed import packed
 from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot
-from oomscope.report.explain_words import category_text, line_text
-from oomscope.report.words import count, moment_text
-from oomscope.snapshot.drawing.bins import Bins
-from oomscope.snapshot.explaining.explanation import DeviceExplanation
+from oomscope.report.explain_sentences import category_text, line_text
+from oomscope.report.sentences import count, moment_text
+from oomscope.snapshot.explain.bins import Bins
+from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.units import format_size
 
 DRAWN: Final = 400

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from oomscope.gate.history import Entry, Trend
-from oomscope.report import gate_history_text, gate_words
-from oomscope.report.bisect_words import short_hash
+from oomscope.report import gate_sentences
+from oomscope.report.bisect_sentences import short_hash
 from oomscope.report.charts.axis import Axis, axis_of
 from oomscope.report.charts.marks import MARKS, in_order, shape_of
 from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Tick
+from oomscope.report.text import gate_history as gate_history_text
 
 NAMED: Final = 5
 """Nights whose day stands below the axis, at most; on a narrow screen the first and the last."""
@@ -80,7 +81,7 @@ def _notes(trend: Trend, entries: Sequence[Entry], axis: Axis) -> list[Note]:
         Note(
             x=x,
             y=axis.low if step.after.value is None else step.after.value,
-            text=gate_words.change_text(trend.metric, step.change),
+            text=gate_sentences.change_text(trend.metric, step.change),
             detail=short_hash(commit) if commit else "",
             is_above=step.change > 0,
             is_left=x > 0.5 * len(entries),

@@ -16,9 +16,9 @@ from markupsafe import Markup
 from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report import bisect_words
-from oomscope.report.bisect_steps import dominant_text
+from oomscope.report import bisect_sentences
 from oomscope.report.charts.markup import box, figure, markup, share
+from oomscope.report.text.bisect_steps import dominant_text
 from oomscope.units import format_size
 
 MARGIN: Final = 0.04
@@ -81,8 +81,8 @@ def waterfall_chart(steps: Sequence[StepRow], start: Bytes, *, culprit: str | No
 
 def _name(row: ET.Element, step: StepRow, *, culprit: str | None, heaviest: str | None) -> None:
     cell = box(row, "cell name")
-    label = bisect_words.shortened(step.label, NAME_LENGTH)
-    box(cell, "label", bisect_words.step_text(replace(step, label=label)), tag="bdi")
+    label = bisect_sentences.shortened(step.label, NAME_LENGTH)
+    box(cell, "label", bisect_sentences.step_text(replace(step, label=label)), tag="bdi")
     if step.commit is not None and step.commit == culprit:
         box(cell, "tag bad", "at fault")
     if step.commit is not None and step.commit == heaviest:

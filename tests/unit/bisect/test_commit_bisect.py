@@ -25,9 +25,9 @@ from oomscope.errors import ExitCode, GitError, InputError, MachineUnfitError, U
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.harness import HarnessError
-from oomscope.report.bisect_html import bisect_page
-from oomscope.report.bisect_text import bisect_report
-from oomscope.report.console import result_console, show
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.text.bisect import bisect_report
+from oomscope.report.text.console import result_console, show
 from tests.unit.bisect.repos import fingerprint
 from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, with_clock

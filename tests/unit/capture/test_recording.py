@@ -14,7 +14,7 @@ import torch
 import oomscope
 from oomscope.errors import InputError, MachineUnfitError
 from oomscope.snapshot.provenance import Card, Refused
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB
 

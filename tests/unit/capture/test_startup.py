@@ -13,7 +13,7 @@ import pytest
 
 from oomscope.capture.arming import STARTUP, variables
 from oomscope.capture.settings import Settings, from_environment
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 
 PAPER = Path(__file__).parent / "paper"
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.capture.settings import Ring
 from oomscope.capture.writer import Written, write
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 
 EVENT = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": []}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.comparing.diff import Named, diff
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.compare.diff import Named, diff
+from oomscope.snapshot.read.load import load_snapshot
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.inferring.category_rules import Confidence
+from oomscope.snapshot.infer.category_rules import Confidence
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")

@@ -90,7 +90,7 @@ def test_without_a_picture_nothing_of_it_is_imported(file: str) -> None:
     program = (
         "import sys\nfrom oomscope.cli.main import run\n"
         f"run(['explain', {file!r}])\n"
-        "heavy = ('jinja2', 'matplotlib', 'torch', 'oomscope.snapshot.drawing.draw')\n"
+        "heavy = ('jinja2', 'matplotlib', 'torch', 'oomscope.snapshot.explain.drawing')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)

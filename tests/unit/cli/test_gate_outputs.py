@@ -130,8 +130,8 @@ def test_annotations_and_the_summary_of_the_step_may_fail_as_well(capsys, monkey
         raise KeyError("row")
 
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
-    monkeypatch.setattr("oomscope.report.gate_github.annotation_commands", failing)
-    monkeypatch.setattr("oomscope.report.gate_github.night_markdown", failing)
+    monkeypatch.setattr("oomscope.report.ci.github.annotation_commands", failing)
+    monkeypatch.setattr("oomscope.report.ci.github.night_markdown", failing)
     for name, words, code in (
         ("red.json", ["--annotations"], ExitCode.REGRESSION),
         ("green.json", ["--annotations"], ExitCode.INTERNAL),
@@ -148,7 +148,7 @@ def test_the_report_of_the_terminal_may_fail_as_well(capsys, monkeypatch) -> Non
     def failing(*_given: object) -> None:
         raise KeyError("row")
 
-    monkeypatch.setattr("oomscope.report.gate_text.gate_report", failing)
+    monkeypatch.setattr("oomscope.report.text.gate.gate_report", failing)
     assert report(capsys, "red.json", *options())[0] == ExitCode.REGRESSION
     assert Path("night.xml").exists()
     code, _, err = report(capsys, "green.json")
@@ -259,5 +259,5 @@ def test_nothing_is_rendered_that_was_not_asked_for(capsys, monkeypatch) -> None
     for name in [name for name in sys.modules if name.startswith(("jinja2", "oomscope.report.gate_night"))]:
         monkeypatch.delitem(sys.modules, name)
     assert report(capsys, "green.json")[0] == ExitCode.OK
-    assert "oomscope.report.gate_night_html" not in sys.modules
+    assert "oomscope.report.html.gate" not in sys.modules
     assert set(gate_outputs.RENDERERS) == set(OUTPUTS) - {"--result"}

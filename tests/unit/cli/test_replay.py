@@ -9,8 +9,8 @@ import pytest
 from oomscope.allocator import AllocatorSettings, CachingAllocator, Driver
 from oomscope.cli.main import run
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying.replay import segments_of
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.replay import segments_of
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
@@ -55,7 +55,7 @@ def test_rules_that_repeat_nothing_are_not_called_best(file: Path, tmp_path: Pat
 def test_what_is_done_otherwise_is_told_in_groups_or_event_by_event(
     file: Path, tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr("oomscope.report.replay_text.FEW", 3)
+    monkeypatch.setattr("oomscope.report.text.replay.FEW", 3)
     unlike = replace(load_snapshot(file), allocator_settings={"expandable_segments": True})
     path = write_snapshot(unlike, tmp_path / "unlike.pickle")
     assert run(["replay", str(path)]) == 0

@@ -6,9 +6,9 @@ import inspect
 import re
 from pathlib import Path
 
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying import replay_table
-from oomscope.snapshot.replaying.replay_table import replay_file
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay import replay_table
+from oomscope.snapshot.replay.replay_table import replay_file
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ from oomscope.errors import InputError
 from oomscope.gate.home import Home
 from oomscope.gate.result import Culprit, GateResult, GrownLine, Place
 from oomscope.probe.result import Site
-from oomscope.report.gate_junit import junit_document
-from oomscope.report.gate_markdown import night_markdown
-from oomscope.report.gate_night_html import night_page
-from oomscope.report.gate_text import gate_report
+from oomscope.report.ci.junit import junit_document
+from oomscope.report.ci.night_markdown import night_markdown
+from oomscope.report.html.gate import night_page
+from oomscope.report.text.gate import gate_report
 from oomscope.units import GiB
 from tests.unit.gate.nights import measured
 from tests.unit.gate.test_run import run

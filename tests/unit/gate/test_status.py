@@ -12,12 +12,12 @@ from rich.console import Console
 from oomscope.errors import ExitCode
 from oomscope.gate.result import GateResult
 from oomscope.gate.status import Status, Tone, ruling
-from oomscope.report.gate_github import annotation_commands
-from oomscope.report.gate_gitlab import code_quality
-from oomscope.report.gate_junit import junit_document
-from oomscope.report.gate_markdown import night_markdown
-from oomscope.report.gate_night_html import night_page
-from oomscope.report.gate_text import gate_report
+from oomscope.report.ci.github import annotation_commands
+from oomscope.report.ci.gitlab import code_quality
+from oomscope.report.ci.junit import junit_document
+from oomscope.report.ci.night_markdown import night_markdown
+from oomscope.report.html.gate import night_page
+from oomscope.report.text.gate import gate_report
 from oomscope.units import MiB
 from tests.unit.gate.nights import case_result, night
 

@@ -20,7 +20,7 @@ from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAlloc
 from oomscope.probe.recording.session import SessionSettings
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import GiB, MiB
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing.diff import Difference, Named, diff
+from oomscope.snapshot.compare.diff import Difference, Named, diff
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 from oomscope.units import MiB
 

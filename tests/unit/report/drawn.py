@@ -6,13 +6,13 @@ import random
 from functools import cache
 from itertools import pairwise
 
-from oomscope.report.explain_html import explain_page
+from oomscope.report.html.explain import explain_page
 from oomscope.report.redact import Level, redacted
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.drawing.draw import Drawing, draw
-from oomscope.snapshot.explaining.analysis import analyse
-from oomscope.snapshot.explaining.explain import explanation_of
-from oomscope.snapshot.explaining.explanation import Explanation
+from oomscope.snapshot.explain.analysis import analyse
+from oomscope.snapshot.explain.drawing import Drawing, draw
+from oomscope.snapshot.explain.explain import explanation_of
+from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB
 from tests.unit.snapshot.machine import Machine

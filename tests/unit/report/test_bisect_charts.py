@@ -14,12 +14,12 @@ from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.search.measured import Bytes
 from oomscope.printable import printable
 from oomscope.probe.result import RunCurves
-from oomscope.report import bisect_rows
-from oomscope.report.bisect_html import guilty_keys
 from oomscope.report.charts.key_matrix import key_matrix
 from oomscope.report.charts.overlaid import iteration_names, overlaid, places_of
 from oomscope.report.charts.range import range_chart, range_data, view_of
 from oomscope.report.charts.waterfall import waterfall_chart
+from oomscope.report.html import bisect_rows
+from oomscope.report.html.bisect import guilty_keys
 from oomscope.units import GiB, MiB
 from tests.unit.report import long_searches, results, searches
 from tests.unit.report.test_bars import of_class, shares

@@ -14,7 +14,7 @@ import pytest
 from oomscope.bisect.results.noise import Posterior
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.cli.main import run
-from oomscope.report.bisect_html import bisect_page, charts_of
+from oomscope.report.html.bisect import bisect_page, charts_of
 from oomscope.units import GiB, MiB
 from tests.unit.bisect.worlds import World
 from tests.unit.report import long_searches, searches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import HunkChange, Narrowed
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report.bisect_text import bisect_report
+from oomscope.report.text.bisect import bisect_report
 from oomscope.units import GiB, MiB
 from tests.unit.report import searches
 from tests.unit.report.test_bisect_text import rendered

@@ -6,9 +6,9 @@ import io
 from dataclasses import replace
 
 from oomscope.bisect.results.noise import Posterior, percent
-from oomscope.report.bisect_noise import likeliest, rates_text
-from oomscope.report.bisect_text import bisect_report
-from oomscope.report.console import result_console, show
+from oomscope.report.text.bisect import bisect_report
+from oomscope.report.text.bisect_noise import likeliest, rates_text
+from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches
 
 POSTERIOR = Posterior(

@@ -13,10 +13,10 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.results.sections import CodeVsConfig, Corner, HunkChange, Narrowed
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report import frames
-from oomscope.report.bisect_html import bisect_page
-from oomscope.report.bisect_text import bisect_report, probe_line
-from oomscope.report.console import result_console, show
+from oomscope.report import dataframes
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.text.bisect import bisect_report, probe_line
+from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches
 from tests.unit.report.printed_searches import printed
 
@@ -65,11 +65,11 @@ def test_tables_and_documents_leave_them_out(name: str) -> None:
     assert {match[3] for match in claimed.finditer(document)} <= (
         {str(result.waterfall.threshold.overhead_bytes)} if result.waterfall else set()
     )
-    steps = frames.steps(result)
+    steps = dataframes.steps(result)
     for column in ("delta_reserved_bytes", "delta_overhead_bytes", "since_good_reserved_bytes"):
         assert steps[column].isna().all()
     assert steps["delta_requested_bytes"].notna().all()
-    assert frames.probes(result)["reserved_bytes"].isna().all()
+    assert dataframes.probes(result)["reserved_bytes"].isna().all()
 
 
 def test_the_chart_of_steps_has_one_axis() -> None:

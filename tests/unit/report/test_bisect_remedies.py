@@ -6,9 +6,9 @@ import pytest
 
 from oomscope.bisect.results.result import BisectResult, ProbeRecord, Role
 from oomscope.bisect.search.line import Answer
-from oomscope.report.bisect_html import bisect_page
 from oomscope.report.bisect_remedies import remedy
-from oomscope.report.bisect_text import bisect_report
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.text.bisect import bisect_report
 from tests.unit.report import searches
 from tests.unit.report.test_bisect_text import rendered
 

@@ -8,7 +8,7 @@ from oomscope.bisect.results.result import KeysCulprit
 from oomscope.bisect.results.sections import CodeVsConfig, Corner
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report.bisect_text import bisect_report
+from oomscope.report.text.bisect import bisect_report
 from oomscope.units import GiB
 from tests.unit.report import searches
 from tests.unit.report.test_bisect_text import rendered

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from oomscope.bisect.results.sections import Stretch
-from oomscope.report import bisect_words, frames
-from oomscope.report.bisect_steps import STRETCHES_SHOWN, dominant_text, floating_bar
-from oomscope.report.bisect_text import bisect_report
-from oomscope.report.console import result_console, show
+from oomscope.report import bisect_sentences, dataframes
+from oomscope.report.text.bisect import bisect_report
+from oomscope.report.text.bisect_steps import STRETCHES_SHOWN, dominant_text, floating_bar
+from oomscope.report.text.console import result_console, show
 from oomscope.units import GiB
 from tests.unit.report import searches
 
@@ -77,9 +77,9 @@ def test_the_heaviest_step_is_named_beside_the_tipping_commit() -> None:
         searches.STEPS
     )
     same = replace(searches.STEPS, culprit=replace(searches.COMMITS.culprit, commit=searches.MIDDLE))
-    assert bisect_words.heaviest_step(same) == "the commit that tipped it over"
+    assert bisect_sentences.heaviest_step(same) == "the commit that tipped it over"
     without = replace(searches.STEPS, outcome="no_culprit", culprit=None, first_bad=None)
-    assert str(bisect_words.heaviest_step(without)).endswith("longer, by requested bytes")
+    assert str(bisect_sentences.heaviest_step(without)).endswith("longer, by requested bytes")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_row_that_no_line_stands_for_says_what_it_is() -> None:
 
 
 def test_the_table_has_what_was_reached_and_the_line() -> None:
-    steps = frames.steps(searches.STEPS)
+    steps = dataframes.steps(searches.STEPS)
     assert steps["delta_overhead_bytes"].tolist()[:2] == [-GiB, 0]
     assert steps["since_good_requested_bytes"].tolist() == [3 * GiB, 2 * GiB, 2 * GiB]
     assert steps["dominant_category"].tolist()[0] == "temporary"

@@ -9,9 +9,9 @@ from rich.console import Console
 from oomscope.bisect.results.reporter import Plan
 from oomscope.bisect.results.result import StepRow, Suspect
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report import bisect_words
-from oomscope.report.bisect_text import bisect_report, growth_table, plan_report, probe_line
-from oomscope.report.console import result_console, show
+from oomscope.report import bisect_sentences
+from oomscope.report.text.bisect import bisect_report, growth_table, plan_report, probe_line
+from oomscope.report.text.console import result_console, show
 from oomscope.units import GiB
 from tests.unit.report import results, searches
 
@@ -72,13 +72,13 @@ def test_the_heaviest_step_is_that_of_the_bytes_that_went_bad(bad_class: str, he
         longer, commit=searches.BROKEN, label="waste", delta=Bytes(requested_bytes=0, reserved_bytes=3 * GiB)
     )
     result = replace(searches.COMMITS, bad_class=bad_class, steps=(longer, waste, culprit))
-    assert str(bisect_words.heaviest_step(result)).endswith(heaviest)
+    assert str(bisect_sentences.heaviest_step(result)).endswith(heaviest)
 
 
 def test_a_capacity_verdict_is_about_live_bytes() -> None:
     verdict = replace(searches.COMMITS.first_bad.result.verdict, kind="capacity")
     first_bad = replace(searches.COMMITS.first_bad, result=replace(results.OOM, verdict=verdict))
-    assert str(bisect_words.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith(
+    assert str(bisect_sentences.heaviest_step(replace(searches.COMMITS, first_bad=first_bad))).endswith(
         "by requested bytes"
     )
 
@@ -109,10 +109,10 @@ def test_an_improvement_is_the_heaviest_step_of_a_range_that_got_lighter() -> No
     lighter = replace(down, delta=Bytes(requested_bytes=-5 * GiB, reserved_bytes=0))
     result = replace(searches.NO_CULPRIT, steps=(up, lighter))
     text = "requested -5.00 GiB, reserved 0 B with dddddddddd keep the logits, by requested bytes"
-    assert bisect_words.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
+    assert bisect_sentences.heaviest_step(replace(result, waterfall=searches.STEPS.waterfall)) == text
     back = replace(up, commit=searches.BROKEN, delta=Bytes() - up.delta)
     pair = replace(result, steps=(back, up), waterfall=searches.STEPS.waterfall)
-    assert str(bisect_words.heaviest_step(pair)).endswith(
+    assert str(bisect_sentences.heaviest_step(pair)).endswith(
         "cccccccccc longer, by requested bytes; other steps take it back"
     )
     assert pair.to_json()["heaviest"] == searches.BROKEN, "the first of the two: the other one takes it back"
@@ -183,13 +183,13 @@ def test_an_end_that_cannot_be_tested_has_a_heading_of_its_own() -> None:
 def test_merges_and_paths_in_the_count_of_commits() -> None:
     result = replace(searches.COMMITS, candidates=20, paths=("src",))
     assert "20 commits (12 of them on the line of first parents, 9 of those touch the chosen paths and change" in (
-        bisect_words.search_text(result)
+        bisect_sentences.search_text(result)
     )
 
 
 def test_a_step_that_a_merge_brought_in_names_the_merge() -> None:
     step = replace(searches.COMMITS.steps[1], merge=searches.MIDDLE)
-    assert bisect_words.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
+    assert bisect_sentences.step_text(step) == "dddddddddd keep the logits (merged by bbbbbbbbbb)"
 
 
 def test_sets_of_many_keys_are_told_apart() -> None:
@@ -201,8 +201,8 @@ def test_sets_of_many_keys_are_told_apart() -> None:
 
 
 def test_names_are_cut_in_the_middle() -> None:
-    assert bisect_words.shortened("abcdefghij", 10) == "abcdefghij"
-    assert bisect_words.shortened("abcdefghijk", 10) == "abcd…ghijk"
+    assert bisect_sentences.shortened("abcdefghij", 10) == "abcdefghij"
+    assert bisect_sentences.shortened("abcdefghijk", 10) == "abcd…ghijk"
 
 
 def test_the_growth_table_ends_with_what_the_headline_says() -> None:
@@ -253,10 +253,10 @@ def test_every_outcome_fits_a_narrow_terminal(result) -> None:
 
 
 def test_reserved_bytes_beyond_the_card_are_said_to_be_those_without_a_limit() -> None:
-    assert dict(bisect_words.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
+    assert dict(bisect_sentences.before_and_after(searches.COMMITS))["Reserved"].endswith("(0 B)")
     whole = replace(searches.COMMITS.first_bad.result, demand_peak=results.PEAK)
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=whole))
-    assert dict(bisect_words.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
+    assert dict(bisect_sentences.before_and_after(search))["Reserved"].endswith(", on a card without a limit")
 
 
 def test_a_printed_number_says_nothing_of_reserved_bytes() -> None:
@@ -265,12 +265,12 @@ def test_a_printed_number_says_nothing_of_reserved_bytes() -> None:
     assert result.peak is not None
     printed = replace(result, backend="command", outcome="fits", peak=replace(result.peak, reserved_bytes=None))
     search = replace(searches.COMMITS, first_bad=replace(searches.COMMITS.first_bad, result=printed))
-    assert dict(bisect_words.before_and_after(search))["Reserved"].startswith("not known")
+    assert dict(bisect_sentences.before_and_after(search))["Reserved"].startswith("not known")
 
 
 def test_a_good_bad_end_of_an_open_range_was_all_that_was_searched() -> None:
     search = replace(searches.NO_CULPRIT, good=searches.NO_CULPRIT.bad, candidates=0)
-    assert bisect_words.search_text(search).startswith("the bad end alone, bad = ")
+    assert bisect_sentences.search_text(search).startswith("the bad end alone, bad = ")
 
 
 def test_variables_and_packages_are_called_what_they_are() -> None:

@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.report.console import result_console, show
-from oomscope.report.layout import section
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.layout import section
 
 HOSTILE = "name\x1b[2J\x1b]0;title\x07\x9b31m"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

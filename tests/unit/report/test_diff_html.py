@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from oomscope.report.charts.curves import Series, curves
-from oomscope.report.diff_html import diff_page
+from oomscope.report.html.diff import diff_page
 from oomscope.units import MiB
 from tests.unit.report.differences import EQUAL, GREW, HOSTILE, TWO_DEVICES
 from tests.unit.report.test_html import Balance

@@ -6,12 +6,12 @@ import re
 import pytest
 from rich.console import Console
 
-from oomscope.report.console import show
-from oomscope.report.diff_text import diff_report, line_table
-from oomscope.report.diff_words import headline, line, place, remarks
+from oomscope.report.diff_sentences import headline, line, place, remarks
+from oomscope.report.text.console import show
+from oomscope.report.text.diff import diff_report, line_table
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing.changes import LineChange
-from oomscope.snapshot.comparing.diff import Named, diff
+from oomscope.snapshot.compare.changes import LineChange
+from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Block, Category, Frame, Moment, Segment, Snapshot
 from oomscope.units import MiB

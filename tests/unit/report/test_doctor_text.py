@@ -5,8 +5,8 @@ import io
 import pytest
 
 from oomscope.doctor.check import Check, Diagnosis, State
-from oomscope.report.console import result_console, show
-from oomscope.report.doctor_text import doctor_report
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.doctor import doctor_report
 
 OK = Check(part="torch", state=State.OK, found="torch 2.13.0+cpu, built without CUDA")
 NOTE = Check(

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.report.explain_html import explain_page
-from oomscope.snapshot.drawing.bins import Bins, bins_of
-from oomscope.snapshot.drawing.draw import Drawing
-from oomscope.snapshot.drawing.floor_plan import floor_plan
-from oomscope.snapshot.explaining.composition import Composition, composition_at
-from oomscope.snapshot.explaining.rank_set import RankRow, RankSet
-from oomscope.snapshot.inferring.evidence import categorise
-from oomscope.snapshot.replaying.segment_map import SegmentMap
+from oomscope.report.html.explain import explain_page
+from oomscope.snapshot.explain.bins import Bins, bins_of
+from oomscope.snapshot.explain.composition import Composition, composition_at
+from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.floor_plan import floor_plan
+from oomscope.snapshot.explain.rank_set import RankRow, RankSet
+from oomscope.snapshot.infer.categorise import categorise
+from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Segment
 from oomscope.units import MiB

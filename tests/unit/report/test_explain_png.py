@@ -11,7 +11,7 @@ import pytest
 from oomscope.errors import UsageError
 from oomscope.report.charts import pictures, png
 from oomscope.report.charts.segments import CATEGORIES
-from oomscope.snapshot.drawing.bins import Bins
+from oomscope.snapshot.explain.bins import Bins
 
 from . import drawn
 
@@ -28,7 +28,7 @@ def test_a_picture_has_a_panel_for_the_timeline_and_one_for_the_segments():
 
 
 def test_the_picture_has_the_colours_of_the_page():
-    templates = resources.files("oomscope.report") / "templates"
+    templates = resources.files("oomscope.report.html") / "templates"
     sheets = [(templates / f"{name}.css").read_text(encoding="utf-8") for name in ("explain", "report")]
     css = "".join(sheet.partition("@media (prefers")[0] for sheet in sheets)
     light = dict(re.findall(r"--([\w-]+): (#\w{6})", css))

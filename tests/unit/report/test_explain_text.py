@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from oomscope.report.console import show
-from oomscope.report.explain_frames import tables_of
-from oomscope.report.explain_html import explain_page
-from oomscope.report.explain_text import report
-from oomscope.report.explain_words import advice_text
+from oomscope.report.explain_dataframes import tables_of
+from oomscope.report.explain_sentences import advice_text
+from oomscope.report.html.explain import explain_page
+from oomscope.report.text.console import show
+from oomscope.report.text.explain import report
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.device_free import FREE_UNKNOWN
-from oomscope.snapshot.drawing.draw import draw
-from oomscope.snapshot.explaining.analysis import analyse
-from oomscope.snapshot.explaining.explain import explain, explanation_of
-from oomscope.snapshot.explaining.rank_folder import analyse_ranks
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.explain.analysis import analyse
+from oomscope.snapshot.explain.drawing import draw
+from oomscope.snapshot.explain.explain import explain, explanation_of
+from oomscope.snapshot.explain.rank_folder import analyse_ranks
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from oomscope.report import frames
+from oomscope.report import dataframes
 from oomscope.snapshot.attribution import by_site
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.sites import Site
@@ -21,14 +21,14 @@ from oomscope.units import GiB, MiB
 from tests.unit.report import differences, results, searches
 from tests.unit.snapshot.strategies import recordings
 
-OF_A_PROBE = (frames.sites, frames.categories, frames.phases, frames.tried)
-OF_A_SEARCH = (frames.steps, frames.probes, frames.grown_sites)
+OF_A_PROBE = (dataframes.sites, dataframes.categories, dataframes.phases, dataframes.tried)
+OF_A_SEARCH = (dataframes.steps, dataframes.probes, dataframes.grown_sites)
 
 
 @given(recordings())
 def test_events_say_what_the_trace_says(recording) -> None:
     trace, segments, requested = recording
-    events = frames.events(trace, segments)
+    events = dataframes.events(trace, segments)
     assert events["action"].tolist() == [Action(code).name.lower() for code in trace.action]
     assert events["address"].tolist() == trace.address.tolist()
     assert events["category"].tolist() == [Category(code).label for code in trace.category]
@@ -42,7 +42,7 @@ def test_events_say_what_the_trace_says(recording) -> None:
 def test_requests_less_frees_are_the_change_of_requested_bytes(recording) -> None:
     trace, segments, _ = recording
     timeline = Timeline.of(trace, segments)
-    sizes = frames.events(trace, segments).groupby("action", observed=True)["size"].sum()
+    sizes = dataframes.events(trace, segments).groupby("action", observed=True)["size"].sum()
     change = sizes.get("alloc", 0) - sizes.get("free_completed", 0)
     assert change == timeline.end_requested_bytes - timeline.initial_requested_bytes
 
@@ -50,7 +50,7 @@ def test_requests_less_frees_are_the_change_of_requested_bytes(recording) -> Non
 @given(recordings())
 def test_the_largest_requested_bytes_of_a_group_are_its_peak(recording) -> None:
     trace, segments, _ = recording
-    events = frames.events(trace, segments)
+    events = dataframes.events(trace, segments)
     peaks = events.groupby(["phase", "iteration"], observed=True)["requested_bytes"].max()
     assert peaks.to_dict() == {
         (row.phase, row.iteration): row.requested_bytes for row in Timeline.of(trace, segments).phase_peaks()
@@ -64,7 +64,7 @@ def test_an_event_names_its_line_and_the_forward_line_behind_it() -> None:
     moment = Moment("backward", 1, 3)
     builder.event(Action.ALLOC, 2**63, 5, 7, 11, (inner, backward), moment, Category.GRADIENT, "mlp", (forward,))
     builder.event(Action.FREE_REQUESTED, 2**63, 5, 7, 12)
-    first, second = frames.events(builder.build()).to_dict("records")
+    first, second = dataframes.events(builder.build()).to_dict("records")
     assert first == {
         "action": "alloc",
         "address": 2**63,
@@ -91,7 +91,7 @@ def test_the_caller_may_choose_the_line_of_a_stack() -> None:
     def outermost(stack, module):
         return Site(file=stack[-1].filename, line=stack[-1].line, function=stack[-1].name) if stack else None
 
-    assert frames.events(builder.build(), choose=outermost)["site"].tolist() == ["b.py:2 g"]
+    assert dataframes.events(builder.build(), choose=outermost)["site"].tolist() == ["b.py:2 g"]
 
 
 def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
@@ -100,7 +100,7 @@ def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
         builder.event(Action.ALLOC, address, 10)
     builder.event(Action.FREE_REQUESTED, 0, 10)
     trace = builder.build()
-    events = frames.events(trace)
+    events = dataframes.events(trace)
     peak = Timeline.of(trace).peak_event()
     assert events.index.name == "event"
     assert events["requested_bytes"].idxmax() == peak
@@ -109,14 +109,14 @@ def test_the_index_of_events_is_the_number_that_a_peak_names() -> None:
 
 @pytest.mark.parametrize("result", [results.FITS, results.OOM])
 def test_lines_and_categories_sum_to_the_peak(result) -> None:
-    assert frames.sites(result)["bytes"].sum() == result.peak.requested_bytes
-    assert frames.categories(result)["bytes"].sum() == result.peak.requested_bytes
-    by_category = frames.sites(result).groupby("category")["bytes"].sum()
+    assert dataframes.sites(result)["bytes"].sum() == result.peak.requested_bytes
+    assert dataframes.categories(result)["bytes"].sum() == result.peak.requested_bytes
+    by_category = dataframes.sites(result).groupby("category")["bytes"].sum()
     assert by_category.to_dict() == {name: size for name, size in result.peak.categories.items() if size}
 
 
 def test_a_line_is_file_line_function_and_module() -> None:
-    assert frames.sites(results.FITS).to_dict("records")[0] == {
+    assert dataframes.sites(results.FITS).to_dict("records")[0] == {
         "file": "/src/tinytrain/model.py",
         "line": 88,
         "function": "forward",
@@ -128,14 +128,14 @@ def test_a_line_is_file_line_function_and_module() -> None:
 
 
 def test_the_largest_phase_is_the_peak() -> None:
-    phases = frames.phases(results.FITS)
+    phases = dataframes.phases(results.FITS)
     assert phases["phase"].tolist() == ["init", "forward", "backward"]
     assert phases["requested_bytes"].max() == results.PEAK.requested_bytes
     assert phases["reserved_bytes"].max() == results.PEAK.reserved_bytes
 
 
 def test_fixes_keep_what_is_missing() -> None:
-    fixes = frames.tried(results.OOM)
+    fixes = dataframes.tried(results.OOM)
     assert fixes["survives"].tolist() == [False, True]
     assert fixes["failed_event"].isna().tolist() == [False, True]
     assert fixes["failed_event"][0] == 99
@@ -144,7 +144,7 @@ def test_fixes_keep_what_is_missing() -> None:
 
 @pytest.mark.parametrize("result", [searches.COMMITS, searches.SUSPECTS])
 def test_grown_lines_sum_to_the_change(result) -> None:
-    grown = frames.grown_sites(result)
+    grown = dataframes.grown_sites(result)
     assert grown["after_bytes"].sum() - grown["before_bytes"].sum() == grown["delta_bytes"].sum()
     assert grown["delta_bytes"].sum() == result.change.requested_bytes
     nowhere = grown[grown["file"] == ""]
@@ -154,7 +154,7 @@ def test_grown_lines_sum_to_the_change(result) -> None:
 @pytest.mark.parametrize("result", [row for row in searches.EVERY if row.steps])
 def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
     good, bad = (next(row.bytes for row in result.probes if row.role == role) for role in ("good end", "bad end"))
-    steps = frames.steps(result)
+    steps = dataframes.steps(result)
     assert steps["delta_requested_bytes"].sum() == (bad - good).requested_bytes
     assert steps["delta_reserved_bytes"].sum() == (bad - good).reserved_bytes
 
@@ -162,15 +162,15 @@ def test_steps_sum_to_the_difference_of_the_ends(result) -> None:
 def test_steps_of_a_merged_branch_name_the_merge() -> None:
     first, last = searches.COMMITS.steps
     result = replace(searches.COMMITS, steps=(replace(first, merge=searches.BAD), last))
-    assert frames.steps(result)["merge"].tolist() == [searches.BAD, pd.NA]
+    assert dataframes.steps(result)["merge"].tolist() == [searches.BAD, pd.NA]
 
 
 def test_probes_without_a_measurement_have_no_bytes() -> None:
-    probes = frames.probes(searches.COMMITS)
+    probes = dataframes.probes(searches.COMMITS)
     assert probes["answer"].tolist() == ["good", "bad", "untestable"]
     assert probes["requested_bytes"].tolist() == [6 * GiB, 8 * GiB, pd.NA]
     assert probes["keys"].isna().all()
-    assert frames.probes(searches.KEYS)["keys"].tolist() == ["", "data.seq_length"]
+    assert dataframes.probes(searches.KEYS)["keys"].tolist() == ["", "data.seq_length"]
 
 
 @pytest.mark.parametrize("table", OF_A_PROBE, ids=lambda table: table.__name__)
@@ -188,7 +188,7 @@ def test_an_empty_search_is_no_rows_of_the_same_columns(table) -> None:
 
 
 def test_an_empty_trace_has_typed_columns() -> None:
-    empty = frames.events(TraceBuilder().build())
+    empty = dataframes.events(TraceBuilder().build())
     assert len(empty) == 0
     assert empty["address"].dtype == pd.UInt64Dtype()
     assert empty["size"].dtype == np.int64
@@ -199,7 +199,7 @@ def test_changing_a_table_leaves_the_trace_alone() -> None:
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 0, 10)
     trace = builder.build()
-    events = frames.events(trace)
+    events = dataframes.events(trace)
     events.loc[0, "size"] = 99
     assert trace.size.tolist() == [10]
 
@@ -228,7 +228,10 @@ def test_the_worked_example_of_the_documentation(tmp_path: Path, monkeypatch, ca
 
 
 def test_both_tables_of_a_comparison_sum_to_the_difference_of_the_peaks() -> None:
-    lines, totals = frames.changed_lines(differences.TWO_DEVICES), frames.changed_totals(differences.TWO_DEVICES)
+    lines, totals = (
+        dataframes.changed_lines(differences.TWO_DEVICES),
+        dataframes.changed_totals(differences.TWO_DEVICES),
+    )
     grown = {row.after.device: row.delta_bytes for row in differences.TWO_DEVICES.devices}
     assert lines.groupby("device")["delta_bytes"].sum().to_dict() == grown
     for _, rows in totals.groupby("by"):

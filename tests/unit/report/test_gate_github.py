@@ -16,7 +16,7 @@ from oomscope.gate.compare import compare_metric
 from oomscope.gate.home import Home
 from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine, Place, Standing
 from oomscope.gate.status import GRAVITY, GREEN, Status
-from oomscope.report.gate_github import annotation_commands, comment, comment_marker, summary
+from oomscope.report.ci.github import annotation_commands, comment, comment_marker, summary
 from oomscope.snapshot.sites import Site
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night, out_of_memory

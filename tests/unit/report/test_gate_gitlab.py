@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oomscope.gate.home import Home
 from oomscope.gate.result import CaseResult
 from oomscope.gate.status import GRAVITY, Status
-from oomscope.report.gate_gitlab import code_quality
+from oomscope.report.ci.gitlab import code_quality
 from tests.unit.gate.nights import case_result, night
 
 SCHEMA = {

@@ -13,10 +13,12 @@ from oomscope.gate.ledger import Point
 from oomscope.gate.result import CaseResult, Culprit, Standing
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status
-from oomscope.report import gate_history_text, gate_html, page_size
-from oomscope.report.console import result_console, show
-from oomscope.report.gate_history_text import history_report
-from oomscope.report.gate_html import history_page
+from oomscope.report.html import gate_history as gate_html
+from oomscope.report.html import page_size
+from oomscope.report.html.gate_history import history_page
+from oomscope.report.text import gate_history as gate_history_text
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.gate_history import history_report
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result
 from tests.unit.report.browser import browse, in_a_browser

@@ -16,7 +16,7 @@ from oomscope.gate.compare import compare_metric
 from oomscope.gate.home import Home
 from oomscope.gate.result import Culprit
 from oomscope.gate.status import GRAVITY, Status, exit_code
-from oomscope.report.gate_junit import class_name, junit_document
+from oomscope.report.ci.junit import class_name, junit_document
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 

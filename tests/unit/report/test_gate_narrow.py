@@ -15,8 +15,8 @@ from oomscope.gate.ledger import Point
 from oomscope.gate.result import Standing
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status
-from oomscope.report.gate_html import history_page
-from oomscope.report.gate_night_html import night_page
+from oomscope.report.html.gate import night_page
+from oomscope.report.html.gate_history import history_page
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report.browser import browse, in_a_browser

@@ -11,7 +11,7 @@ from oomscope.gate.bands import EXACT
 from oomscope.gate.compare import compare_metric
 from oomscope.gate.result import CaseResult, Culprit, GrownLine
 from oomscope.gate.status import GRAVITY, Status
-from oomscope.report.gate_night_html import night_page
+from oomscope.report.html.gate import night_page
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import results

@@ -9,8 +9,8 @@ import pytest
 from oomscope.gate.compare import MetricRow
 from oomscope.gate.result import Culprit, GateResult
 from oomscope.gate.status import Status
-from oomscope.report.gate_commands import Commands
-from oomscope.report.gate_words import Step, culprit_text, heading, next_steps, row_texts
+from oomscope.report.ci.commands import Commands
+from oomscope.report.gate_sentences import Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night
 

@@ -21,13 +21,13 @@ from oomscope.gate.result import CaseResult, Standing
 from oomscope.gate.series import Series
 from oomscope.gate.status import Status
 from oomscope.probe.tuning.sweep import Axis, Sweep
-from oomscope.report.bisect_html import bisect_page
-from oomscope.report.diff_html import diff_page
-from oomscope.report.gate_html import history_page
-from oomscope.report.gate_night_html import night_page
-from oomscope.report.html import probe_page
-from oomscope.report.sweep_html import sweep_page
-from oomscope.snapshot.comparing.diff import Named, diff
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.html.diff import diff_page
+from oomscope.report.html.gate import night_page
+from oomscope.report.html.gate_history import history_page
+from oomscope.report.html.probe import probe_page
+from oomscope.report.html.sweep import sweep_page
+from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.trace import Category
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.report.gate_night_html import night_page
-from oomscope.report.html import probe_page
+from oomscope.report.html.gate import night_page
+from oomscope.report.html.probe import probe_page
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import results
 from tests.unit.report.browser import browse, in_a_browser

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.report.bisect_html import bisect_page
-from oomscope.report.html import probe_page
+from oomscope.report.html.bisect import bisect_page
+from oomscope.report.html.probe import probe_page
 from tests.unit.report import long_searches, results, searches
 from tests.unit.report.browser import browse, in_a_browser
 

@@ -13,13 +13,13 @@ from rich.console import Console, RenderableType
 from oomscope.gate.status import Status
 from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.variants import Variant
-from oomscope.report.advise_text import advice_report
-from oomscope.report.bisect_text import bisect_report, probe_line
-from oomscope.report.console import Harmless
-from oomscope.report.diff_text import diff_report
-from oomscope.report.gate_text import gate_report
-from oomscope.report.layout import table
-from oomscope.report.probe_text import probe_report
+from oomscope.report.text.advise import advice_report
+from oomscope.report.text.bisect import bisect_report, probe_line
+from oomscope.report.text.console import Harmless
+from oomscope.report.text.diff import diff_report
+from oomscope.report.text.gate import gate_report
+from oomscope.report.text.layout import table
+from oomscope.report.text.probe import probe_report
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 from tests.unit.report import differences, results, searches

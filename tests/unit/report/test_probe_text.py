@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from oomscope.report import words
-from oomscope.report.console import result_console, show
-from oomscope.report.layout import bar
-from oomscope.report.probe_text import probe_report
+from oomscope.report import sentences
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.layout import bar
+from oomscope.report.text.probe import probe_report
 from tests.unit.report import results
 
 
@@ -89,7 +89,7 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
 @pytest.mark.parametrize("columns", ["40", "400"])
 def test_in_a_log_the_answer_is_one_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert words.status_text(results.OOM) in rendered(results.OOM).splitlines()
+    assert sentences.status_text(results.OOM) in rendered(results.OOM).splitlines()
 
 
 def test_markup_in_names_is_text() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oomscope.report.redact import Level, is_public, redacted
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing.diff import Named, diff
+from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Action, Annotation, Frame, Snapshot

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from oomscope.report.console import result_console, show
-from oomscope.report.replay_text import FEW, replay_report
-from oomscope.snapshot.replaying.fidelity import Fidelity, Mismatch
-from oomscope.snapshot.replaying.replay_table import ReplayTable, SettingReplayed
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.replay import FEW, replay_report
+from oomscope.snapshot.replay.fidelity import Fidelity, Mismatch
+from oomscope.snapshot.replay.replay_table import ReplayTable, SettingReplayed
 from oomscope.units import MiB
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oomscope.report.console import show
-from oomscope.report.shell_lines import ShellCommand, shell_lines
+from oomscope.report.text.console import show
+from oomscope.report.text.shell_lines import ShellCommand, shell_lines
 
 COMMAND = "A=1 oomscope gate run 'ci gate/memory.yaml' --case tiny --case 'two  words --case x' --bisect"
 

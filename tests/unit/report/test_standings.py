@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.results.sections import LinePlace, WalkedLine
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.report.standings import Bracket, Standing, asked_on, bracket_of, standings
+from oomscope.report.search_status import Bracket, Standing, asked_on, bracket_of, standings
 from tests.unit.report import searches
 
 

@@ -13,10 +13,10 @@ import pytest
 from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import LinePlace, WalkedLine
 from oomscope.bisect.search.line import Answer
-from oomscope.report.bisect_html import bisect_page
-from oomscope.report.bisect_text import bisect_report
-from oomscope.report.console import result_console, show
+from oomscope.report.html.bisect import bisect_page
 from oomscope.report.step_sets import step_sets
+from oomscope.report.text.bisect import bisect_report
+from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches
 from tests.unit.report.browser import browse, in_a_browser
 

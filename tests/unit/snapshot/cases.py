@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from oomscope.snapshot.judging.verdict import FailedElsewhere, judge
-from oomscope.snapshot.replaying.fixes import Rules
+from oomscope.snapshot.judge.verdict import FailedElsewhere, judge
+from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict_types import Verdict
 from oomscope.units import GiB, MiB

@@ -31,17 +31,17 @@ import zstandard
 from rich.console import RenderableType
 
 from oomscope.errors import OomscopeError
-from oomscope.report.console import result_console, show
-from oomscope.report.diff_text import diff_report
-from oomscope.report.explain_text import report
-from oomscope.report.replay_text import replay_report
-from oomscope.snapshot.comparing.diff import Named, diff
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.reading.child import answer
-from oomscope.snapshot.reading.limits import MEMORY_TO_START, Limits
-from oomscope.snapshot.reading.schema import snapshot_from
-from oomscope.snapshot.reading.tables import Tables
-from oomscope.snapshot.replaying.replay_table import replay_file
+from oomscope.report.text.console import result_console, show
+from oomscope.report.text.diff import diff_report
+from oomscope.report.text.explain import report
+from oomscope.report.text.replay import replay_report
+from oomscope.snapshot.compare.diff import Named, diff
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.read.child import answer
+from oomscope.snapshot.read.limits import MEMORY_TO_START, Limits
+from oomscope.snapshot.read.schema import snapshot_from
+from oomscope.snapshot.read.tables import Tables
+from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import MiB

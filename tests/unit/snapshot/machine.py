@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oomscope.allocator import AllocatorSettings, CachingAllocator, DeviceOutOfMemory, Driver
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.judging.verdict import FailedRequest
-from oomscope.snapshot.replaying.replay import Device, segments_of
+from oomscope.snapshot.judge.verdict import FailedRequest
+from oomscope.snapshot.replay.replay import Device, segments_of
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Segment, Stack, Trace
 
 ACTIONS = {action.name.lower(): action for action in Action}

@@ -10,10 +10,10 @@ from hypothesis import given
 from rich.console import Console
 
 from oomscope.errors import InputError
-from oomscope.report.align_text import align_report, headline
+from oomscope.report.text.align import align_report, headline
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing import paired_events
-from oomscope.snapshot.comparing.aligned import Aligned, Alignment, align_events
+from oomscope.snapshot.compare import paired_events
+from oomscope.snapshot.compare.aligned import Aligned, Alignment, align_events
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Frame, Moment
 from oomscope.units import MiB

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oomscope.snapshot.replaying.ascend import is_ascend, sizes_asked
-from oomscope.snapshot.replaying.recording import recording_of
+from oomscope.snapshot.replay.ascend import is_ascend, sizes_asked
+from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Snapshot
 from oomscope.units import GiB, KiB, MiB

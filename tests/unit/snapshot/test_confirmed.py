@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.judging.confirmed import TIGHT_SHARE, confirmed, in_order_of_preference, is_tight
+from oomscope.snapshot.judge.confirmed import TIGHT_SHARE, confirmed, in_order_of_preference, is_tight
 from oomscope.snapshot.verdict_types import FixTried, Verdict
 from oomscope.units import GiB, MiB
 

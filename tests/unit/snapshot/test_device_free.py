@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from oomscope.report.frames import events
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.reading.schema import snapshot_of
-from oomscope.snapshot.replaying.recording import recording_of
+from oomscope.report.dataframes import events
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot

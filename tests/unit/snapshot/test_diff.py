@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oomscope.errors import InputError
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing.diff import DeviceDifference, Named, diff
+from oomscope.snapshot.compare.diff import DeviceDifference, Named, diff
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame, Moment, Snapshot
 

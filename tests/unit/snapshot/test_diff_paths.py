@@ -8,7 +8,7 @@ import pytest
 
 from oomscope.errors import InputError, SnapshotError, UsageError
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.comparing.diff_paths import Recorded, diff_paths
+from oomscope.snapshot.compare.diff_paths import Recorded, diff_paths
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.snapshot.write import write_snapshot
 

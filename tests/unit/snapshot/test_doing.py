@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.inferring.doing import Doing, Mark, StackReader, activity_of, marks_of_frame
+from oomscope.snapshot.infer.activity import Doing, Mark, StackReader, activity_of, marks_of_frame
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Annotation, Frame, Moment
 

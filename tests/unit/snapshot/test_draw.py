@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.snapshot.drawing.draw import draw
-from oomscope.snapshot.explaining.analysis import Analysis, analyse
+from oomscope.snapshot.explain.analysis import Analysis, analyse
+from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.trace import Category
 from oomscope.units import MiB
 

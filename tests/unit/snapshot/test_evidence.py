@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from oomscope.snapshot.inferring.category_rules import RULES, Confidence
-from oomscope.snapshot.inferring.evidence import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
+from oomscope.snapshot.infer.categorise import NO_RULE, RECORDED, RECORDED_WITHOUT_MODEL, categorise
+from oomscope.snapshot.infer.category_rules import RULES, Confidence
 from oomscope.snapshot.lifetimes import BEFORE
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.units import GiB, MiB

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import SnapshotError, UsageError
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.explaining.explain_path import explain_path
-from oomscope.snapshot.explaining.explanation import Explanation
-from oomscope.snapshot.explaining.rank_set import RankSet
-from oomscope.snapshot.reading.limits import Limits
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.explain.explain_path import explain_path
+from oomscope.snapshot.explain.explanation import Explanation
+from oomscope.snapshot.explain.rank_set import RankSet
+from oomscope.snapshot.read.limits import Limits
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB
 

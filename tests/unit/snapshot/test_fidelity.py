@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.replaying.fidelity import Fidelity, fidelity_of
-from oomscope.snapshot.replaying.initial_state import recover
-from oomscope.snapshot.replaying.replay import Device, serve
-from oomscope.snapshot.replaying.requests import requests_of
+from oomscope.snapshot.replay.fidelity import Fidelity, fidelity_of
+from oomscope.snapshot.replay.initial_state import recover
+from oomscope.snapshot.replay.replay import Device, serve
+from oomscope.snapshot.replay.requests import requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.drawing.floor_plan import floor_plan
-from oomscope.snapshot.replaying.segment_map import SegmentMap, segments_after
+from oomscope.snapshot.explain.floor_plan import floor_plan
+from oomscope.snapshot.replay.segment_map import SegmentMap, segments_after
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB

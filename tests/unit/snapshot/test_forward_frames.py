@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.forward_frames import PLACES_KEY, frames_in, number_in, number_text, places_document
-from oomscope.snapshot.reading.schema import snapshot_of
+from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Frame, Trace
 
 STACK = (Frame("model.py", 7, "forward"), Frame("train.py", 3, "step"))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oomscope.snapshot.judging.verdict import failure_of, judge
-from oomscope.snapshot.replaying.gaps import Request, gaps_of
+from oomscope.snapshot.judge.verdict import failure_of, judge
+from oomscope.snapshot.replay.gaps import Request, gaps_of
 from oomscope.snapshot.trace import Block, Segment
 from oomscope.units import MiB
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from oomscope.errors import SnapshotError
 from oomscope.printable import printable
-from oomscope.snapshot.explaining.explain import explain
+from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.reading.schema import snapshot_of
+from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import MiB
 

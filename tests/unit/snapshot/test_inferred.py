@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from oomscope.snapshot.comparing.side import Side
-from oomscope.snapshot.explaining.analysis import Analysis
-from oomscope.snapshot.inferring.inferred import Inferred
+from oomscope.snapshot.compare.side import Side
+from oomscope.snapshot.explain.analysis import Analysis
+from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.trace import Category, Moment, Snapshot
 from oomscope.units import GiB, MiB
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.replaying.initial_memory import Owner, _Owned
+from oomscope.snapshot.replay.initial_memory import Owner, _Owned
 
 SMALL, LARGE = (Owner(0, pool, is_expandable=True) for pool in ("small", "large"))
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from([SMALL, LARGE])), max_size=12)

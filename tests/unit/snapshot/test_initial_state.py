@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.replaying.address_ranges import AddressRanges
-from oomscope.snapshot.replaying.initial_state import recover
+from oomscope.snapshot.replay.address_ranges import AddressRanges
+from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oomscope.snapshot.explaining.suspects import suspects_of
-from oomscope.snapshot.inferring.doing import activity_of
-from oomscope.snapshot.inferring.iterations import iterations_of
-from oomscope.snapshot.inferring.moments import with_moments
-from oomscope.snapshot.judging.leaks import find_leak
+from oomscope.snapshot.explain.suspects import suspects_of
+from oomscope.snapshot.infer.activity import activity_of
+from oomscope.snapshot.infer.iterations import iterations_of
+from oomscope.snapshot.infer.moments import with_moments
+from oomscope.snapshot.judge.leaks import find_leak
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Annotation, Category, Moment
 from oomscope.units import GiB, MiB

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from oomscope.cli.options import snapshot_limits_options
 from oomscope.errors import UsageError
-from oomscope.snapshot.reading.limits import Limits, half_of_the_machine
+from oomscope.snapshot.read.limits import Limits, half_of_the_machine
 from oomscope.units import GiB
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.comparing.alignment import Line, Use, align, same_lines
-from oomscope.snapshot.comparing.matching import Place, pair_lines
-from oomscope.snapshot.comparing.unmoved import Numbered
+from oomscope.snapshot.compare.alignment import Line, Use, align, same_lines
+from oomscope.snapshot.compare.matching import Place, pair_lines
+from oomscope.snapshot.compare.unmoved import Numbered
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(

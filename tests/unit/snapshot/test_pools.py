@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.lifetimes import BEFORE
-from oomscope.snapshot.replaying.fidelity import switches_expandable
-from oomscope.snapshot.replaying.initial_state import recover
-from oomscope.snapshot.replaying.pools import Pools, pools_of
-from oomscope.snapshot.replaying.recording import recording_of
-from oomscope.snapshot.replaying.replay import Device, replay
-from oomscope.snapshot.replaying.replay_table import replay_file
-from oomscope.snapshot.replaying.requests import Kind, requests_of
-from oomscope.snapshot.replaying.segment_map import part_of, segments_after
+from oomscope.snapshot.replay.fidelity import switches_expandable
+from oomscope.snapshot.replay.initial_state import recover
+from oomscope.snapshot.replay.pools import Pools, pools_of
+from oomscope.snapshot.replay.recording import recording_of
+from oomscope.snapshot.replay.replay import Device, replay
+from oomscope.snapshot.replay.replay_table import replay_file
+from oomscope.snapshot.replay.requests import Kind, requests_of
+from oomscope.snapshot.replay.segment_map import part_of, segments_after
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Block, Segment, Snapshot
 from oomscope.units import GiB, MiB

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.provenance import Card, Provenance, Refused, provenance_of
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.reading.schema import snapshot_of
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 

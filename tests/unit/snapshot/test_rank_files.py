@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action
 
 RANKS = Path(__file__).resolve().parents[3] / "fixtures" / "snapshots" / "ranks"

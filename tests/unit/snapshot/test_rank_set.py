@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import InputError, SnapshotError
-from oomscope.report.diff_words import not_compared
-from oomscope.snapshot.comparing.diff_ranks import diff_ranks
-from oomscope.snapshot.drawing.draw import draw
-from oomscope.snapshot.explaining import rank_folder
-from oomscope.snapshot.explaining.explain_path import explain_path
-from oomscope.snapshot.explaining.rank_folder import analyse_ranks
-from oomscope.snapshot.explaining.rank_set import RankRow, stragglers_of
+from oomscope.report.diff_sentences import not_compared
+from oomscope.snapshot.compare.diff_ranks import diff_ranks
+from oomscope.snapshot.explain import rank_folder
+from oomscope.snapshot.explain.drawing import draw
+from oomscope.snapshot.explain.explain_path import explain_path
+from oomscope.snapshot.explain.rank_folder import analyse_ranks
+from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.reading.rank_files import rank_numbers, snapshot_files
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.read.rank_files import rank_numbers, snapshot_files
 from oomscope.snapshot.trace import Snapshot
 from oomscope.snapshot.write import write_snapshot
 from oomscope.units import GiB, MiB

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.replaying.recorded_conf import recorded_conf, unheeded_conf
-from oomscope.snapshot.replaying.replay_table import replay_file
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.replay.recorded_conf import recorded_conf, unheeded_conf
+from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB, MiB
 

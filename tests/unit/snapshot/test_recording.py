@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.snapshot.replaying import recording
-from oomscope.snapshot.replaying.recording import recording_of
+from oomscope.snapshot.replay import recording
+from oomscope.snapshot.replay.recording import recording_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.units import GiB, MiB

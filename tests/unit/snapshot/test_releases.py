@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.replaying.releases import Release, capacity_of, releases_of
-from oomscope.snapshot.replaying.requests import Kind, requests_of
+from oomscope.snapshot.replay.releases import Release, capacity_of, releases_of
+from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Frame, Segment
 from oomscope.units import MiB

@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, merged, try_settings
-from oomscope.snapshot.replaying.replay import Device, replay
-from oomscope.snapshot.replaying.requests import Kind, Last, requests_of
+from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, merged, try_settings
+from oomscope.snapshot.replay.replay import Device, replay
+from oomscope.snapshot.replay.requests import Kind, Last, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 from oomscope.units import GiB, MiB

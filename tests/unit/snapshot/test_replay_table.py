@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
 from oomscope.snapshot.device_free import FREE_UNKNOWN
-from oomscope.snapshot.judging.verdict import judge
-from oomscope.snapshot.replaying.fixes import CANDIDATES, Rules, try_settings
-from oomscope.snapshot.replaying.initial_state import recover
-from oomscope.snapshot.replaying.recording import recording_of
-from oomscope.snapshot.replaying.replay import Device
-from oomscope.snapshot.replaying.replay_table import AFRESH, replay_file
-from oomscope.snapshot.replaying.requests import Last, requests_of
+from oomscope.snapshot.judge.verdict import judge
+from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, try_settings
+from oomscope.snapshot.replay.initial_state import recover
+from oomscope.snapshot.replay.recording import recording_of
+from oomscope.snapshot.replay.replay import Device
+from oomscope.snapshot.replay.replay_table import AFRESH, replay_file
+from oomscope.snapshot.replay.requests import Last, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Snapshot
 from oomscope.units import GiB, MiB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.replaying.requests import Kind, requests_of
+from oomscope.snapshot.replay.requests import Kind, requests_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.explaining.pins import pins_of
-from oomscope.snapshot.replaying.segment_map import segments_after
+from oomscope.snapshot.explain.pins import pins_of
+from oomscope.snapshot.replay.segment_map import segments_after
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB

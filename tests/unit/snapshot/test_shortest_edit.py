@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.comparing.shortest_edit import TooDifferentError, common
+from oomscope.snapshot.compare.shortest_edit import TooDifferentError, common
 
 ROWS = st.integers(1, 9).flatmap(lambda values: st.lists(st.integers(0, values), max_size=24))
 

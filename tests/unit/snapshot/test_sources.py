@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.snapshot.comparing.sources import LARGEST_FILE, SourceTree
+from oomscope.snapshot.compare.sources import LARGEST_FILE, SourceTree
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.lifetimes import BEFORE, pair
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.timeline import ReservedPeak, Timeline, decimate
 from oomscope.snapshot.trace import Action, Block, Moment, Segment
 from oomscope.units import GiB, MiB

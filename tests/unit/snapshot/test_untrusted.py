@@ -15,12 +15,12 @@ import pytest
 import zstandard
 
 from oomscope.errors import OomscopeError, SnapshotError
-from oomscope.snapshot.reading import load
-from oomscope.snapshot.reading.child import answer
-from oomscope.snapshot.reading.decode import printable
-from oomscope.snapshot.reading.limits import Limits
-from oomscope.snapshot.reading.load import load_snapshot, parse_snapshot
-from oomscope.snapshot.reading.tables import Tables
+from oomscope.snapshot.read import load
+from oomscope.snapshot.read.child import answer
+from oomscope.snapshot.read.decode import printable
+from oomscope.snapshot.read.limits import Limits
+from oomscope.snapshot.read.load import load_snapshot, parse_snapshot
+from oomscope.snapshot.read.tables import Tables
 
 PROTO = b"\x80\x04"
 EVENT = {"action": "alloc", "addr": 1, "size": 1}
@@ -217,10 +217,10 @@ def test_an_interrupt_ends_the_reader(monkeypatch):
 
 
 def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):
-    reader = "import oomscope.snapshot.reading.child"
+    reader = "import oomscope.snapshot.read.child"
     program = f"import sys; sys.path += sys.argv[2:]; {reader}; sys.exit(str(sorted(sys.modules)))"
     monkeypatch.setattr(load, "_PROGRAM", program)
-    with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.reading\.child") as failure:
+    with pytest.raises(OomscopeError, match=r"oomscope\.snapshot\.read\.child") as failure:
         parse_snapshot(snapshot(), where="x")
     for heavy in ("'numpy'", "'torch'", "'pydantic'", "'click'"):
         assert heavy not in str(failure.value)

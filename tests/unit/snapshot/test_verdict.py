@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from oomscope.snapshot.judging.headline import headline_of
-from oomscope.snapshot.judging.verdict import FailedElsewhere, ending_failure, failure_of, judge
-from oomscope.snapshot.reading.load import load_snapshot
-from oomscope.snapshot.replaying.replay import Device
+from oomscope.snapshot.judge.headline import headline_of
+from oomscope.snapshot.judge.verdict import FailedElsewhere, ending_failure, failure_of, judge
+from oomscope.snapshot.read.load import load_snapshot
+from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.trace import Category, Moment
 from oomscope.snapshot.verdict_types import Verdict

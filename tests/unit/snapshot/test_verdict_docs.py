@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from oomscope.report.words import kind_text
-from oomscope.snapshot.replaying.gaps import TEXTS
+from oomscope.report.sentences import kind_text
+from oomscope.snapshot.replay.gaps import TEXTS
 from oomscope.snapshot.verdict_types import VerdictKind
 
 from .cases import CASES

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.metadata import Key, Metadata, from_text, to_text
-from oomscope.snapshot.reading.load import Limits, load_snapshot, parse_snapshot
-from oomscope.snapshot.reading.schema import snapshot_of
+from oomscope.snapshot.read.load import Limits, load_snapshot, parse_snapshot
+from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Action, Annotation, Category, Frame, Moment, Snapshot, Trace
 from oomscope.snapshot.write import to_document, write_snapshot
 

@@ -13,7 +13,7 @@ from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.result import Oom, Peak, ProbeResult, ReservedPeak, RunCurves, Site
 from oomscope.probe.targets.command.snapshots import Card, Found
 from oomscope.snapshot.attribution import by_site
-from oomscope.snapshot.explaining.analysis import Analysis
+from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import decimate
 from oomscope.snapshot.trace import Stack

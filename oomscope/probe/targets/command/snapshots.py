@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from oomscope.snapshot.explaining.analysis import Analysis, analyse
-from oomscope.snapshot.judging.verdict import failure_of
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.explain.analysis import Analysis, analyse
+from oomscope.snapshot.judge.verdict import failure_of
+from oomscope.snapshot.read.load import load_snapshot
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from oomscope.probe.result import Failure
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.probe.targets.program.run import Ended
 from oomscope.probe.targets.program.spokesman import failure_in, ran_out, spokesman
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Category, Frame, Moment
 
 

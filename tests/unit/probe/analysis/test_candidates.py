@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.probe.analysis.cures import EXPANDABLE, first_candidates, further_candidates
-from oomscope.snapshot.replaying.fixes import Rules, merged
+from oomscope.snapshot.replay.fixes import Rules, merged
 from oomscope.units import GiB, MiB
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.probe.analysis.confirm import RUNS, SECONDS, SECONDS_IF_CURED, Card, Confirmation, Failed, Ran, confirm
-from oomscope.snapshot.replaying.fixes import Rules
+from oomscope.snapshot.replay.fixes import Rules
 from oomscope.units import GiB, MiB
 
 CARD = Card(total_bytes=10 * GiB, available_bytes=9 * GiB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.probe.analysis.analyse import largest_free_block
-from oomscope.snapshot.replaying.fixes import Rules
+from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB
 from tests.unit.snapshot.machine import Machine

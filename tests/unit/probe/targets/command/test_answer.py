@@ -18,9 +18,9 @@ from oomscope.probe.targets.command.answer import answer, failure_of
 from oomscope.probe.targets.command.output import Said
 from oomscope.probe.targets.command.run import variables_of
 from oomscope.probe.targets.command.snapshots import stamps_of, written_since
-from oomscope.snapshot.explaining.explain import explain
-from oomscope.snapshot.explaining.explanation import DeviceExplanation
-from oomscope.snapshot.reading.load import load_snapshot
+from oomscope.snapshot.explain.explain import explain
+from oomscope.snapshot.explain.explanation import DeviceExplanation
+from oomscope.snapshot.read.load import load_snapshot
 from oomscope.units import GiB, MiB
 
 FIXTURES = Path(__file__).parents[5] / "fixtures" / "snapshots"

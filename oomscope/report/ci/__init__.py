@@ -1,0 +1,1 @@
+"""A night of the gate for CI systems: JUnit, GitHub, Markdown."""

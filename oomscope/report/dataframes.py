@@ -1,0 +1,283 @@
+"""Results as pandas tables, for people who go on in a notebook or a spreadsheet.
+
+Each function takes a result and returns a new table. Columns have the names of the JSON documents; sizes are whole
+bytes, and what is unknown is missing (-1 for a moment and a time, as in a trace). A table without rows has the columns
+and types of a full one, so that the tables of several results can be put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
+from oomscope.bisect.results.sections import levels
+from oomscope.bisect.search.measured import Bytes
+from oomscope.probe.result import ProbeResult, Site
+from oomscope.snapshot.attribution import SiteOf
+from oomscope.snapshot.compare.changes import LineChange
+from oomscope.snapshot.compare.diff import Difference
+from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.sites import site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Category, Segment, Trace
+
+Columns = Mapping[str, str]
+"""Names and types of a table's columns, in order."""
+
+SITE: Final = {"file": "string", "line": "int64", "function": "string", "module": "string"}
+SITES: Final = {**SITE, "category": "string", "bytes": "int64", "count": "int64"}
+CATEGORIES: Final = {"category": "string", "bytes": "int64"}
+PHASES: Final = {"iteration": "int64", "phase": "string", "requested_bytes": "int64", "reserved_bytes": "int64"}
+FIXES: Final = {
+    "name": "string",
+    "conf": "string",
+    "how": "string",
+    "survives": "bool",
+    "is_tight": "bool",
+    "peak_reserved_bytes": "int64",
+    "margin_bytes": "int64",
+    "retries": "int64",
+    "failed_event": "Int64",
+    "failed_in": "string",
+    "note": "string",
+}
+STEPS: Final = {
+    "commit": "string",
+    "label": "string",
+    "since": "string",
+    "commits": "int64",
+    "merge": "string",
+    "keys": "string",
+    "delta_requested_bytes": "int64",
+    "delta_reserved_bytes": "Int64",
+    "delta_overhead_bytes": "Int64",
+    "since_good_requested_bytes": "int64",
+    "since_good_reserved_bytes": "Int64",
+    "dominant_category": "string",
+    "dominant_file": "string",
+    "dominant_line": "Int64",
+    "dominant_bytes": "Int64",
+}
+PROBES: Final = {
+    "number": "int64",
+    "role": "string",
+    "commit": "string",
+    "subject": "string",
+    "keys": "string",
+    "answer": "string",
+    "reason": "string",
+    "outcome": "string",
+    "requested_bytes": "Int64",
+    "reserved_bytes": "Int64",
+    "is_lower_bound": "bool",
+    "cached": "bool",
+    "wall_s": "float64",
+    "probe_s": "float64",
+}
+GROWN_SITES: Final = {
+    **SITE,
+    "category": "string",
+    "before_bytes": "int64",
+    "after_bytes": "int64",
+    "delta_bytes": "int64",
+}
+CHANGE: Final = {
+    "before_bytes": "int64",
+    "after_bytes": "int64",
+    "delta_bytes": "int64",
+    "before_count": "int64",
+    "after_count": "int64",
+    "delta_count": "int64",
+}
+CHANGED_LINES: Final = {
+    "device": "int64",
+    **SITE,
+    "category": "string",
+    "presence": "string",
+    "before_file": "string",
+    "before_line": "Int64",
+    "before_function": "string",
+    **CHANGE,
+}
+CHANGED_TOTALS: Final = {"device": "int64", "by": "string", "name": "string", **CHANGE}
+
+
+def events(trace: Trace, segments: Sequence[Segment] | None = None, *, choose: SiteOf = site_of) -> pd.DataFrame:
+    """Return one row an event of ``trace``, oldest first; the index is the number that ``peak.event`` and others name.
+
+    Columns: ``action``, ``address`` (for ``oom`` the free device bytes, NA where unknown), ``size``, ``stream``,
+    ``time_us``, ``phase``, ``iteration``, ``microbatch``, ``category``, ``module``, ``site`` and ``forward_site``
+    (``file:line function``, empty where there is no stack), and the ``requested_bytes`` and ``reserved_bytes`` of
+    :class:`Timeline` right after the event. Requested bytes that come (``alloc``) less those that go
+    (``free_requested``) sum to the change of requested bytes. Columns of words are categorical.
+
+    Args:
+        trace: one device's events.
+        segments: a snapshot's segments, by which a trace that began in the middle is lifted to what was there before.
+        choose: which line stands for a stack.
+    """
+    timeline = Timeline.of(trace, segments)
+    moment = trace.moment_id
+    columns = {
+        "action": _words(trace.action, [action.name.lower() for action in Action]),
+        "address": _addresses(trace),
+        "size": trace.size,
+        "stream": trace.stream,
+        "time_us": trace.time_us,
+        "phase": _words(moment, [row.phase for row in trace.moments]),
+        "iteration": np.array([row.iteration for row in trace.moments], dtype=np.int64)[moment],
+        "microbatch": np.array([row.microbatch for row in trace.moments], dtype=np.int64)[moment],
+        "category": _words(trace.category, [category.label for category in Category]),
+        "module": _words(trace.module_id, trace.modules),
+        "site": _sites(trace, trace.stack_id, choose),
+        "forward_site": _sites(trace, trace.forward_stack_id, choose),
+        "requested_bytes": timeline.requested,
+        "reserved_bytes": timeline.reserved,
+    }
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(trace), name="event"))
+
+
+def _addresses(trace: Trace) -> pd.arrays.IntegerArray:
+    unknown = (trace.action == Action.OOM) & (trace.address == np.uint64(FREE_UNKNOWN))
+    return pd.arrays.IntegerArray(trace.address, unknown)
+
+
+def sites(result: ProbeResult) -> pd.DataFrame:
+    """Return requested bytes at the peak by line, module and category, largest first.
+
+    ``bytes`` sums to ``result.peak.requested_bytes``; ``count`` is in blocks. No rows where nothing was measured.
+    """
+    rows = result.peak.sites if result.peak else ()
+    return table(SITES, ({**vars(row), **vars(row.site)} for row in rows))
+
+
+def categories(result: ProbeResult) -> pd.DataFrame:
+    """Return requested bytes at the peak by category; ``bytes`` sums to ``result.peak.requested_bytes``."""
+    rows = result.peak.categories.items() if result.peak else ()
+    return table(CATEGORIES, ({"category": category, "bytes": size} for category, size in rows))
+
+
+def phases(result: ProbeResult) -> pd.DataFrame:
+    """Return the peak inside each phase of each iteration, in order; the largest is the peak of ``result``."""
+    return table(PHASES, (vars(row) for row in result.phases))
+
+
+def tried(result: ProbeResult) -> pd.DataFrame:
+    """Return each allocator setting that was tried, by a replay or by a run; no rows where none was."""
+    return table(FIXES, (vars(row) for row in (result.verdict.tried if result.verdict else ())))
+
+
+def steps(result: BisectResult) -> pd.DataFrame:
+    """Return the steps of a search.
+
+    ``delta_requested_bytes`` and ``delta_reserved_bytes`` sum to the difference of the two ends, the latter missing
+    where a command printed its requested bytes alone; ``merge`` is the one that brought a commit in, where that was
+    looked into; ``keys`` are separated by commas. ``since_good_…`` is what this row and those before it sum to;
+    ``dominant_…`` is the line whose requested bytes changed most, missing where there is none.
+    """
+    reached = levels(Bytes(), (row.delta for row in result.steps))
+    return table(STEPS, map(_step, result.steps, reached))
+
+
+def probes(result: BisectResult) -> pd.DataFrame:
+    """Return every question that a search asked, in order; its bytes are missing where nothing was measured."""
+    return table(PROBES, (_probe(row) for row in result.probes))
+
+
+def grown_sites(result: BisectResult) -> pd.DataFrame:
+    """Return the lines whose requested bytes differ between the last good and the first bad probe.
+
+    ``delta_bytes`` sums to ``result.change.requested_bytes``. A row that no line stands for has no file, and its
+    category says what it is.
+    """
+    nowhere = Site(file="", line=0, function="")
+    rows = ({**vars(row), **vars(row.site or nowhere), "delta_bytes": row.delta_bytes} for row in result.sites)
+    return table(GROWN_SITES, rows)
+
+
+def changed_lines(difference: Difference) -> pd.DataFrame:
+    """Return what each line holds of each category at the peaks of two snapshots, the unchanged ones too.
+
+    ``presence`` is ``both``, ``new`` or ``gone``; ``before_file``, ``before_line`` and ``before_function`` say where
+    the line stood, and are missing where it is new. Of each device, named as the second snapshot does, ``delta_bytes``
+    sums to the difference of the peaks.
+    """
+    return table(
+        CHANGED_LINES,
+        (
+            {"device": device.after.device, **_changed_line(row)}
+            for device in difference.devices
+            for row in device.lines
+        ),
+    )
+
+
+def _changed_line(row: LineChange) -> dict[str, Any]:
+    was = None if row.presence == "new" else row.was or row.site
+    before = {"before_file": was and was.file, "before_line": was and was.line, "before_function": was and was.function}
+    return {**row.to_json(), **vars(row.site), **before}
+
+
+def changed_totals(difference: Difference) -> pd.DataFrame:
+    """Return requested bytes at the peaks of two snapshots by category, module and class of sizes (column ``by``).
+
+    Of each device and ``by``, ``delta_bytes`` sums to the difference of the peaks.
+    """
+    return table(
+        CHANGED_TOTALS,
+        (
+            {"device": device.after.device, "by": by, **row.to_json()}
+            for device in difference.devices
+            for by, rows in (("category", device.categories), ("module", device.modules), ("size", device.sizes))
+            for row in rows
+        ),
+    )
+
+
+def _step(row: StepRow, level: Bytes) -> dict[str, Any]:
+    site = row.dominant and row.dominant.site
+    return {
+        **vars(row),
+        **{f"delta_{name}": size for name, size in vars(row.delta).items()},
+        **{f"since_good_{name}": size for name, size in vars(level).items()},
+        "delta_overhead_bytes": row.delta.overhead_bytes,
+        "keys": _listed(row.keys),
+        "dominant_category": row.dominant and row.dominant.category,
+        "dominant_file": site and site.file,
+        "dominant_line": site and site.line,
+        "dominant_bytes": row.dominant and row.dominant.delta_bytes,
+    }
+
+
+def _probe(row: ProbeRecord) -> dict[str, Any]:
+    return {**row.to_json(), "keys": _listed(row.keys)}
+
+
+def _listed(keys: tuple[str, ...] | None) -> str | None:
+    return None if keys is None else ", ".join(keys)
+
+
+def table(columns: Columns, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the named fields of ``rows``, in the types that ``columns`` gives them."""
+    kept = list(rows)
+    return pd.DataFrame({name: pd.Series([row[name] for row in kept], dtype=kind) for name, kind in columns.items()})
+
+
+def _sites(trace: Trace, stack_ids: NDArray[np.int32], choose: SiteOf) -> pd.Categorical[str]:
+    """Return the line that stands for each event's stack."""
+    chosen = [choose(stack, "") for stack in trace.stacks]
+    return _words(stack_ids, [str(site) if site else "" for site in chosen])
+
+
+def _words(ids: NDArray[np.integer], words: Sequence[str]) -> pd.Categorical[str]:
+    """Return ``words[id]`` for each id; only words that occur are categories, and equal words are one."""
+    used, place = np.unique(ids, return_inverse=True)
+    number: dict[str, int] = {}
+    codes = [number.setdefault(words[index], len(number)) for index in used.tolist()]
+    categories = pd.Index(list(number), dtype=str)
+    return pd.Categorical.from_codes(np.array(codes, dtype=np.int64)[place], categories=categories)

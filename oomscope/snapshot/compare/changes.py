@@ -1,0 +1,228 @@
+"""What changed between two tables of requested bytes: rows that sum to the difference of the totals, whatever it is.
+
+Every row of both tables is in the answer, also where nothing changed, so that either side sums to its own total. A
+line that only moved is one row (:mod:`oomscope.snapshot.compare.matching`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from oomscope.snapshot.compare.alignment import Use
+from oomscope.snapshot.compare.matching import Lines, Pair, Place, Text, no_text, pair_lines
+from oomscope.snapshot.compare.renamed import renamed
+from oomscope.snapshot.compare.unmoved import Unmoved, nothing_unmoved
+from oomscope.snapshot.sites import Site, SiteBytes
+
+Presence: TypeAlias = Literal["both", "new", "gone"]
+"""On which sides a line is."""
+
+
+class Held(NamedTuple):
+    """Requested bytes of one side, and in how many blocks."""
+
+    bytes: int = 0
+    blocks: int = 0
+
+    def plus(self, other: Held) -> Held:
+        """Return both together."""
+        return Held(self.bytes + other.bytes, self.blocks + other.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One row: what both sides hold."""
+
+    before_bytes: int
+    after_bytes: int
+    before_count: int
+    """Blocks."""
+    after_count: int
+
+    @property
+    def delta_bytes(self) -> int:
+        """Growth; negative where it shrank."""
+        return self.after_bytes - self.before_bytes
+
+    @property
+    def delta_count(self) -> int:
+        """Blocks that came; negative where they went."""
+        return self.after_count - self.before_count
+
+    @property
+    def differs(self) -> bool:
+        """Whether bytes or blocks differ."""
+        return self.delta_bytes != 0 or self.delta_count != 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**asdict(self), "delta_bytes": self.delta_bytes, "delta_count": self.delta_count}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedChange(Change):
+    """A row of a table by category, module or size."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineChange(Change):
+    """What one line of code holds of one category."""
+
+    site: Site
+    """The line as the second side knows it; as the first one does, where it is gone. Its module is named where one
+    alone is known."""
+    was: Site | None
+    """The line as the first side knows it, where file, line or function are others."""
+    category: str
+    presence: Presence
+
+    @property
+    def moved(self) -> bool:
+        """Whether the line has another number, function or file name; where the program lies does not count."""
+        return self.was is not None and _address(self.was) != _address(self.site)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {**super().to_json(), "moved": self.moved}
+
+
+Row = TypeVar("Row", bound=Change)
+
+
+def line_changes(
+    before: Sequence[SiteBytes],
+    after: Sequence[SiteBytes],
+    before_text: Text = no_text,
+    after_text: Text = no_text,
+    *,
+    unmoved: Unmoved = nothing_unmoved,
+    by_module: bool = False,
+) -> tuple[LineChange, ...]:
+    """Return a row for each line and category of either side, the largest change first.
+
+    Args:
+        before: requested bytes by line, module and category.
+        after: those of the other side.
+        before_text: the first side's source, where it is at hand.
+        after_text: the second side's.
+        unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
+        by_module: give each module of a line a row of its own, unless one side alone does not know them; a module that
+            was renamed (:mod:`oomscope.snapshot.compare.renamed`) is one.
+    """
+    old, new = _uses(before), _uses(after)
+    nothing: Uses = {}
+    return largest_first(
+        row
+        for pair in pair_lines(_profiles(old), _profiles(new), before_text, after_text, unmoved)
+        for row in _line_rows(
+            pair,
+            old[pair[0]] if pair[0] else nothing,
+            new[pair[1]] if pair[1] else nothing,
+            by_module=by_module,
+        )
+    )
+
+
+def named_changes(before: Mapping[str, Held], after: Mapping[str, Held]) -> tuple[NamedChange, ...]:
+    """Return a row for each name of either side, the largest change first."""
+    names = dict.fromkeys((*before, *after))
+    return largest_first(
+        NamedChange(name=name, **_numbers(before.get(name, Held()), after.get(name, Held()))) for name in names
+    )
+
+
+def largest_first(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return ``rows``, the largest change first, then the largest row."""
+    return tuple(sorted(rows, key=_order))
+
+
+def _order(row: Change) -> tuple[int, int, int, str]:
+    name = row.name if isinstance(row, NamedChange) else ""
+    if isinstance(row, LineChange):
+        name = f"{row.site} {row.category}"
+    return -abs(row.delta_bytes), -row.delta_bytes, -max(row.before_bytes, row.after_bytes), name
+
+
+Uses: TypeAlias = Mapping[tuple[str, str], Held]
+"""What a line holds, by module and category."""
+
+
+def _uses(rows: Iterable[SiteBytes]) -> dict[Place, Uses]:
+    """Return what each line holds."""
+    lines: dict[Place, dict[tuple[str, str], Held]] = defaultdict(dict)
+    for row in rows:
+        uses = lines[Place(row.site.file, row.site.function, row.site.line)]
+        key = row.site.module, row.category
+        uses[key] = uses.get(key, Held()).plus(Held(row.bytes, row.count))
+    return dict(lines)
+
+
+def _profiles(lines: Mapping[Place, Uses]) -> Lines:
+    """Return what each line holds by category, by which it is recognised."""
+    return {
+        place: tuple(sorted(Use(category, *held) for (_, category), held in _over_modules(uses).items()))
+        for place, uses in lines.items()
+    }
+
+
+def _over_modules(uses: Uses, module: str = "") -> Uses:
+    """Add up what is held in different modules, under one name."""
+    total: dict[tuple[str, str], Held] = {}
+    for (_, category), held in uses.items():
+        total[module, category] = total.get((module, category), Held()).plus(held)
+    return total
+
+
+def _by_module(uses: Uses) -> dict[str, dict[str, Held]]:
+    """Return what each module holds, by category."""
+    modules: dict[str, dict[str, Held]] = defaultdict(dict)
+    for (module, category), held in uses.items():
+        modules[module][category] = held
+    return modules
+
+
+def _line_rows(pair: Pair, before: Uses, after: Uses, *, by_module: bool) -> Iterator[LineChange]:
+    """Yield the rows of one line, one for each category (and module) that it holds on either side."""
+    old, new = pair
+    modules = [{module for module, _ in uses} for uses in (before, after)]
+    one_sided = bool(old and new) and ("" in modules[0]) != ("" in modules[1])
+    if one_sided or not by_module:
+        names = (modules[0] | modules[1]) - {""}
+        only = names.pop() if len(names) == 1 else ""
+        before, after = _over_modules(before, only), _over_modules(after, only)
+    names_now = renamed(_by_module(before), _by_module(after)) if old and new else {}
+    before = {(names_now.get(module, module), category): held for (module, category), held in before.items()}
+    names_then = {now: then for then, now in names_now.items()}
+    for module, category in dict.fromkeys((*before, *after)):
+        was, now = _site(old, names_then.get(module, module)), _site(new, module)
+        site = now or was
+        if site is not None:
+            yield LineChange(
+                site=site,
+                was=was if now and old != new else None,
+                category=category,
+                presence="gone" if now is None else "new" if was is None else "both",
+                **_numbers(before.get((module, category), Held()), after.get((module, category), Held())),
+            )
+
+
+def _site(place: Place | None, module: str) -> Site | None:
+    return Site(file=place.file, line=place.line, function=place.function, module=module) if place else None
+
+
+def _numbers(before: Held, after: Held) -> dict[str, int]:
+    return {
+        "before_bytes": before.bytes,
+        "after_bytes": after.bytes,
+        "before_count": before.blocks,
+        "after_count": after.blocks,
+    }
+
+
+def _address(site: Site) -> tuple[str, int, str]:
+    return site.file.rpartition("/")[2], site.line, site.function

@@ -1,1 +1,0 @@
-"""What pictures of a snapshot show: timelines in bins, and maps of segments."""

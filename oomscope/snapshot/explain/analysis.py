@@ -1,0 +1,181 @@
+"""What is derived of one device of a snapshot, each thing once and only when it is asked for.
+
+Beside what is inferred of it (:mod:`oomscope.snapshot.infer.inferred`): how well it can be replayed, what the
+process could hold, and the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from oomscope.errors import UsageError
+from oomscope.snapshot.explain.composition import composition_at
+from oomscope.snapshot.explain.describe import Describe, Describer
+from oomscope.snapshot.infer.inferred import Inferred
+from oomscope.snapshot.judge.headline import headroom_headline
+from oomscope.snapshot.judge.headroom import Refused, headroom_without_card, on_another_card
+from oomscope.snapshot.judge.smaller_card import CutShort, cut_short_on
+from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, failure_of, judge
+from oomscope.snapshot.replay.budget import Budget, budget_of
+from oomscope.snapshot.replay.recording import Recording, recording_of
+from oomscope.snapshot.replay.segment_map import SegmentMap, segments_after
+from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.snapshot.verdict_types import Verdict
+
+
+def analyse(
+    snapshot: Snapshot,
+    *,
+    file: str,
+    device: int | None = None,
+    limit: int | None = None,
+    non_torch: int = 0,
+    torch_version: str | None = None,
+) -> tuple[Analysis, ...]:
+    """Return an analysis of each device, which derives what it is asked for.
+
+    Args:
+        snapshot: the file, read.
+        file: its name, for errors.
+        device: index of the one device to explain; None: all that have events or memory.
+        limit: bytes of a card in all; None: what the file tells.
+        non_torch: bytes of that card that the process held outside PyTorch.
+        torch_version: whose allocator's rules count; None: what the file tells, else those that repeat the trace best.
+
+    Raises:
+        UsageError: the file knows no such device.
+        AllocatorConfError: the recorded allocator settings have no rules here.
+    """
+    known = [trace.device for trace in snapshot.traces]
+    if device is not None and device not in known:
+        listed = ", ".join(map(str, known)) or "none"
+        raise UsageError(f"{file} has nothing on device {device}", remedy=f"it knows these devices: {listed}")
+    return tuple(
+        Analysis(snapshot, trace, torch_version, limit, non_torch)
+        for trace in snapshot.traces
+        if device is None or trace.device == device
+    )
+
+
+@dataclass(frozen=True)
+class Analysis(Inferred):
+    """One device of the snapshot, with what its replay and its verdict tell beside what is inferred."""
+
+    torch_version: str | None
+    limit: int | None
+    non_torch: int
+
+    @cached_property
+    def recording(self) -> Recording:
+        """By whose rules it was recorded, and how well these repeat it."""
+        return recording_of(self.snapshot, self.bare, self.torch_version)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """What the process could hold."""
+        if self.limit is None:
+            return self.recording.budget
+        settings = self.recording.rules.settings()
+        return budget_of(self.snapshot, self.bare, settings, limit=self.limit, non_torch=self.non_torch)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Why it failed, or what room it has."""
+        timeline, short = self.timeline, self.cut_short
+        verdict = judge(
+            short.trace if short else timeline.trace,
+            self.budget.device,
+            rules=self.recording.rules,
+            segments=short.segments if short else timeline.segments,
+            failure=short.failure if short else self._recorded_failure() if self.limit is None else None,
+            demand_after=timeline.most_held_bytes if short else None,
+            whole=self.recording.requests if short else None,
+            baseline=self.recording.baseline if self.limit is None else None,
+            is_repeated=self._is_repeated,
+        )
+        failed = verdict.kind != "headroom"
+        categories = composition_at(timeline, self.last_event(verdict), self.evidence, held=failed).categories
+        verdict = replace(verdict, categories={row.category: row.bytes for row in categories})
+        return self._without_failure(verdict) if verdict.kind == "headroom" else verdict
+
+    def _recorded_failure(self) -> FailedRequest | None:
+        """Return the allocation at which the recorded job ended, whether a fraction refused it, and if D is known."""
+        failure = ending_failure(self.recorded)
+        is_unknown = self.budget.available_bytes is None
+        return failure and replace(failure, by_fraction=self.budget.is_upper_bound, free_unknown=is_unknown)
+
+    @property
+    def survived_failures(self) -> int:
+        """How many allocations failed in the recorded job without ending it."""
+        return int((self.recorded.action == Action.OOM).sum()) if ending_failure(self.recorded) is None else 0
+
+    def _without_failure(self, verdict: Verdict) -> Verdict:
+        """Return a verdict of headroom with what is known of the card, and without what could not be tried."""
+        highest = self.timeline.reserved_peak()
+        if not self.records_allocations or not self._is_repeated:
+            verdict = replace(verdict, tried=())
+            verdict = replace(verdict, headline=headroom_headline(verdict, highest))
+        if self.budget.available_bytes is None:
+            when = "at the peak" if self.records_allocations else "at the end"
+            return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
+        return verdict if self.limit is None else on_another_card(verdict, highest, self._refused())
+
+    def _refused(self) -> Refused | None:
+        """Return what the recorded card refused last."""
+        failure = failure_of(self.recorded)
+        if failure is None or failure.event is None:
+            return None
+        return Refused(failure.requested_bytes, self.timeline.held_bytes_at(failure.event))
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether a replay can be asked what would have been otherwise."""
+        return self.recording.fidelity.is_trusted
+
+    def last_event(self, verdict: Verdict) -> int:
+        """Return the event that a verdict is of: the peak, or the last one before the failure."""
+        if verdict.kind == "headroom" or verdict.event is None:
+            return self.timeline.peak_event()
+        return verdict.event - 1
+
+    @cached_property
+    def records_allocations(self) -> bool:
+        """Whether there is anything to replay; else the file shows the end, or the failure, only."""
+        return bool((self.recorded.action == Action.ALLOC).any())
+
+    @cached_property
+    def cut_short(self) -> CutShort | None:
+        """The recording up to where the card that the user names refuses an allocation.
+
+        None where nothing fails, and where replays do not repeat the recording, so that nobody can tell.
+        """
+        if self.limit is None or not self._is_repeated:
+            return None
+        return cut_short_on(self.budget.device, self.timeline, self.recording)
+
+    @cached_property
+    def describe(self) -> Describe:
+        """Says by which line a block was made and what it is for."""
+        return Describer(self.timeline, self.evidence)
+
+    @cached_property
+    def at_peak(self) -> SegmentMap:
+        """Segments and blocks at the peak of requested bytes."""
+        return self.segments_after(self.timeline.peak_event())
+
+    @cached_property
+    def at_failure(self) -> SegmentMap | None:
+        """Segments and blocks at the failed allocation; None where none failed on the recorded card."""
+        if self.failure_event is None or self.cut_short is not None:
+            return None
+        return self.segments_after(self.failure_event)
+
+    def segments_after(self, event: int) -> SegmentMap:
+        """Return segments and blocks right after ``event``."""
+        return segments_after(self.timeline, event, self.recording.rules.settings())
+
+    @cached_property
+    def failure_event(self) -> int | None:
+        """The event of the failed allocation; None where none failed."""
+        return None if self.verdict.kind == "headroom" else self.verdict.event

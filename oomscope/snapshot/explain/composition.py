@@ -1,0 +1,120 @@
+"""What the requested bytes at one event are: by category with how sure it is, by line, by module, by size.
+
+Every table sums exactly to the requested bytes; what cannot be told is a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from oomscope.snapshot.attribution import by_module, by_site
+from oomscope.snapshot.infer.categorise import Evidence
+from oomscope.snapshot.infer.category_rules import Confidence
+from oomscope.snapshot.lifetimes import Indices, bytes_by
+from oomscope.snapshot.sites import SiteBytes
+from oomscope.snapshot.size_classes import SizeClass, by_size
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Category
+
+UNTOLD: Final = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryBytes:
+    """Requested bytes of one category."""
+
+    category: str
+    bytes: int
+    count: int
+    """Blocks."""
+    confidence: str
+    """That of most of the bytes: ``certain``, ``high``, ``medium``, ``low``; ``none`` for the unknown."""
+    rules: dict[str, int]
+    """Bytes by the rule that told them, largest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleBytes:
+    """Requested bytes of one module, or of one source file where the recording knows no modules."""
+
+    module: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """The requested bytes at one event; each table sums to ``bytes``."""
+
+    event: int
+    """-1: before the first event, or there is none."""
+    bytes: int
+    categories: tuple[CategoryBytes, ...]
+    sites: tuple[SiteBytes, ...]
+    modules: tuple[ModuleBytes, ...]
+    modules_are_files: bool
+    sizes: tuple[SizeClass, ...]
+
+
+def composition_at(timeline: Timeline, event: int, evidence: Evidence, *, held: bool = False) -> Composition:
+    """Return what is requested right after ``event``, largest rows first.
+
+    Args:
+        timeline: the trace.
+        event: the event; -1 for what was there before the first.
+        evidence: what each block is for.
+        held: leave out what the program gave up and a stream still uses.
+    """
+    rows = timeline.lifetimes.held_at(event) if held else timeline.requested_at(event)
+    sites = by_site(timeline, event, categories=evidence.category, rows=rows)
+    knows_modules = len(timeline.trace.modules) > 1
+    return Composition(
+        event=event,
+        bytes=int(timeline.lifetimes.size[rows].sum()),
+        categories=_categories(timeline, rows, evidence),
+        sites=sites,
+        modules=_modules(timeline, event, rows) if knows_modules else _files(sites),
+        modules_are_files=not knows_modules,
+        sizes=by_size(timeline, rows),
+    )
+
+
+def _categories(timeline: Timeline, rows: Indices, evidence: Evidence) -> tuple[CategoryBytes, ...]:
+    size = timeline.lifetimes.size[rows]
+    found = []
+    for category in np.unique(evidence.category[rows]).tolist():
+        own = evidence.category[rows] == category
+        told = bytes_by(evidence.confidence[rows][own], size[own], len(Confidence))
+        found.append(
+            CategoryBytes(
+                category=Category(category).label,
+                bytes=int(size[own].sum()),
+                count=int(own.sum()),
+                confidence=Confidence(int(told.argmax())).label,
+                rules=_rules(evidence, rows[own], size[own]),
+            )
+        )
+    return tuple(sorted(found, key=lambda row: -row.bytes))
+
+
+def _rules(evidence: Evidence, rows: Indices, size: Indices) -> dict[str, int]:
+    totals = bytes_by(evidence.rule[rows], size, len(evidence.rules))
+    return {evidence.rules[rule]: int(totals[rule]) for rule in np.argsort(-totals).tolist() if totals[rule]}
+
+
+def _modules(timeline: Timeline, event: int, rows: Indices) -> tuple[ModuleBytes, ...]:
+    found = by_module(timeline, event, rows)
+    return tuple(ModuleBytes(module=module or UNTOLD, bytes=size) for module, size in found.items())
+
+
+def _files(sites: Iterable[SiteBytes]) -> tuple[ModuleBytes, ...]:
+    """Return bytes by source file; without one, by why there is none."""
+    totals: dict[str, int] = {}
+    for row in sites:
+        name = row.site.file or row.site.function
+        totals[name] = totals.get(name, 0) + row.bytes
+    found = sorted(totals.items(), key=lambda item: -item[1])
+    return tuple(ModuleBytes(module=name, bytes=size) for name, size in found)

@@ -1,0 +1,241 @@
+"""What ``oomscope explain`` finds out about a snapshot: plain data that reports render and JSON carries.
+
+Sizes are bytes; ``null`` stands for what the file cannot tell. ``categories``, ``sites``, ``modules`` and
+``size_classes`` each sum to ``peak.requested_bytes``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from oomscope.snapshot.explain.composition import Composition
+from oomscope.snapshot.explain.pins import Pins
+from oomscope.snapshot.explain.suspects import Suspect
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.timeline import Reconciliation
+from oomscope.snapshot.verdict_types import FixTried, Verdict
+
+SCHEMA_VERSION: Final = 2
+MOST_SEGMENTS: Final = 20
+"""Pinned segments in a JSON document; their number is always given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instant:
+    """The state of the allocator right after one event."""
+
+    event: int
+    """-1: before the first event, or there is none."""
+    requested_bytes: int
+    """What the program asked for and holds."""
+    allocated_bytes: int | None
+    """The blocks that the program holds, rounded and with ends that were not split off; None where the segments of
+    that moment cannot be recovered."""
+    active_bytes: int | None
+    """The same with blocks that are freed, but that a stream may still use."""
+    reserved_bytes: int
+    """What the allocator holds of the driver."""
+    is_exact: bool
+    """Block sizes are the file's own; else those of blocks freed later follow from requests by the rounding rules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """When and where in the program an event happened; empty and -1 where unknown."""
+
+    phase: str
+    iteration: int
+    site: Site | None
+    category: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingBytes:
+    """Blocks that the program gave up and that wait for a stream, of one line."""
+
+    site: Site
+    stream: int
+    """The stream that they were allocated on."""
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolBytes:
+    """A private pool (``torch.cuda.MemPool``, CUDA graphs): its segments serve nobody else."""
+
+    pool_id: tuple[int, int]
+    segments: int
+    reserved_bytes: int
+    active_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterationsFound:
+    """The iterations that the recording shows."""
+
+    count: int
+    """Of which the end is known."""
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """Bytes at chosen events: in each slice of the recording, where most was live; no peak is lost."""
+
+    events: tuple[int, ...]
+    requested: tuple[int, ...]
+    reserved: tuple[int, ...]
+    categories: dict[str, tuple[int, ...]]
+    """Requested bytes by category; at each event they sum to ``live``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceExplanation:
+    """One device of a snapshot."""
+
+    index: int
+    events: int
+    truncated: bool
+    """Blocks were alive before the first event: the recording began later, or its ring wrapped."""
+    torch_version: str
+    """Whose allocator's rules count; where they were found, one that stands for all that share them."""
+    version_source: str
+    """``given``, ``recorded`` in the file, or ``found`` by what repeats the recording best."""
+    conf: str
+    """The allocator configuration in force."""
+    fidelity: float | None
+    """Share of the segment events that recording and replay under that configuration have in common; None where
+    neither has any."""
+    shows_end_only: bool
+    """No allocation was recorded, so that the peak is what the snapshot found."""
+    available_bytes: int | None
+    """D: what the process could hold; None where neither the file nor the user tells."""
+    available_source: str
+    peak: Instant
+    place: Place
+    end: Instant
+    verdict: Verdict
+    composition: Composition
+    """At the peak."""
+    failure: Composition | None
+    """At the failed allocation; None where none failed."""
+    failed_at: Place | None
+    is_predicted: bool
+    """The failure is that of a replay on the card that the user named; the recorded job did not fail."""
+    survived_failures: int
+    """Allocations that failed in the recorded job, which ran on; 0 where the last one ended it."""
+    pins: Pins | None
+    """At the failed allocation, else at the peak; None where the segments of then cannot be recovered."""
+    pending: tuple[PendingBytes, ...]
+    """At the peak."""
+    pools: tuple[PoolBytes, ...]
+    """At the end."""
+    iterations: IterationsFound
+    suspects: tuple[Suspect, ...]
+    curves: Curves
+    missing: tuple[str, ...]
+    reconciliation: Reconciliation
+    caveats: tuple[str, ...]
+
+    @property
+    def overhead_at_peak_bytes(self) -> int:
+        """Reserved bytes at the peak that no live request explains."""
+        return self.peak.reserved_bytes - self.peak.requested_bytes
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether the walk through the events ends at the segments' own counters, and its peak fits into segments."""
+        return self.reconciliation.difference_bytes == 0 and self.overhead_at_peak_bytes >= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        parts = self.composition
+        return {
+            "index": self.index,
+            "events": self.events,
+            "truncated": self.truncated,
+            "missing": list(self.missing),
+            "torch_version": self.torch_version,
+            "version_source": self.version_source,
+            "conf": self.conf,
+            "fidelity": self.fidelity,
+            "available_bytes": self.available_bytes,
+            "available_source": self.available_source,
+            "peak": asdict(self.peak) | {"place": asdict(self.place)},
+            "end": asdict(self.end),
+            "overhead_at_peak_bytes": self.overhead_at_peak_bytes,
+            "verdict": self._verdict_json(),
+            "tried": [self._fix_json(fix) for fix in self.verdict.tried],
+            "categories": [asdict(row) for row in parts.categories],
+            "sites": _sites_json(parts),
+            "modules": [asdict(row) for row in parts.modules],
+            "modules_are_files": parts.modules_are_files,
+            "size_classes": [asdict(row) for row in parts.sizes],
+            "failure": self._failure_json(),
+            "survived_failures": self.survived_failures,
+            "pins": self._pins_json(),
+            "pending": [asdict(row) for row in self.pending],
+            "pools": [asdict(row) for row in self.pools],
+            "iterations": asdict(self.iterations),
+            "leaks": [asdict(row) for row in self.suspects],
+            "timeline": asdict(self.curves),
+            "reconciled": self.reconciled,
+            "difference_bytes": self.reconciliation.difference_bytes,
+            "discrepancies": [reason.to_json() for reason in self.reconciliation.reasons],
+            "caveats": list(self.caveats),
+        }
+
+    def _verdict_json(self) -> dict[str, Any]:
+        """Return the verdict; the settings tried stand beside it."""
+        document = self.verdict.to_json() | {"available_bytes": self.available_bytes}
+        del document["tried"]
+        return document
+
+    def _failure_json(self) -> dict[str, Any] | None:
+        if self.failure is None or self.failed_at is None:
+            return None
+        return {
+            "event": self.failure.event,
+            "is_predicted": self.is_predicted,
+            "place": asdict(self.failed_at),
+            "requested_bytes": self.failure.bytes,
+            "categories": [asdict(row) for row in self.failure.categories],
+            "sites": _sites_json(self.failure),
+        }
+
+    def _fix_json(self, fix: FixTried) -> dict[str, Any]:
+        return asdict(fix) | ({} if self.available_bytes is not None else {"margin_bytes": None})
+
+    def _pins_json(self) -> dict[str, Any] | None:
+        if self.pins is None:
+            return None
+        count = len(self.pins.segments)
+        shown = asdict(self.pins) | {"segments": [asdict(row) for row in self.pins.segments[:MOST_SEGMENTS]]}
+        return shown | {"segment_count": count}
+
+
+def _sites_json(parts: Composition) -> list[dict[str, Any]]:
+    return [
+        {**asdict(row.site), "category": row.category, "bytes": row.bytes, "count": row.count} for row in parts.sites
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What a snapshot file tells."""
+
+    file: str
+    devices: tuple[DeviceExplanation, ...]
+    rank: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that ``oomscope explain --json`` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "file": self.file,
+            "rank": self.rank,
+            "devices": [device.to_json() for device in self.devices],
+        }

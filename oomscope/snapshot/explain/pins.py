@@ -1,0 +1,126 @@
+"""What pins segments: memory that the allocator holds, that nobody uses, and that it cannot give back or merge.
+
+A segment goes back to the driver only when all of it is free, so one long-lived block keeps the rest from every request
+that does not fit beside it (pytorch#35901). The unused bytes of a segment are put down to the line whose block stays
+in it longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oomscope.snapshot.explain.describe import Describe
+from oomscope.snapshot.replay.segment_map import SegmentMap
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Block, Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """Blocks of one line and category in a segment."""
+
+    site: Site
+    category: str
+    bytes: int
+    """Requested."""
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedSegment:
+    """A segment that live blocks keep from being given back."""
+
+    address: int
+    total_bytes: int
+    unused_bytes: int
+    """In blocks that nobody uses."""
+    stream: int
+    segment_type: str
+    is_expandable: bool
+    pins: tuple[Pin, ...]
+    """Largest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinningLine:
+    """A line of code, and the segments in which its block stays longest."""
+
+    site: Site
+    category: str
+    segments: int
+    held_bytes: int
+    """Requested bytes of its blocks in them."""
+    unused_bytes: int
+    """Unused bytes of these segments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pins:
+    """The unused part of reserved memory at one event."""
+
+    event: int
+    pinned_bytes: int
+    """Unused bytes in segments with a live block."""
+    idle_bytes: int
+    """Bytes of segments without any: ``torch.cuda.empty_cache`` gives them back."""
+    rounding_bytes: int
+    """Bytes of blocks in use beyond what was requested."""
+    segments: tuple[PinnedSegment, ...]
+    """Those with unused bytes, most first."""
+    lines: tuple[PinningLine, ...]
+    """Their ``unused_bytes`` sum to ``pinned_bytes``; most first."""
+
+
+def pins_of(timeline: Timeline, here: SegmentMap, describe: Describe) -> Pins:
+    """Return what pins the segments of ``here``."""
+    pinned, idle, rounding = [], 0, 0
+    lines: dict[tuple[Site, str], list[int]] = {}
+    for segment in here.segments:
+        used = [block for block in segment.blocks if block.state != "inactive"]
+        rounding += sum(block.size - block.requested_size for block in used)
+        unused = segment.total_size - sum(block.size for block in used)
+        if not used:
+            idle += unused
+        elif unused:
+            rows = [here.row_at[block.address] for block in used]
+            last = max(rows, key=lambda row: (timeline.lifetimes.freed[row], timeline.lifetimes.size[row]))
+            held = sum(int(timeline.lifetimes.size[row]) for row in rows if describe(row) == describe(last))
+            total = lines.setdefault(describe(last), [0, 0, 0])
+            for index, amount in enumerate((1, held, unused)):
+                total[index] += amount
+            pinned.append(_pinned(segment, unused, used, here, describe))
+    found = (
+        PinningLine(site=site, category=category, segments=count, held_bytes=held, unused_bytes=unused)
+        for (site, category), (count, held, unused) in lines.items()
+    )
+    return Pins(
+        event=here.event,
+        pinned_bytes=sum(segment.unused_bytes for segment in pinned),
+        idle_bytes=idle,
+        rounding_bytes=rounding,
+        segments=tuple(sorted(pinned, key=lambda segment: -segment.unused_bytes)),
+        lines=tuple(sorted(found, key=lambda line: -line.unused_bytes)),
+    )
+
+
+def _pinned(segment: Segment, unused: int, used: list[Block], here: SegmentMap, describe: Describe) -> PinnedSegment:
+    return PinnedSegment(
+        address=segment.address,
+        total_bytes=segment.total_size,
+        unused_bytes=unused,
+        stream=segment.stream,
+        segment_type=segment.segment_type,
+        is_expandable=segment.is_expandable,
+        pins=tuple(sorted(_pins(used, here, describe), key=lambda pin: -pin.bytes)),
+    )
+
+
+def _pins(used: list[Block], here: SegmentMap, describe: Describe) -> Iterator[Pin]:
+    found: dict[tuple[Site, str], list[Block]] = {}
+    for block in used:
+        found.setdefault(describe(here.row_at[block.address]), []).append(block)
+    for (site, category), blocks in found.items():
+        total = sum(block.requested_size for block in blocks)
+        yield Pin(site=site, category=category, bytes=total, count=len(blocks))

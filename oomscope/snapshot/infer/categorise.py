@@ -1,0 +1,116 @@
+"""What foreign blocks are for, by evidence: who allocated them, and how long they lived. No guess is silent.
+
+Where the recording itself gives a category, that counts. Else the first rule that holds (``category_rules``), else a
+count of sizes (``census``); the rule's name and how sure it is are kept, and what nothing tells stays unknown. A
+recording that was told of no model calls temporary or input what it cannot tell apart: there these two count last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.infer.activity import Activity, Doing, activity_of
+from oomscope.snapshot.infer.category_rules import RULES, Confidence
+from oomscope.snapshot.infer.census import census
+from oomscope.snapshot.infer.life import Life, Mask, life_of
+from oomscope.snapshot.lifetimes import BEFORE, Lifetimes
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Category
+
+NO_RULE: Final = "no rule"
+RECORDED: Final = "the recording"
+RECORDED_WITHOUT_MODEL: Final = "a recording that was told of no model"
+CENSUS_PARAMETER: Final = "as many persistent blocks of this size as gradients"
+CENSUS_STATE: Final = "further persistent blocks of a gradient's size"
+RUNS_FORWARD_ONLY: Final = "alive throughout a recording that only runs forward"
+_NAMES: Final = (
+    NO_RULE,
+    RECORDED,
+    *(rule.name for rule in RULES),
+    CENSUS_PARAMETER,
+    CENSUS_STATE,
+    RUNS_FORWARD_ONLY,
+    RECORDED_WITHOUT_MODEL,
+)
+_OF_A_MODEL: Final = (Category.PARAMETER, Category.GRADIENT, Category.MAIN_GRADIENT, Category.OPTIMIZER_STATE)
+_LEFT_OVER: Final = (Category.TEMPORARY, Category.INPUT)
+"""What a probe calls blocks of which nobody told it: all, where the target names neither model nor optimizer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The category of each row of the lifetimes, how sure it is, and by which rule."""
+
+    category: NDArray[np.int8]
+    """:class:`~oomscope.snapshot.trace.Category` of each row."""
+    confidence: NDArray[np.int8]
+    """:class:`Confidence` of each row."""
+    rule: NDArray[np.int8]
+    """Index into :attr:`rules`."""
+    rules: tuple[str, ...]
+    """Names of the rules; the first one is "no rule"."""
+
+    @classmethod
+    def none(cls, count: int) -> Evidence:
+        """Return that nothing is known of ``count`` blocks."""
+        columns = {name: np.zeros(count, dtype=np.int8) for name in ("category", "confidence", "rule")}
+        return cls(**columns, rules=_NAMES)
+
+    def found(self, rows: Mask, category: Category, confidence: Confidence, rule: str) -> None:
+        """Note what a rule tells of those among ``rows`` that are still unknown."""
+        chosen = rows & (self.category == Category.UNKNOWN)
+        self.category[chosen], self.confidence[chosen] = category, confidence
+        self.rule[chosen] = self.rules.index(rule)
+
+
+def categorise(timeline: Timeline, activity: Activity | None = None) -> Evidence:
+    """Return what each block of a trace is for.
+
+    Args:
+        timeline: the trace, paired; blocks that the recording itself gives a category keep it, but for what it could
+            not tell apart.
+        activity: what the program did; None: what the trace alone tells of that.
+    """
+    table = timeline.lifetimes
+    evidence = Evidence.none(len(table))
+    if not len(table):
+        return evidence
+    inside = table.born != BEFORE
+    recorded = np.zeros(len(table), dtype=np.int8)
+    recorded[inside] = timeline.trace.category[table.born[inside]]
+    doubtful = np.isin(recorded, () if np.isin(recorded, _OF_A_MODEL).any() else _LEFT_OVER)
+    for category in np.unique(recorded[recorded > 0]).tolist():
+        evidence.found((recorded == category) & ~doubtful, category, Confidence.CERTAIN, RECORDED)
+    life = life_of(timeline, activity or activity_of(timeline))
+    for rule in RULES:
+        evidence.found(rule.holds(life), rule.category, rule.confidence, rule.name)
+    _count_sizes(evidence, life, table)
+    for category in _LEFT_OVER:
+        evidence.found(doubtful & (recorded == category), category, Confidence.LOW, RECORDED_WITHOUT_MODEL)
+    return evidence
+
+
+def _count_sizes(evidence: Evidence, life: Life, table: Lifetimes) -> None:
+    """Tell persistent blocks that nothing else told of: by the sizes of gradients, or where nothing runs backward."""
+    stays = life.lasting | (life.steps_outlived > 0) | (life.freed_in == Doing.OPTIMIZER)
+    persistent = (evidence.category == Category.UNKNOWN) & life.older & stays
+    gradients = _at_once((evidence.category == Category.GRADIENT) & (life.own == Doing.BACKWARD), table)
+    parameters, states = census(life.size, table.freed, persistent, gradients)
+    evidence.found(parameters, Category.PARAMETER, Confidence.LOW, CENSUS_PARAMETER)
+    evidence.found(states, Category.OPTIMIZER_STATE, Confidence.LOW, CENSUS_STATE)
+    does = set(np.unique(life.own[~life.older]).tolist())
+    if Doing.FORWARD in does and not does & {Doing.BACKWARD, Doing.OPTIMIZER}:
+        evidence.found(life.older & life.lasting, Category.PARAMETER, Confidence.LOW, RUNS_FORWARD_ONLY)
+
+
+def _at_once(rows: Mask, table: Lifetimes) -> Mask:
+    """Return those of ``rows`` that are alive when most of them are; that may be before the first event."""
+    before = -BEFORE
+    change = np.bincount(table.born[rows] + before, minlength=table.end + before + 1)
+    change -= np.bincount(np.minimum(table.freed[rows], table.end) + before, minlength=table.end + before + 1)
+    fullest = int(np.cumsum(change).argmax()) - before
+    return rows & (table.born <= fullest) & (table.freed > fullest)

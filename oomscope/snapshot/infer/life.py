@@ -1,0 +1,118 @@
+"""The life of each block in the terms of training: what the program did when it was born, and when it was given up.
+
+One column a fact, one row a block, in the order of the lifetimes; the rules of categories are conditions on these.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.infer.activity import Activity, Doing, Mark
+from oomscope.snapshot.infer.numbering import numbered
+from oomscope.snapshot.lifetimes import BEFORE, Indices
+from oomscope.snapshot.sites import is_python
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Trace
+
+Mask = NDArray[np.bool_]
+
+
+class Life(NamedTuple):
+    """What is known of each block."""
+
+    size: Indices
+    """Requested bytes."""
+    own: NDArray[np.int8]
+    """:class:`Doing` that its own stack or metadata tells."""
+    born_in: NDArray[np.int8]
+    """:class:`Doing` carried on from the last allocation that told; unknown before the first."""
+    freed_in: NDArray[np.int8]
+    """:class:`Doing` when it was given up; unknown where it never was."""
+    marks: NDArray[np.int32]
+    """:class:`Mark` of its stack."""
+    older: Mask
+    """Alive before the recording."""
+    lasting: Mask
+    """Alive when the recording ended."""
+    same_span: Mask
+    """Given up in the run of events, all of one kind of doing, in which it was born."""
+    cut_off: Mask
+    """Alive when the recording ended, which was in the run of events in which it was born."""
+    steps_outlived: Indices
+    """Optimizer steps that began and ended during its life."""
+    alone: Mask
+    """No other block that lasts to the end was made on the same stream, by the same kind of doing, in the same size."""
+    like_temporaries: Mask
+    """At least half of the blocks of its stack and size, of those whose end is known, were given up in their run."""
+    first_of_buffers: Mask
+    """Of the lines that make contiguous buffers in one function, its is the first."""
+
+    def marked(self, mark: Mark) -> Mask:
+        """Return which blocks have a frame that says ``mark``."""
+        return np.asarray((self.marks & mark) != 0)
+
+
+def life_of(timeline: Timeline, activity: Activity) -> Life:
+    """Return what is known of each block's birth and end."""
+    trace, table = timeline.trace, timeline.lifetimes
+    end = len(trace)
+    older, lasting = table.born == BEFORE, table.freed >= table.end
+    at = np.append(activity.at, np.int8(Doing.UNKNOWN))
+    span = np.append(activity.span, activity.span[-1:] if end else [0])
+    born = np.where(older, end, table.born)
+    freed = np.where(lasting | (table.freed < 0), end, table.freed)
+    in_its_span = (span[born] == span[freed]) & ~older
+    same_span, cut_off = in_its_span & ~lasting, in_its_span & lasting
+    stack = np.where(older, -1, np.append(trace.stack_id, 0)[born])
+    begun, ended = _steps(activity)
+    return Life(
+        size=table.size,
+        own=activity.own,
+        born_in=at[born],
+        freed_in=at[freed],
+        marks=activity.marks,
+        older=older,
+        lasting=lasting,
+        same_span=same_span,
+        cut_off=cut_off,
+        steps_outlived=ended[freed] - np.where(older, 0, begun[born]),
+        alone=_count(lasting, numbered(activity.own, table.stream, table.size)) == 1,
+        like_temporaries=_mostly(same_span, ~cut_off, numbered(stack, table.size)),
+        first_of_buffers=_first_of_buffers(trace, activity.marks, np.where(older, end, table.born)),
+    )
+
+
+def _count(holds: Mask, group: Indices) -> Indices:
+    """Return for each row how many of its group ``holds`` is true of."""
+    return np.bincount(group, weights=holds, minlength=1)[group].astype(np.int64)
+
+
+def _mostly(holds: Mask, among: Mask, group: Indices) -> Mask:
+    """Return for each row whether ``holds`` for at least half of the rows ``among`` its group, of at least one."""
+    total, part = _count(among, group), _count(holds & among, group)
+    return (2 * part >= total) & (total > 0)
+
+
+def _steps(activity: Activity) -> tuple[Indices, Indices]:
+    """Return how many optimizer steps have begun, and how many have ended, at each event and at the end."""
+    stepping = activity.at == Doing.OPTIMIZER
+    begun = np.cumsum(stepping & ~np.append(False, stepping[:-1])) if len(stepping) else np.zeros(0, np.int64)
+    ended = begun - stepping
+    return np.append(begun, begun[-1:] if len(begun) else [0]), np.append(ended, ended[-1:] if len(ended) else [0])
+
+
+def _first_of_buffers(trace: Trace, marks: NDArray[np.int32], born: Indices) -> Mask:
+    """Megatron-Core's ``_ParamAndGradBuffer`` allocates the parameters' buffer, where it has one, before the other."""
+    chosen = np.zeros(len(marks), dtype=bool)
+    lines: dict[tuple[str, str], set[int]] = {}
+    places: dict[int, tuple[tuple[str, str], int]] = {}
+    for row in np.flatnonzero((marks & Mark.GRAD_BUFFER != 0) & (born < len(trace))).tolist():
+        frame = next(frame for frame in trace.stacks[trace.stack_id[born[row]]] if is_python(frame))
+        places[row] = ((frame.filename, frame.name), frame.line)
+        lines.setdefault(places[row][0], set()).add(frame.line)
+    for row, (function, line) in places.items():
+        chosen[row] = len(lines[function]) > 1 and line == min(lines[function])
+    return chosen

@@ -1,0 +1,331 @@
+"""Judge a run: capacity or fragmentation, cured by what, and where the missing bytes sit.
+
+R is the request that failed, A the requested bytes of all live blocks then, D what this process may use. A + R > D is
+capacity: no packing could serve the request. Otherwise the allocator failed although there was room, and the very
+same requests are replayed under other settings to see which of them pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from oomscope.snapshot.attribution import SiteOf, by_category
+from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
+from oomscope.snapshot.judge.leaks import find_leak
+from oomscope.snapshot.replay.fixes import Rules, Tried, try_settings
+from oomscope.snapshot.replay.gaps import gaps_of, request_as_seen
+from oomscope.snapshot.replay.initial_state import recover
+from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId
+from oomscope.snapshot.replay.replay import Device, Replay, replay
+from oomscope.snapshot.replay.requests import Last, Requests, requests_of
+from oomscope.snapshot.sites import site_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import NEUTRAL, Action, Segment, Trace
+from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, Verdict, VerdictKind
+
+EXPANDABLE: Final = ("expandable_segments:True",)
+"""What is tried where nothing failed: the setting that comes nearest to no overhead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRequest:
+    """The allocation that the caching allocator refused, as it was seen."""
+
+    requested_bytes: int
+    """R."""
+    event: int | None = None
+    """Index of the ``oom`` event; None where the trace has none: then the failure is where the trace ends."""
+    stream: int | None = None
+    """The stream it was asked for on; None: the event's, or the default stream where there is none."""
+    segments: tuple[Segment, ...] = ()
+    """Segments as they stood at the failure; empty where nobody copied them."""
+    by_fraction: bool = False
+    """A memory fraction refused it although the device had enough free; D is no more than an upper bound."""
+    free_unknown: bool = False
+    """Nobody told how much of the device was free; D is known to hold what was reserved, and not the request too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedElsewhere:
+    """A failure for want of memory that the caching allocator had no part in; it ends the trace."""
+
+    failed_in: FailedIn
+    message: str = ""
+    """The text of the error, in one line."""
+    requested_bytes: int | None = None
+    """R; None where the error does not say."""
+
+
+def judge(
+    trace: Trace,
+    device: Device,
+    *,
+    rules: Rules | None = None,
+    segments: Sequence[Segment] | None = None,
+    failure: FailedRequest | FailedElsewhere | None = None,
+    demand_after: int | None = None,
+    leak_after: LeakSuspect | None = None,
+    whole: Requests | None = None,
+    choose: SiteOf = site_of,
+    baseline: Replay | None = None,
+    is_repeated: bool = True,
+) -> Verdict:
+    """Return the verdict on a run.
+
+    Args:
+        trace: the device's events, up to the failure, and beyond it where they go on.
+        device: the card as this process saw it.
+        rules: the allocator's settings and version; None: the defaults.
+        segments: the device's segments when the trace ended; they tell what was there before it began.
+        failure: what ended the run; None where it went through: then the headroom is stated. Only an allocation
+            that the caching allocator refused is called capacity or fragmentation.
+        demand_after: largest requested bytes of the same run without a limit, where that is known.
+        leak_after: what grows in that run, which a failure may have ended too early to show.
+        whole: the requests of the recording, where it is known to go on past the failure: a setting cures what it
+            serves to the end.
+        choose: which line stands for a stack, where the verdict names one.
+        baseline: the replay of the whole trace under ``rules`` on ``device``, where it was made already.
+        is_repeated: whether replays repeat the trace well enough to ask what would have been under other settings.
+
+    Raises:
+        AllocatorConfError: the settings have no rules here.
+    """
+    case = _Case(Timeline.of(trace, segments), device, rules or Rules(), choose, is_repeated)
+    if failure is None:
+        return case.headroom(baseline)
+    if isinstance(failure, FailedElsewhere):
+        return case.elsewhere(failure)
+    return case.allocator_failed(failure, demand_after, leak_after, whole)
+
+
+def failure_of(trace: Trace) -> FailedRequest | None:
+    """Return the last ``oom`` event of a trace as a failure; None where there is none."""
+    events = np.flatnonzero(trace.action == Action.OOM)
+    if not len(events):
+        return None
+    event = int(events[-1])
+    return FailedRequest(requested_bytes=int(trace.size[event]), event=event)
+
+
+def ending_failure(trace: Trace) -> FailedRequest | None:
+    """Return the last ``oom`` event as a failure; None where there is none or the program survived it.
+
+    A program survived where it went on to allocate, in all, at least a tenth of what it had been refused: it caught the
+    error and carried on, with smaller requests for instance.
+    """
+    failure = failure_of(trace)
+    if failure is None or failure.event is None:
+        return failure
+    later = slice(failure.event + 1, None)
+    allocated = int(trace.size[later][trace.action[later] == Action.ALLOC].sum())
+    return None if 10 * allocated >= max(1, failure.requested_bytes) else failure
+
+
+def leak_in(timeline: Timeline, choose: SiteOf = site_of, *, until: int | None = None) -> LeakSuspect | None:
+    """Return what grows from iteration to iteration before event ``until`` (None: the end), by its line of code."""
+    leak = find_leak(timeline, until)
+    if leak is None:
+        return None
+    site = choose(leak.stack, leak.module)
+    return LeakSuspect(bytes_per_iteration=leak.bytes_per_iteration, iterations=leak.iterations, site=site)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is known of the run, whatever became of it."""
+
+    timeline: Timeline
+    device: Device
+    rules: Rules
+    choose: SiteOf
+    is_repeated: bool
+
+    def headroom(self, baseline: Replay | None) -> Verdict:
+        """Return the verdict where nothing failed: what is left at the peak, and how much of it is overhead."""
+        event = self.timeline.peak_event()
+        live = self.timeline.requested_bytes_at(event)
+        leak = leak_in(self.timeline, self.choose)
+        highest = self.timeline.reserved_peak()
+        tried = try_settings(self._requests(), self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
+        verdict = Verdict(
+            kind="headroom",
+            headline="",
+            requested_bytes=None,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=self.timeline.reserved_bytes_at(event),
+            event=event if event >= 0 else None,
+            tags=("leak",) if leak else (),
+            leak=leak,
+            tried=tuple(
+                replace(row, overhead_bytes=outcome.overhead_at(event, live))
+                for row, outcome in zip(tried.rows, tried.outcomes, strict=True)
+            ),
+            packing_lower_bound_bytes=live,
+            categories=by_category(self.timeline, event),
+        )
+        return replace(verdict, headline=headroom_headline(verdict, highest))
+
+    def elsewhere(self, failure: FailedElsewhere) -> Verdict:
+        """Return the verdict where it was not the caching allocator that failed: replays have nothing to say."""
+        last = len(self.timeline.trace) - 1
+        live = self.timeline.held_bytes_at(last)
+        leak = leak_in(self.timeline, self.choose)
+        kind: VerdictKind = "host" if failure.failed_in == "host" else "outside"
+        verdict = Verdict(
+            kind=kind,
+            headline="",
+            requested_bytes=failure.requested_bytes,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=self.timeline.reserved_bytes_at(last),
+            tags=("leak",) if leak else (),
+            leak=leak,
+            packing_lower_bound_bytes=self._peak_before(last + 1),
+            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
+        )
+        headline = elsewhere_headline(verdict, failed_in=failure.failed_in, message=failure.message)
+        return replace(verdict, headline=headline)
+
+    def allocator_failed(
+        self,
+        failure: FailedRequest,
+        demand_after: int | None,
+        leak_after: LeakSuspect | None,
+        whole: Requests | None,
+    ) -> Verdict:
+        """Return the verdict where the caching allocator refused a request."""
+        event = self._event(failure)
+        requests, baseline = self._reproduced(Last(event, failure.requested_bytes, self._stream(failure)))
+        reproduced = self.is_repeated and baseline.failed_event == event
+        candidates = None if self.is_repeated else ()
+        tried = try_settings(
+            (reproduced and whole) or requests, self.rules, self.device, candidates=candidates, baseline=baseline
+        )
+        verdict = self._facts(failure, self._segments_at(failure, tried))
+        lacking = verdict.live_requested_bytes + failure.requested_bytes - verdict.available_bytes
+        leak = leak_in(self.timeline, self.choose, until=event) or leak_after
+        certain = not failure.free_unknown
+        surely_had = self._most_reserved(event)
+        is_surely_fragmented = certain or verdict.wanted_bytes <= surely_had
+        passing = {row.name for row in tried.rows if certain or row.peak_reserved_bytes <= surely_had}
+        gets_past = tuple(name for name in tried.cures if name in passing) if lacking <= 0 and reproduced else ()
+        needs_more_later = lacking <= 0 and (demand_after or 0) > self.device.available_bytes
+        tags = {
+            "foreign": self._fits_alone(requests),
+            "fraction": failure.by_fraction and certain,
+            "free unknown": failure.free_unknown,
+            "leak": leak is not None,
+            "spurious": reproduced and tried.baseline.repeated,
+            "undecided": lacking <= 0 and reproduced and tried.is_undecided and not gets_past,
+            "later: capacity": needs_more_later,
+        }
+        verdict = replace(
+            verdict,
+            kind="capacity" if lacking > 0 else "fragmentation" if is_surely_fragmented else "unknown",
+            cured_by=() if needs_more_later else gets_past,
+            uncured=lacking <= 0 and certain and reproduced and not gets_past and not tried.is_undecided,
+            tags=tuple(tag for tag, holds in tags.items() if holds),
+            leak=leak,
+            tried=tried.rows if self.is_repeated else (),
+        )
+        headline = headline_of(verdict, requested_bytes=failure.requested_bytes, demand_after=demand_after)
+        return replace(verdict, headline=headline)
+
+    def _reproduced(self, last: Last) -> tuple[Requests, Replay]:
+        """Return the requests up to the failure, read such that their replay fails there too if it can."""
+        for pending in (False, True):
+            requests = self._requests(last, pending_at_last=pending)
+            outcome = replay(requests, self.rules.settings(), self.device, at_recorded_addresses=True)
+            if outcome.failed_event == last.event:
+                break
+        return requests, outcome
+
+    def _requests(self, last: Last | None = None, *, pending_at_last: bool = False) -> Requests:
+        settings = self.rules.settings()
+        return requests_of(
+            self.timeline,
+            last,
+            pending_at_last=pending_at_last,
+            initial=recover(self.timeline, settings),
+            collects_garbage=settings.garbage_collection_threshold > 0,
+        )
+
+    def _facts(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> Verdict:
+        """Return what is counted at the failure, before any judgement."""
+        event = self._event(failure)
+        last = min(event, len(self.timeline.trace) - 1)
+        live = self.timeline.held_bytes_at(last)
+        reserved = sum(segment.total_size for segment in segments) or self.timeline.reserved_bytes_at(last)
+        return Verdict(
+            kind="capacity",
+            headline="",
+            requested_bytes=failure.requested_bytes,
+            live_requested_bytes=live,
+            available_bytes=self.device.available_bytes,
+            reserved_bytes=reserved,
+            event=event,
+            gaps=self._gaps(failure, segments, live),
+            packing_lower_bound_bytes=max(self._peak_before(event), live + failure.requested_bytes),
+            categories=by_category(self.timeline, last, self.timeline.lifetimes.held_at(last)),
+        )
+
+    def _gaps(self, failure: FailedRequest, segments: tuple[Segment, ...], live: int) -> tuple[Gap, ...]:
+        """Return where the bytes sit; none where the segments at the failure are unknown or of another moment."""
+        held = sum(
+            block.requested_size
+            for segment in segments
+            for block in segment.blocks
+            if block.state == "active_allocated"
+        )
+        if not segments or held != live:
+            return ()
+        request = request_as_seen(self.rules.settings(), failure.requested_bytes, self._stream(failure))
+        request = replace(request, pool_id=self._pool(failure, segments))
+        return gaps_of(segments, request, None if failure.free_unknown else self.device.available_bytes)
+
+    def _segments_at(self, failure: FailedRequest, tried: Tried) -> tuple[Segment, ...]:
+        """Return the segments at the failure: as copied then, as they still stood at the end, or as replayed."""
+        if failure.segments:
+            return failure.segments
+        event = self._event(failure)
+        if np.isin(self.timeline.trace.action[event:], NEUTRAL).all() and self.timeline.segments is not None:
+            return self.timeline.segments
+        if tried.baseline.failed_event == event:
+            return tried.baseline.segments
+        return ()
+
+    def _fits_alone(self, requests: Requests) -> bool:
+        """Return whether the requests pass on the same device with no other process on it."""
+        if not self.device.other_process_bytes:
+            return False
+        alone = self.device.without_other_processes()
+        return replay(requests, self.rules.settings(), alone, at_recorded_addresses=True).survives
+
+    def _event(self, failure: FailedRequest) -> int:
+        return len(self.timeline.trace) if failure.event is None else failure.event
+
+    def _stream(self, failure: FailedRequest) -> int:
+        if failure.stream is not None:
+            return failure.stream
+        return 0 if failure.event is None else int(self.timeline.trace.stream[failure.event])
+
+    def _pool(self, failure: FailedRequest, segments: tuple[Segment, ...]) -> PoolId | None:
+        """Return the pool that was asked; None where there are private ones and the events name none."""
+        trace = self.timeline.trace
+        if all(segment.pool_id == DEFAULT_POOL for segment in segments):
+            return DEFAULT_POOL
+        if failure.event is None or not trace.names_pools:
+            return None
+        return trace.pools[trace.pool_id[failure.event]]
+
+    def _peak_before(self, event: int) -> int:
+        return int(self.timeline.held[:event].max(initial=self.timeline.held_bytes_at(-1)))
+
+    def _most_reserved(self, event: int) -> int:
+        """Return the most that was reserved up to ``event``: so much the process could hold."""
+        return int(self.timeline.reserved[: event + 1].max(initial=self.timeline.initial_reserved_bytes))

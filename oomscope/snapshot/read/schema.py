@@ -1,0 +1,232 @@
+"""Turn the flat tables of a snapshot file into a :class:`~oomscope.snapshot.trace.Snapshot`, and say what was missing.
+
+Here the names that PyTorch writes get their meaning: actions, states of blocks, what ``user_metadata`` says. An action
+that this version does not know is kept and reported, never fatal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.snapshot.builder import DEFAULT_POOL, UNKNOWN_MOMENT, Interned
+from oomscope.snapshot.lifetimes import BEFORE, pair
+from oomscope.snapshot.metadata import from_text
+from oomscope.snapshot.provenance import KEY, provenance_of
+from oomscope.snapshot.read.flatten import STATES, flatten
+from oomscope.snapshot.read.tables import Tables
+from oomscope.snapshot.trace import Action, Annotation, Block, Frame, Moment, Segment, Snapshot, Stack, Trace
+
+ACTIONS: Final = {action.name.lower(): action for action in Action if action is not Action.UNKNOWN}
+
+Ids = NDArray[np.int32]
+
+
+def snapshot_of(document: object, *, where: str) -> Snapshot:
+    """Return the snapshot that plain values, such as ``torch.cuda.memory._snapshot()`` returns, describe.
+
+    Args:
+        document: a dict with ``segments`` and ``device_traces``, or the bare list of segments of early dumps.
+        where: the file's name, for messages.
+
+    Raises:
+        SnapshotError: the values do not have the shape of a snapshot; the message names the place.
+    """
+    return snapshot_from(flatten(document, where=where))
+
+
+def snapshot_from(tables: Tables) -> Snapshot:
+    """Return the snapshot that tables of :func:`~oomscope.snapshot.read.flatten.flatten` describe."""
+    file = _File(tables)
+    segments, host_segments = (tuple(file.segments(f"{prefix}segments")) for prefix in ("", "host_"))
+    traces = tuple(file.traces("device_traces", segments))
+    missing = tuple(tables.values["missing"])
+    return Snapshot(
+        segments=segments,
+        traces=traces,
+        allocator_settings=tables.values["allocator_settings"],
+        annotations=(*file.annotations(), *(span for trace in traces for span in _spans_inside(trace))),
+        missing=missing if any(map(len, traces)) else (*missing, "trace"),
+        host_segments=host_segments,
+        host_traces=tuple(file.traces("host_traces", host_segments)),
+        provenance=provenance_of(tables.values[KEY]),
+    )
+
+
+class _Said(NamedTuple):
+    """The columns that come from ``user_metadata`` and ``forward_frames``, and what they index."""
+
+    moment_id: Ids
+    category: NDArray[np.int8]
+    module_id: Ids
+    forward_stack_id: Ids
+    moments: tuple[Moment, ...]
+    modules: tuple[str, ...]
+
+
+class _File:
+    """The tables of one file, with its stacks made once.
+
+    Args:
+        tables: what the file says.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._columns = tables.columns
+        self._values = tables.values
+        self._texts: list[str] = tables.values["texts"]
+        frames = list(
+            map(
+                Frame,
+                map(self._texts.__getitem__, self._columns["frames.filename"]),
+                self._columns["frames.line"],
+                map(self._texts.__getitem__, self._columns["frames.name"]),
+            )
+        )
+        rest = map(frames.__getitem__, self._columns["stacks.frame"])
+        self._stacks: list[Stack] = [tuple(islice(rest, length)) for length in self._columns["stacks.length"]]
+
+    def traces(self, key: str, segments: Sequence[Segment]) -> Iterator[Trace]:
+        """Yield the trace of each device that has events or segments."""
+        rows = {row["device"]: (index, row) for index, row in enumerate(self._values[key])}
+        of_device: defaultdict[int, list[Segment]] = defaultdict(list)
+        for segment in segments:
+            of_device[segment.device].append(segment)
+        for device in sorted(rows.keys() | of_device.keys()):
+            own = of_device[device]
+            pools = rows[device][1]["pools"] if device in rows else []
+            yield self._trace(device, f"{key}[{device}]" if device in rows else None, pools, own)
+
+    def segments(self, key: str) -> Iterator[Segment]:
+        """Yield the segments of a table with their blocks."""
+        blocks = self._blocks(f"{key}.blocks")
+        names = "device address total_size stream segment_type is_expandable pool_first pool_second"
+        columns = self._rows(key, f"{names} stack counter block_count")
+        for device, address, size, stream, kind, expandable, first, second, stack, counter, count in columns:
+            yield Segment(
+                device=device,
+                address=address,
+                total_size=size,
+                stream=stream,
+                segment_type=self._texts[kind],
+                is_expandable=bool(expandable),
+                blocks=tuple(islice(blocks, count)),
+                pool_id=(first, second),
+                stack=self._stacks[stack],
+                requested_counter=counter,
+            )
+
+    def annotations(self) -> Iterator[Annotation]:
+        """Yield the external annotations."""
+        for name, stage, device, time_us in self._rows("external_annotations", "name stage device time_us"):
+            yield Annotation(name=self._texts[name], stage=self._texts[stage], device=device, time_us=time_us)
+
+    def _rows(self, key: str, names: str) -> Iterator[tuple[int, ...]]:
+        return zip(*(self._columns[f"{key}.{name}"] for name in names.split()), strict=True)
+
+    def _blocks(self, key: str) -> Iterator[Block]:
+        for address, size, requested, state, stack in self._rows(key, "address size requested_size state stack"):
+            yield Block(
+                address=address,
+                size=size,
+                requested_size=requested,
+                state=STATES[self._texts[state]],
+                stack=self._stacks[stack],
+            )
+
+    def _trace(self, device: int, key: str | None, pools: list[Any], segments: Sequence[Segment]) -> Trace:
+        def column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+            return np.array(self._columns[f"{key}.{name}"] if key else (), dtype=dtype)
+
+        used_texts, text_id = _used(column("action", np.int32))
+        names = [self._texts[number] for number in used_texts]
+        codes = np.array([ACTIONS.get(name, Action.UNKNOWN) for name in names], dtype=np.int8)
+        stacks: Interned[Stack] = Interned(())
+        used_stacks, stack_id = _used(column("stack", np.int32))
+        stack_ids = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)
+        said = self._said(
+            column("user_metadata", np.int32),
+            column("forward_stack", np.int32),
+            column("forward_module", np.int32),
+            stacks,
+        )
+        columns: dict[str, Any] = {
+            "device": device,
+            "action": codes[text_id],
+            "address": column("address", np.uint64),
+            "size": column("size", np.int64),
+            "stream": column("stream", np.int64),
+            "time_us": column("time_us", np.int64),
+            "stack_id": stack_ids[stack_id],
+            "pool_id": column("pool", np.int32),
+            "stacks": stacks.items(),
+            "pools": tuple((first, second) for first, second in pools) or (DEFAULT_POOL,),
+            "names_pools": len(pools) > 0,
+            "unknown_actions": tuple(name for name in names if name not in ACTIONS),
+            **said._asdict(),
+        }
+        return Trace(**columns, missing=_missing(Trace(**columns), segments))
+
+    def _said(self, text_numbers: Ids, forward_stacks: Ids, forward_modules: Ids, stacks: Interned[Stack]) -> _Said:
+        """Return what the events' ``user_metadata`` and ``forward_frames`` say; each distinct text is parsed once.
+
+        The module of the forward operation counts where an event of backward names none itself.
+        """
+        used, text_id = _used(text_numbers)
+        moments: Interned[Moment] = Interned(UNKNOWN_MOMENT)
+        modules: Interned[str] = Interned("")
+        parsed = [from_text(self._texts[number]) for number in used]
+
+        def column(value: Callable[[Any], int], dtype: type[np.generic]) -> NDArray[Any]:
+            return np.array([value(each) for each in parsed], dtype=dtype)[text_id]
+
+        used_stacks, stack_id = _used(forward_stacks)
+        behind = np.array([stacks.id_of(self._stacks[number]) for number in used_stacks], dtype=np.int32)[stack_id]
+        used_modules, module_id = _used(forward_modules)
+        above = np.array([modules.id_of(self._texts[number]) for number in used_modules], dtype=np.int32)[module_id]
+        told_module = column(lambda each: modules.id_of(each.module), np.int32)
+        told_stack = column(lambda each: stacks.id_of(each.forward_stack), np.int32)
+        return _Said(
+            moment_id=column(lambda each: moments.id_of(each.moment), np.int32),
+            category=column(lambda each: each.category, np.int8),
+            module_id=np.where(told_module > 0, told_module, above),
+            forward_stack_id=np.where(told_stack > 0, told_stack, behind),
+            moments=moments.items(),
+            modules=modules.items(),
+        )
+
+
+def _used(numbers: Ids) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the distinct numbers, and for each of ``numbers`` the position of its own among them."""
+    counts = np.bincount(numbers)
+    used = np.flatnonzero(counts)
+    position = np.zeros(len(counts), dtype=np.int64)
+    position[used] = np.arange(len(used))
+    return used.tolist(), position[numbers]
+
+
+def _missing(trace: Trace, segments: Sequence[Segment]) -> tuple[str, ...]:
+    """Return what the source of ``trace`` did not record."""
+    if not len(trace):
+        return ("trace",)
+    absent = {
+        "time_us": bool((trace.time_us < 0).all()),
+        "frames": not trace.stack_id.any(),
+        "start": bool((pair(trace, segments).born == BEFORE).any()),
+    }
+    return tuple(name for name, is_absent in absent.items() if is_absent)
+
+
+def _spans_inside(trace: Trace) -> Iterator[Annotation]:
+    """Yield the spans that torch of spring 2024 wrote among the events: frame name START or END, file name the text."""
+    for index in np.flatnonzero(trace.action == Action.USER_DEFINED).tolist():
+        stack = trace.stacks[trace.stack_id[index]]
+        if stack:
+            yield Annotation(
+                name=stack[0].filename, stage=stack[0].name, device=trace.device, time_us=int(trace.time_us[index])
+            )

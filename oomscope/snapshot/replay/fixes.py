@@ -1,0 +1,192 @@
+"""Which allocator settings are tried on a run, and the table of how each one went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.settings import DEFAULT_TORCH_VERSION
+from oomscope.errors import AllocatorConfError
+from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay
+from oomscope.snapshot.replay.requests import Requests
+from oomscope.snapshot.verdict_types import FixTried
+from oomscope.units import format_size
+
+AS_RECORDED: Final = "as recorded"
+CANDIDATES: Final = (
+    "expandable_segments:True",
+    "max_split_size_mb:64",
+    "max_split_size_mb:256",
+    "max_split_size_mb:1024",
+    "roundup_power2_divisions:8",
+    "max_split_size_mb:256,roundup_power2_divisions:8",
+)
+"""Tried in this order, which is the order of ``cured_by``."""
+WITH_FRACTION: Final = ("garbage_collection_threshold:0.8",)
+"""Tried only under a memory fraction; without one the allocator ignores it (PyTorch CUDACachingAllocator.cpp)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The rows of the table, and the replays behind them."""
+
+    rows: tuple[FixTried, ...]
+    """The recorded settings first."""
+    outcomes: tuple[Replay, ...]
+    """How the requests went, row by row."""
+    afresh: tuple[bool, ...]
+    """Whether a row began with the blocks from before the recording packed afresh, row by row."""
+    control: Replay | None = None
+    """The replay under the recorded settings begun afresh, which is what such rows compare with; None where there is
+    no such row, or the recorded settings began so too."""
+
+    @property
+    def baseline(self) -> Replay:
+        """The replay under the recorded settings."""
+        return self.outcomes[0]
+
+    @property
+    def cures(self) -> tuple[str, ...]:
+        """Names of the settings under which everything passed, in the order in which they were tried.
+
+        Where the recorded settings pass too when begun afresh, a row that began so shows nothing.
+        """
+        rows = zip(self.rows[1:], self.afresh[1:], strict=True)
+        return tuple(row.name for row, afresh in rows if row.survives and not (afresh and self.is_undecided))
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether packing the older blocks afresh gets past the failure, so that rows that do so prove no setting."""
+        if self.control is None or self.baseline.failed_event is None:
+            return False
+        return self.control.failed_event is None or self.control.failed_event > self.baseline.failed_event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Whose allocator it is: its settings and its version."""
+
+    conf: str = ""
+    """The PYTORCH_ALLOC_CONF in force."""
+    torch_version: str = DEFAULT_TORCH_VERSION
+
+    def settings(self) -> AllocatorSettings:
+        """Return what the configuration means to that torch.
+
+        Raises:
+            AllocatorConfError: it is ill-formed or has no rules here.
+        """
+        return AllocatorSettings.parse(self.conf, torch_version=self.torch_version)
+
+
+def try_settings(
+    requests: Requests,
+    rules: Rules,
+    device: Device,
+    *,
+    candidates: Sequence[str] | None = None,
+    baseline: Replay | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> Tried:
+    """Replay ``requests`` under ``rules`` and under each of ``candidates`` on top of them.
+
+    Where the state before the first request was recovered, settings begin with it as well, for what the allocator
+    held then it also holds under them; but not those that switch expandable segments, since the segments of then are
+    not theirs: they begin with the blocks packed afresh.
+
+    Args:
+        requests: what the program asked.
+        rules: the recorded settings.
+        device: the card.
+        candidates: settings to add; None: all that are worth trying on this device.
+        baseline: the replay under ``rules``, where it was made already.
+        announce: is told of each setting before it is tried.
+
+    Raises:
+        AllocatorConfError: the recorded settings cannot be replayed.
+    """
+    if candidates is None:
+        candidates = CANDIDATES + (WITH_FRACTION if device.fraction is not None else ())
+    recorded = rules.settings()
+    if announce and not baseline:
+        announce(AS_RECORDED)
+    baseline = baseline or replay(requests, recorded, device, at_recorded_addresses=True)
+    tries = [_Try(AS_RECORDED, rules.conf, fitting(requests, device), baseline)]
+    for addition in candidates:
+        conf = merged(rules.conf, addition)
+        settings = _settings_if_known(conf, rules.torch_version)
+        if conf == merged(rules.conf, "") or settings is None:
+            continue
+        if announce:
+            announce(addition)
+        keeps_segments = settings.expandable_segments == recorded.expandable_segments
+        begun = tries[0].requests if keeps_segments else requests.begun_afresh
+        tries.append(_Try(addition, conf, begun, replay(begun, settings, device)))
+    afresh = tuple(each.requests is not requests and bool(requests.held.segments) for each in tries)
+    control = replay(requests.begun_afresh, recorded, device) if any(afresh) and not afresh[0] else None
+    return Tried(
+        rows=tuple(
+            _row(each, control if is_afresh and control else baseline, begun_afresh=is_afresh)
+            for each, is_afresh in zip(tries, afresh, strict=True)
+        ),
+        outcomes=tuple(each.outcome for each in tries),
+        afresh=afresh,
+        control=control,
+    )
+
+
+class _Try(NamedTuple):
+    """A setting, the requests that were replayed under it, and how they went."""
+
+    name: str
+    conf: str
+    requests: Requests
+    outcome: Replay
+
+
+def _settings_if_known(conf: str, torch_version: str) -> AllocatorSettings | None:
+    """Return what ``conf`` means; None where that torch has no such setting."""
+    try:
+        return AllocatorSettings.parse(conf, torch_version=torch_version)
+    except AllocatorConfError:
+        return None
+
+
+def merged(conf: str, addition: str) -> str:
+    """Return ``conf`` with the settings of ``addition`` in place of its own ones of the same key."""
+    settings = dict(pairs_of(conf)) | dict(pairs_of(addition))
+    return ",".join(f"{key}:{value}" for key, value in settings.items())
+
+
+def pairs_of(conf: str) -> list[tuple[str, str]]:
+    """Return keys and values; commas inside brackets belong to the value."""
+    parts: list[str] = []
+    depth = 0
+    for piece in conf.replace(" ", "").split(","):
+        if depth:
+            parts[-1] += f",{piece}"
+        elif piece:
+            parts.append(piece)
+        depth += piece.count("[") - piece.count("]")
+    return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
+
+
+def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:
+    outcome = tried.outcome
+    caveats = tried.requests.caveats
+    if begun_afresh and tried.name != AS_RECORDED:
+        caveats = (*caveats, f"begun so, the recorded settings reserve {format_size(reference.peak_reserved_bytes)}")
+    return FixTried(
+        name=tried.name,
+        conf=tried.conf,
+        survives=outcome.survives,
+        peak_reserved_bytes=outcome.peak_reserved_bytes,
+        margin_bytes=outcome.margin_bytes,
+        retries=outcome.retries,
+        failed_event=outcome.failed_event,
+        saved_bytes=reference.peak_reserved_bytes - outcome.peak_reserved_bytes,
+        begun_afresh=begun_afresh,
+        note="; ".join(caveats),
+    )

@@ -1,0 +1,171 @@
+"""The memory that the allocator held from the driver when a recording began: the final one with all events undone.
+
+From the last event to the first, what was taken goes and what was given back returns: segments of cudaMalloc, and
+mapped pages of expandable segments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from oomscope.allocator.constants import LARGE_SEGMENT_DEFAULT, SMALL_SEGMENT
+from oomscope.snapshot.replay.address_ranges import AddressRanges
+from oomscope.snapshot.replay.ascend import most_in_small_pool
+from oomscope.snapshot.replay.pools import Pools
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action
+
+SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
+"""What the allocator takes from the driver and gives back to it."""
+
+
+class Owner(NamedTuple):
+    """Whose memory a range is; no two owners share a segment or a reservation."""
+
+    stream: int
+    segment_type: str
+    is_expandable: bool
+    pool: int = 0
+    """Number of the memory pool."""
+
+
+class InitialMemory:
+    """Segments and mapped pages before the first event.
+
+    Args:
+        timeline: a trace, with the segments at its end.
+        pools: those of the trace.
+    """
+
+    def __init__(self, timeline: Timeline, pools: Pools) -> None:
+        self.segments: dict[int, tuple[int, Owner]] = {}
+        """Size and owner of each segment of cudaMalloc, by address."""
+        self.mapped: dict[Owner, AddressRanges] = {}
+        """Pages of expandable segments."""
+        self.bases: dict[Owner, int] = {}
+        """Where the reservations of these pages begin, as far as is known: the lowest address seen mapped in each."""
+        self.reserved: list[tuple[int, Owner]] = []
+        """Where those made during the trace begin, in order; one is given back once nothing in it is mapped."""
+        self.contradictions = 0
+        """Events that the segments at the end, or other events, belie."""
+        self._trace = timeline.trace
+        self._pools = pools
+        self._most_small = most_in_small_pool(timeline)
+        order = np.argsort(timeline.lifetimes.address, kind="stable")
+        self._blocks_at = timeline.lifetimes.address[order]
+        self._block_sizes = timeline.lifetimes.size[order]
+        self._block_pools = pools.of_block[order]
+        for segment in timeline.segments or ():
+            pool = pools.ids.index(segment.pool_id)
+            owner = Owner(segment.stream, segment.segment_type, segment.is_expandable, pool)
+            if segment.is_expandable:
+                self._map(owner, segment.address, segment.address + segment.total_size)
+            else:
+                self.segments[segment.address] = segment.total_size, owner
+        self._undo()
+
+    def _undo(self) -> None:
+        owners = self._owners_of_pages()
+        for event in np.flatnonzero(np.isin(self._trace.action, SEGMENT_ACTIONS))[::-1].tolist():
+            action, start, end = int(self._trace.action[event]), *self._range(event)
+            if action == Action.SEGMENT_ALLOC:
+                self.contradictions += self.segments.pop(start, (0, None))[0] != end - start
+            elif action == Action.SEGMENT_FREE:
+                self.contradictions += start in self.segments
+                # The large pool takes no segments as small as those of the small pool.
+                segment_type = "small" if end - start == SMALL_SEGMENT else "large"
+                pool = int(self._pools.of_event[event])
+                owner = Owner(int(self._trace.stream[event]), segment_type, is_expandable=False, pool=pool)
+                self.segments[start] = end - start, owner
+            elif action == Action.SEGMENT_MAP:
+                self.contradictions += not self._unmap(owners[event], start, end)
+            else:
+                self.contradictions += not self._map(owners[event], start, end)
+        self.reserved.reverse()
+
+    def _range(self, event: int) -> tuple[int, int]:
+        start = int(self._trace.address[event])
+        return start, start + int(self._trace.size[event])
+
+    def _map(self, owner: Owner, start: int, end: int) -> bool:
+        """Return whether nothing of the range was there."""
+        self.bases[owner] = min(start, self.bases.get(owner, start))
+        return self.mapped.setdefault(owner, AddressRanges()).add(start, end)
+
+    def _unmap(self, owner: Owner, start: int, end: int) -> bool:
+        """Return whether all of the range was there."""
+        ranges = self.mapped.setdefault(owner, AddressRanges())
+        was_there = ranges.remove(start, end)
+        if was_there and not any(ranges):
+            self.reserved.append((self.bases.pop(owner), owner))
+        return was_there
+
+    def _owners_of_pages(self) -> dict[int, Owner]:
+        """Return whose pages each event maps or unmaps."""
+        trace = self._trace
+        known = _Owned()
+        for owner, ranges in self.mapped.items():
+            for start, end in ranges:
+                known.add(start, end, owner)
+        requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+        owners: dict[int, Owner] = {}
+        for event in np.flatnonzero(trace.action == Action.SEGMENT_MAP).tolist():
+            place = int(np.searchsorted(requests, event))
+            served = int(trace.size[requests[place]]) if place < len(requests) else 0
+            pool = int(self._pools.of_event[event])
+            owner = _expandable(int(trace.stream[event]), pool, is_small=served <= self._most_small)
+            known.add(*self._range(event), owner)
+            owners[event] = owner
+        for event in np.flatnonzero(trace.action == Action.SEGMENT_UNMAP).tolist():
+            owners[event] = self._owner_of_unmapped(event, known)
+        return owners
+
+    def _owner_of_unmapped(self, event: int, known: _Owned) -> Owner:
+        """Return whose pages were unmapped: those of blocks that lay in them, of pages that touch, or of that size."""
+        stream, pool = int(self._trace.stream[event]), int(self._pools.of_event[event])
+        start, end = self._range(event)
+        first, beyond = np.searchsorted(self._blocks_at, np.array([start, end], dtype=np.uint64)).tolist()
+        if first < beyond:
+            pool = pool if self._pools.are_named else int(self._block_pools[first])
+            return _expandable(stream, pool, is_small=int(self._block_sizes[first]) <= self._most_small)
+        touching = known.touching(start, end, stream)
+        if touching is None:
+            return _expandable(stream, pool, is_small=(end - start) % LARGE_SEGMENT_DEFAULT != 0)
+        return touching._replace(pool=pool) if self._pools.are_named else touching
+
+
+class _Owned:
+    """Ranges of addresses with their owners, to be asked once all are known."""
+
+    def __init__(self) -> None:
+        self._added: dict[int, list[tuple[int, int, Owner]]] = defaultdict(list)
+        self._reach: dict[int, tuple[list[int], list[tuple[int, Owner]]]] = {}
+
+    def add(self, start: int, end: int, owner: Owner) -> None:
+        """Take note of whose a range is."""
+        self._added[owner.stream].append((start, end, owner))
+
+    def touching(self, start: int, end: int, stream: int) -> Owner | None:
+        """Return who owns the range of ``stream`` that reaches farthest among those that overlap or touch this one."""
+        if stream not in self._reach:
+            ranges = sorted(self._added[stream])
+            farthest = accumulate(((high, owner) for _, high, owner in ranges), _farther)
+            self._reach[stream] = [low for low, _, _ in ranges], list(farthest)
+        lows, reach = self._reach[stream]
+        place = bisect_right(lows, end)
+        if not place or reach[place - 1][0] < start:
+            return None
+        return reach[place - 1][1]
+
+
+def _farther(one: tuple[int, Owner], other: tuple[int, Owner]) -> tuple[int, Owner]:
+    return other if other[0] > one[0] else one
+
+
+def _expandable(stream: int, pool: int, *, is_small: bool) -> Owner:
+    return Owner(stream, "small" if is_small else "large", is_expandable=True, pool=pool)

@@ -1,0 +1,242 @@
+"""Put a trace's requests to the emulated allocator, under its own settings or others, and see what happens.
+
+Nothing is estimated: a setting cures a failure if the same requests in the same order pass under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from oomscope.allocator import AllocatorSegment, AllocatorSettings, Driver, ReplayOp, ReplayOutcome
+from oomscope.allocator import replay as run
+from oomscope.allocator.constants import SMALL_SEGMENT
+from oomscope.allocator.expandable import reservation_size
+from oomscope.snapshot.replay.gaps import request_as_seen
+from oomscope.snapshot.replay.initial_state import HIGHEST_ADDRESS
+from oomscope.snapshot.replay.pools import DEFAULT_POOL, PoolId
+from oomscope.snapshot.replay.requests import Kind, Requests
+from oomscope.snapshot.timeline import Curve
+from oomscope.snapshot.trace import Block, Segment
+
+SIGN: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+"""What the allocator's dealings with the driver do to reserved bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """The card under a replay, in bytes."""
+
+    total_bytes: int
+    """What the driver calls the total; with ``--limit`` the limit."""
+    non_torch_bytes: int = 0
+    """Held by this process outside the caching allocator."""
+    other_process_bytes: int = 0
+    """Held by other processes."""
+    fraction: float | None = None
+    """``set_per_process_memory_fraction``, where it was set."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the caching allocator does not get."""
+        return self.non_torch_bytes + self.other_process_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        """D: what the caching allocator may hold."""
+        left = max(0, self.total_bytes - self.taken_bytes)
+        return left if self.fraction is None else min(left, int(self.fraction * self.total_bytes))
+
+    def without_other_processes(self) -> Device:
+        """Return the same card with nobody else on it; a fraction that made room for the others grows by them."""
+        fraction = self.fraction
+        if fraction is not None:
+            fraction = min(1.0, fraction + self.other_process_bytes / self.total_bytes)
+        return Device(total_bytes=self.total_bytes, non_torch_bytes=self.non_torch_bytes, fraction=fraction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """How the requests went."""
+
+    peak_reserved_bytes: int
+    """Largest reserved bytes, up to the failure where there was one."""
+    margin_bytes: int
+    """Device bytes left at that peak; after a failure, what was free less the piece that the allocator takes from the
+    device for the request, and thus negative."""
+    retries: int
+    """How often cached blocks were released to serve a request."""
+    failed_event: int | None = None
+    """The event whose request failed; None where all passed."""
+    repeated: bool = False
+    """The failed request succeeded when it was repeated at once."""
+    segments: tuple[Segment, ...] = ()
+    """The allocator's segments at the failure, or at the end."""
+    reserved: Curve = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False, repr=False)
+    """Reserved bytes right after each event of the trace, up to the last request."""
+
+    @property
+    def survives(self) -> bool:
+        """Whether every request was served."""
+        return self.failed_event is None
+
+    def overhead_at(self, event: int, requested_bytes: int) -> int | None:
+        """Return what is reserved beyond ``requested_bytes`` right after ``event``; None where a request failed."""
+        if not self.survives or not 0 <= event < len(self.reserved):
+            return None
+        return int(self.reserved[event]) - requested_bytes
+
+
+def replay(
+    requests: Requests, settings: AllocatorSettings, device: Device, *, at_recorded_addresses: bool = False
+) -> Replay:
+    """Serve ``requests`` until one fails or all have passed.
+
+    Args:
+        requests: what the program asked, see :func:`~oomscope.snapshot.replay.requests.requests_of`. Where the
+            device is too small for what the allocator held before, the blocks of then are packed afresh.
+        settings: the allocator's, with the torch version whose rules count.
+        device: the card.
+        at_recorded_addresses: see :func:`serve`.
+    """
+    requests = fitting(requests, device)
+    outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
+    return result_of(outcome, requests, settings, device, at_recorded_addresses=at_recorded_addresses)
+
+
+def result_of(
+    outcome: ReplayOutcome,
+    requests: Requests,
+    settings: AllocatorSettings,
+    device: Device,
+    *,
+    at_recorded_addresses: bool = False,
+) -> Replay:
+    """Return how the requests went up to the first failure; ``outcome`` is that of :func:`serve` with the rest."""
+    failed = np.flatnonzero(outcome.failed & (requests.kind == Kind.MALLOC))
+    allocator = outcome.allocator
+    if not len(failed):
+        return Replay(
+            peak_reserved_bytes=allocator.reserved_peak,
+            margin_bytes=device.available_bytes - allocator.reserved_peak,
+            retries=allocator.num_alloc_retries,
+            segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
+            reserved=_reserved_curve(requests, outcome),
+        )
+    failure = int(failed[0])
+    if failure + 1 < len(requests):
+        requests = requests.first(failure + 1)
+        outcome = serve(requests, settings, device, at_recorded_addresses=at_recorded_addresses)
+        allocator = outcome.allocator
+    free = min(allocator.device_free, device.available_bytes - allocator.reserved_bytes)
+    return Replay(
+        peak_reserved_bytes=allocator.reserved_peak,
+        margin_bytes=free - request_as_seen(settings, int(requests.size[failure]), 0).taken_from_driver,
+        retries=allocator.num_alloc_retries,
+        failed_event=int(requests.event[failure]),
+        segments=segments_of(allocator.segments(), pool_ids=requests.pool_ids),
+        reserved=_reserved_curve(requests, outcome),
+        repeated=_passes_again(outcome, requests, failure),
+    )
+
+
+def fitting(requests: Requests, device: Device) -> Requests:
+    """Return ``requests``, begun afresh where the device is too small for what the allocator held before them."""
+    return requests if requests.held_bytes <= device.available_bytes else requests.begun_afresh
+
+
+def serve(
+    requests: Requests,
+    settings: AllocatorSettings,
+    device: Device,
+    *,
+    at_recorded_addresses: bool = False,
+    driver: Driver | None = None,
+) -> ReplayOutcome:
+    """Serve all requests, whichever fail.
+
+    Args:
+        requests: what the program asked.
+        settings: the allocator's.
+        device: the card.
+        at_recorded_addresses: the driver gives the addresses that it gave in the recording. They decide between equally
+            large blocks up to torch 2.11, and mean something only under the recorded settings.
+        driver: another that gives the memory of ``device``, such as one with other addresses.
+
+    Raises:
+        UsageError: the device is too small for what was held before the first request, or too large to model.
+    """
+    driver = driver or driver_of(device)
+    if at_recorded_addresses:
+        driver = replace(driver, policy="recorded", addresses=_addresses(requests, settings, device))
+    return run(
+        requests.operations,
+        requests.block,
+        requests.size,
+        requests.stream,
+        settings=settings,
+        driver=driver,
+        fraction=device.fraction,
+        event_lag=None,
+        held=requests.held,
+        pools=requests.pools,
+        with_allocator=requests.with_allocator,
+        retrying=requests.retrying,
+    )
+
+
+def driver_of(device: Device) -> Driver:
+    """Return a driver that gives the memory of ``device``, at ascending addresses."""
+    total = max(1, device.total_bytes)  # a driver has memory; one byte serves no request either
+    return Driver(total, min(total, device.taken_bytes))
+
+
+def _addresses(requests: Requests, settings: AllocatorSettings, device: Device) -> tuple[tuple[int, int], ...]:
+    """Return the recorded addresses with their sizes: of segments, and of reservations on this device."""
+    pages = {"small": SMALL_SEGMENT, "large": settings.large_segment_size}
+    reservations = requests.initial.reservations if requests.initial else ()
+    ranges = ((base, reservation_size(device.total_bytes, pages[pool])) for base, pool in reservations)
+    return tuple(each for each in (*requests.addresses, *ranges) if sum(each) <= HIGHEST_ADDRESS)
+
+
+def _reserved_curve(requests: Requests, outcome: ReplayOutcome) -> Curve:
+    """Return the reserved bytes after each event; what was held before counts from the start."""
+    end = int(requests.event[-1]) + 1 if len(requests) else 0
+    change = np.zeros(end + 1, dtype=np.int64)
+    change[0] = requests.held_bytes
+    for event in outcome.events:
+        change[requests.event[event.op] + 1] += SIGN.get(event.action, 0) * event.size
+    curve: Curve = np.cumsum(change)[1:]
+    return curve
+
+
+def _passes_again(outcome: ReplayOutcome, requests: Requests, failure: int) -> bool:
+    """Ask once more for what just failed."""
+    at = slice(failure, failure + 1)
+    block, size, stream = requests.block[at], requests.size[at], requests.stream[at]
+    again = outcome.allocator.run([ReplayOp.MALLOC], block, size, stream, requests.pool[at])
+    return not again.failed.any()
+
+
+def segments_of(
+    segments: list[AllocatorSegment], device: int = 0, *, pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
+) -> tuple[Segment, ...]:
+    """Return the emulator's segments in the terms of a snapshot; ``pool_ids`` are the pools that they number."""
+    return tuple(
+        Segment(
+            device=device,
+            address=segment.address,
+            total_size=segment.total_size,
+            stream=segment.stream,
+            segment_type=segment.segment_type,
+            is_expandable=segment.is_expandable,
+            pool_id=pool_ids[segment.pool],
+            blocks=tuple(
+                Block(address=block.address, size=block.size, requested_size=block.requested_size, state=block.state)
+                for block in segment.blocks
+            ),
+        )
+        for segment in segments
+    )

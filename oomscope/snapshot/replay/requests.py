@@ -1,0 +1,397 @@
+"""What a program asked of the allocator, without what the allocator made of it: the input of a replay.
+
+A trace records answers (addresses, segments, when a deferred free completed). Stripped of them it is a list of
+requests, each in one of the program's memory pools, that can be put to the same allocator under other settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oomscope.allocator import Held, ReplayOp
+from oomscope.snapshot.lifetimes import BEFORE, Indices, Lifetimes
+from oomscope.snapshot.replay.ascend import sizes_asked
+from oomscope.snapshot.replay.initial_state import InitialState
+from oomscope.snapshot.replay.pools import DEFAULT_POOL, GIVEN_BACK, PoolId, Pools, pools_of
+from oomscope.snapshot.replay.releases import Release, releases_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import Action, Trace
+
+
+class Kind(IntEnum):
+    """What is asked. The order is that within one event: what frees comes before what allocates."""
+
+    COMPLETE = 0
+    """Everything recorded on the stream is done."""
+    USE = 1
+    """The block is used on another stream too: its free waits for that stream (``record_stream``)."""
+    FREE = 2
+    MALLOC = 3
+    TRY = 4
+    """A request that failed when recorded, and after which the program asked for more: it may fail again."""
+    GIVE_BACK = 5
+    """Frees what a ``TRY`` got, if it got anything."""
+    RELEASE_POOL = 6
+    """Nothing uses the private pool any more."""
+    EMPTY_CACHE = 7
+    """The program gives back to the driver all that is cached."""
+    EMPTY_POOL = 8
+    """What is cached of the private pool is given back to the driver, as when a ``MemPool`` dies."""
+
+
+OPERATION: Final = {
+    Kind.COMPLETE: ReplayOp.SYNCHRONIZE,
+    Kind.USE: ReplayOp.RECORD_STREAM,
+    Kind.FREE: ReplayOp.FREE,
+    Kind.MALLOC: ReplayOp.MALLOC,
+    Kind.TRY: ReplayOp.MALLOC,
+    Kind.GIVE_BACK: ReplayOp.FREE,
+    Kind.RELEASE_POOL: ReplayOp.RELEASE_POOL,
+    Kind.EMPTY_CACHE: ReplayOp.EMPTY_CACHE,
+    Kind.EMPTY_POOL: ReplayOp.EMPTY_POOL,
+}
+"""What each kind is to the allocator."""
+
+
+NO_EVENT: Final = -1
+MAX_HANDLE: Final = 2**62
+"""Largest number given to a stream that stands for a wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """Requests in order, in columns of equal length."""
+
+    kind: NDArray[np.int8]
+    block: Indices
+    """Number of the block: its row among the lifetimes, or one beyond them for requests that failed."""
+    size: NDArray[np.int64]
+    """Requested bytes, of ``MALLOC`` and ``TRY``."""
+    stream: NDArray[np.int64]
+    """The block's stream; of ``USE`` and ``COMPLETE`` the stream waited for."""
+    event: Indices
+    """The event of the trace that the request comes from; -1 for blocks that were there before."""
+    pool: Indices
+    """Number of the pool that it is made in: a position in ``pool_ids``."""
+    pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
+    with_allocator: tuple[int, ...] = ()
+    """Pools that an allocator of their own serves."""
+    retrying: tuple[int, ...] = ()
+    """Pools whose requests were seen to release what others had cached: they were made outside a capture."""
+    pool_doubts: tuple[str, ...] = ()
+    """What is assumed of private pools, for people."""
+    packed_before: int = 0
+    """Requests for the blocks that were alive before the recording; they come first, in the order of addresses, and
+    pack them, which is not how the recorded run had them. None where ``initial`` holds these blocks."""
+    initial: InitialState | None = None
+    """What the allocator holds before the first request; None: nothing."""
+    afresh: Requests | None = None
+    """The same where ``initial`` holds nothing."""
+    addresses: tuple[tuple[int, int], ...] = ()
+    """Address and size of each segment that the driver gave during the recording, in order."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def held(self) -> Held:
+        """What the allocator holds before the first request."""
+        return (self.initial and self.initial.held) or Held()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the segments that the allocator holds before the first request."""
+        return sum(segment.total_size for segment in self.held.segments)
+
+    @property
+    def begun_afresh(self) -> Requests:
+        """The same requests on an allocator that holds nothing: first those for the blocks from before."""
+        return self.afresh or self
+
+    @property
+    def has_private_pools(self) -> bool:
+        """Whether the program had memory pools of its own."""
+        return len(self.pool_ids) > 1
+
+    @property
+    def pools(self) -> Indices | None:
+        """The pool of each request; None where there is only the default one."""
+        return self.pool if self.has_private_pools else None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """In what a replay of these requests differs from the recorded run, for people."""
+        doubts = self.initial.doubts if self.initial else ()
+        afresh = ("blocks from before the recording are packed afresh",) if self.packed_before else ()
+        return (*doubts, *afresh, *self.pool_doubts)
+
+    @property
+    def operations(self) -> Indices:
+        """The ``ReplayOp`` of each request."""
+        return np.array([OPERATION[kind] for kind in Kind], dtype=np.int64)[self.kind]
+
+    def first(self, count: int) -> Requests:
+        """Return the first ``count`` requests."""
+        return replace(
+            self,
+            kind=self.kind[:count],
+            block=self.block[:count],
+            size=self.size[:count],
+            stream=self.stream[:count],
+            event=self.event[:count],
+            pool=self.pool[:count],
+        )
+
+
+class Last(NamedTuple):
+    """The allocation with which a list of requests ends."""
+
+    event: int
+    """Its place in the trace: the index of the ``oom`` event, or the trace's length."""
+    size: int
+    """Requested bytes."""
+    stream: int = 0
+
+
+def requests_of(
+    timeline: Timeline,
+    last: Last | None = None,
+    *,
+    pending_at_last: bool = False,
+    initial: InitialState | None = None,
+    collects_garbage: bool = False,
+) -> Requests:
+    """Return the requests of a trace.
+
+    Args:
+        timeline: the trace, paired.
+        last: the allocation that failed, with which the requests end; None: they end with the trace, and its last
+            failure counts as one where nothing was asked for after it.
+        pending_at_last: blocks freed since the allocation before that failure were still in use by a stream when it
+            was asked for. The events cannot tell: a completion right before the failure comes either from the look at
+            the streams with which an allocation begins, or from the wait for them when all else has failed.
+        initial: what the allocator held before the first event, as
+            :func:`~oomscope.snapshot.replay.initial_state.recover` found; None, or where that is unknown: the blocks
+            of then are requested first.
+        collects_garbage: the job ran under ``garbage_collection_threshold``. Collecting gives back memory of other
+            pools before a request too, so that none of them can be seen to retry.
+
+    A free that was still pending at a later allocation becomes a use on a stream of its own, which completes where
+    the trace says; so the allocator under replay may also wait for it earlier, as the real one does under pressure.
+    """
+    trace, table = timeline.trace, timeline.lifetimes
+    end = len(trace) if last is None else last.event
+    fatal = fatal_event(trace) if last is None else last.event
+    is_held = initial is not None and initial.held is not None
+    pools = pools_of(timeline)
+    columns = [
+        *_mallocs(timeline, end, pools, packs_older=not is_held),
+        *_frees(table, _serial(trace.action), end, pending_at=fatal if pending_at_last else None),
+        *_failed_tries(timeline, end, fatal, pools),
+        *_releases(timeline, end, pools),
+    ]
+    if last is not None:
+        asked_in = [int(pools.of_event[last.event]) if last.event < len(trace) else 0]
+        columns.append(_column(Kind.MALLOC, [len(table)], [last.size], [last.stream], [last.event], asked_in))
+    kind, block, size_, stream, event, pool = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    order = np.lexsort((_rank_of_older(table, block, event), kind, event))
+    return Requests(
+        kind=kind[order].astype(np.int8),
+        block=block[order],
+        size=size_[order],
+        stream=stream[order],
+        event=event[order],
+        pool=pool[order],
+        pool_ids=pools.ids,
+        with_allocator=pools.with_allocator,
+        retrying=() if collects_garbage else _retrying(timeline, pools),
+        pool_doubts=pools.doubts,
+        packed_before=int((kind[event == NO_EVENT] == Kind.MALLOC).sum()),
+        initial=initial,
+        afresh=requests_of(timeline, last, pending_at_last=pending_at_last, collects_garbage=collects_garbage)
+        if is_held
+        else None,
+        addresses=_driver_addresses(timeline),
+    )
+
+
+def fatal_event(trace: Trace) -> int | None:
+    """Return the ``oom`` event that is the last request of a trace; None where the program went on, or none failed."""
+    asked = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
+    return int(asked[-1]) if len(asked) and trace.action[asked[-1]] == Action.OOM else None
+
+
+def _driver_addresses(timeline: Timeline) -> tuple[tuple[int, int], ...]:
+    trace = timeline.trace
+    given = trace.action == Action.SEGMENT_ALLOC
+    return tuple(zip(trace.address[given].tolist(), trace.size[given].tolist(), strict=True))
+
+
+Columns = tuple[Indices, Indices, Indices, Indices, Indices, Indices]
+
+
+def _column(  # noqa: PLR0917 - one argument a column
+    kind: Kind,
+    block: Indices | list[int],
+    size: Indices | list[int],
+    stream: Indices | list[int],
+    event: Indices | list[int],
+    pool: Indices | list[int] | None = None,
+) -> Columns:
+    """Return requests of one kind; without ``pool`` of none, or of the default one."""
+    pool = [0] * len(block) if pool is None else pool
+    as_indices = [np.asarray(values, dtype=np.int64) for values in (block, size, stream, event, pool)]
+    return (np.full(len(as_indices[0]), kind, dtype=np.int64), *as_indices)  # type: ignore[return-value]
+
+
+def _serial(action: NDArray[np.int8]) -> Indices:
+    """Return how many allocations were asked for before each event, and before the end."""
+    asked = (action == Action.ALLOC) | (action == Action.OOM)
+    return np.concatenate([[0], np.cumsum(asked)])
+
+
+def _mallocs(timeline: Timeline, end: int, pools: Pools, *, packs_older: bool) -> list[Columns]:
+    """Return the allocations, those from before the trace if need be; blocks of no duration contradict the trace."""
+    table = timeline.lifetimes
+    asked_for = (table.born < end) & (table.completed > table.born)
+    rows = np.flatnonzero(asked_for if packs_older else asked_for & (table.born > BEFORE))
+    sizes = sizes_asked(timeline)[rows]
+    return [_column(Kind.MALLOC, rows, sizes, table.stream[rows], table.born[rows], pools.of_block[rows])]
+
+
+def _frees(table: Lifetimes, serial: Indices, end: int, *, pending_at: int | None) -> list[Columns]:
+    """Return the frees; those that an allocation overtook wait for a stream of their own.
+
+    What was freed before the trace, and still pending then, is freed at its first event. What was freed since the
+    allocation before ``pending_at`` counts as overtaken by the one of that event.
+    """
+    rows = np.flatnonzero((table.freed < end) & (table.completed > table.born))
+    freed = np.maximum(table.freed[rows], 0)
+    completed = table.completed[rows]
+    waited_for = np.zeros(len(rows), dtype=bool) if pending_at is None else serial[freed] == serial[pending_at]
+    deferred = (serial[completed] > serial[freed]) | (completed == table.end) | waited_for
+    at_once, later = rows[~deferred], rows[deferred]
+    waited = _waiting_streams(table, serial, later)
+    done = _last_of_each(
+        np.flatnonzero((completed[deferred] < end) & ~waited_for[deferred]), waited, serial, completed[deferred]
+    )
+    return [
+        _column(Kind.FREE, at_once, table.size[at_once], table.stream[at_once], freed[~deferred]),
+        _column(Kind.USE, later, table.size[later], waited, freed[deferred]),
+        _column(Kind.FREE, later, table.size[later], table.stream[later], freed[deferred]),
+        _column(Kind.COMPLETE, [0] * len(done), [0] * len(done), waited[done], table.completed[later][done]),
+    ]
+
+
+def _last_of_each(rows: Indices, waited: Indices, serial: Indices, completed: Indices) -> Indices:
+    """Return the last completion among those of ``rows`` that wait for one stream before one allocation.
+
+    Nothing looks at a stream between two allocations, so that one completion stands for all of them.
+    """
+    order = rows[np.lexsort((completed[rows], serial[completed[rows]], waited[rows]))]
+    keys = np.stack([waited[order], serial[completed[order]]])
+    is_last = np.append((np.diff(keys) != 0).any(axis=0), np.ones(min(1, len(order)), dtype=bool))
+    last: Indices = order[is_last]
+    return last
+
+
+def _waiting_streams(table: Lifetimes, serial: Indices, rows: Indices) -> Indices:
+    """Return a stream for each deferred free, such that those who share one complete before the same allocation.
+
+    Handles are none of the trace's own, above them where there is room, and used again once all of theirs are complete.
+    """
+    unused = _handles_beside(table.stream)
+    handle_of: dict[int, int] = {}
+    running: list[int] = []
+    idle: list[int] = []
+    result = np.zeros(len(rows), dtype=np.int64)
+    for position in np.argsort(table.freed[rows], kind="stable").tolist():
+        row = rows[position]
+        now = int(serial[max(table.freed[row], 0)])
+        while running and running[0] < now:
+            idle.append(handle_of.pop(heappop(running)))
+        epoch = int(serial[table.completed[row]]) if table.completed[row] < table.end else 2**62
+        if epoch not in handle_of:
+            handle_of[epoch] = idle.pop() if idle else next(unused)
+            heappush(running, epoch)
+        result[position] = handle_of[epoch]
+    return result
+
+
+def _handles_beside(streams: NDArray[np.int64]) -> Iterator[int]:
+    """Yield handles that no stream has; the largest of theirs may be the largest there is."""
+    own = set(np.unique(streams).tolist())
+    highest = max(own, default=0)
+    above = range(highest + 1, MAX_HANDLE + 1)
+    return (handle for handle in chain(above, range(MAX_HANDLE)) if handle not in own)
+
+
+def _failed_tries(timeline: Timeline, end: int, fatal: int | None, pools: Pools) -> list[Columns]:
+    """Return the allocations that failed before the end of the requests; the last of them to stay, if it was fatal."""
+    trace, block = timeline.trace, len(timeline.lifetimes)
+    events = np.flatnonzero(trace.action[:end] == Action.OOM)
+    survived, ended_by = events[events != fatal], events[events == fatal]
+    return [
+        _column(kind, [block] * len(at), trace.size[at], trace.stream[at], at, pools.of_event[at])
+        for kind, at in ((Kind.TRY, survived), (Kind.GIVE_BACK, survived), (Kind.MALLOC, ended_by))
+    ]
+
+
+def _releases(timeline: Timeline, end: int, pools: Pools) -> list[Columns]:
+    """Return what the program gave back; what a failed request released is the allocator's own doing.
+
+    A private pool of which something was given back was in use no more, unless for a request of its own. Where nothing
+    but memory of private pools was given back at once, these died; else ``empty_cache`` was called.
+    """
+    called: list[int] = []
+    of_pools: list[tuple[Kind, int, int]] = []
+    for release in (each for each in releases_of(timeline) if each.event < end):
+        private = _pools_given_back(timeline, release, pools)
+        kinds = [Kind.RELEASE_POOL]
+        if not release.refused and 0 not in private:
+            kinds.append(Kind.EMPTY_POOL)
+        elif not release.refused:
+            called.append(release.event)
+        of_pools += ((kind, release.event, number) for number in sorted(private - {0}) for kind in kinds)
+    nobody = len(timeline.lifetimes)
+    columns = [_column(Kind.EMPTY_CACHE, [nobody] * len(called), [0] * len(called), [0] * len(called), called)]
+    columns += (_column(kind, [nobody], [0], [0], [event], [number]) for kind, event, number in of_pools)
+    return columns
+
+
+def _retrying(timeline: Timeline, pools: Pools) -> tuple[int, ...]:
+    """Return the private pools that were seen to retry: memory of other pools was given back for their requests."""
+    if not pools.has_private or not pools.are_named:
+        return ()
+    refused = (release for release in releases_of(timeline) if release.refused)
+    askers = {int(pools.of_event[each.end]) for each in refused if _pools_given_back(timeline, each, pools)}
+    return tuple(sorted(askers - {0}))
+
+
+def _pools_given_back(timeline: Timeline, release: Release, pools: Pools) -> set[int]:
+    """Return the pools whose memory was given back, the one apart that this was done for by a request of its own."""
+    if not pools.has_private:
+        return {0}
+    trace = timeline.trace
+    events = np.arange(release.event, release.end)
+    given_back = events[np.isin(trace.action[events], GIVEN_BACK)]
+    numbers = set(pools.of_event[given_back].tolist())
+    if release.refused and release.end < len(trace):
+        numbers.discard(int(pools.of_event[release.end]))
+    return numbers
+
+
+def _rank_of_older(table: Lifetimes, block: Indices, event: Indices) -> Indices:
+    """Return the order among the blocks from before the trace (by address); zero for all others."""
+    rank = np.zeros(len(block), dtype=np.int64)
+    older = np.flatnonzero(event == NO_EVENT)
+    rank[older] = np.argsort(np.argsort(table.address[block[older]], kind="stable"), kind="stable")
+    return rank

@@ -1,0 +1,115 @@
+"""The allocator's segments and blocks in the middle of a recording, which the file itself only has for the end.
+
+The state after an event is the state before the rest of the trace, and that is recovered by undoing the rest. Which
+addresses are live is exact; the size of a block that was freed later follows from its request by the rounding rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from oomscope.allocator import AllocatorSettings
+from oomscope.snapshot.lifetimes import BEFORE, Indices, active_blocks
+from oomscope.snapshot.replay.initial_state import recover
+from oomscope.snapshot.replay.replay import segments_of
+from oomscope.snapshot.timeline import Timeline
+from oomscope.snapshot.trace import NEUTRAL, Block, Segment, Stack, Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentMap:
+    """Segments and blocks right after one event."""
+
+    event: int
+    segments: tuple[Segment, ...]
+    """Empty where they cannot be known."""
+    row_at: dict[int, int]
+    """The row of the lifetimes behind each active block, by its address."""
+    is_known: bool
+    """Else ``doubts`` says why not."""
+    is_exact: bool
+    """The file has these very segments; else block sizes are recovered."""
+    doubts: tuple[str, ...] = ()
+    """What is assumed, for people."""
+
+    @property
+    def knows_all_blocks(self) -> bool:
+        """Whether the trace accounts for every active block; a file that contradicts itself may have others."""
+        active = (block for segment in self.segments for block in segment.blocks if block.state != "inactive")
+        return self.is_known and all(block.address in self.row_at for block in active)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.total_size for segment in self.segments)
+
+    @property
+    def active_bytes(self) -> int:
+        """Rounded bytes of blocks held by the program or pending on a stream."""
+        return sum(segment.active_size for segment in self.segments)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Rounded bytes of blocks that the program holds."""
+        return sum(segment.allocated_size for segment in self.segments)
+
+
+def segments_after(timeline: Timeline, event: int, settings: AllocatorSettings) -> SegmentMap:
+    """Return segments and blocks right after ``event``.
+
+    Args:
+        timeline: a trace, with the segments as they stood at its end.
+        event: index of the event; -1 for what was there before the first.
+        settings: the recorded ones; they round sizes.
+    """
+    table = timeline.lifetimes
+    active = np.flatnonzero((table.born <= event) & (table.completed > event))
+    row_at = dict(zip(table.address[active].tolist(), active.tolist(), strict=True))
+    if timeline.segments is not None and np.isin(timeline.trace.action[event + 1 :], NEUTRAL).all():
+        return SegmentMap(event=event, segments=timeline.segments, row_at=row_at, is_known=True, is_exact=True)
+    rest = Timeline(part_of(timeline.trace, slice(event + 1, None)), timeline.segments)
+    state = recover(rest, settings)
+    if state.held is None or state.held.ids.keys() != row_at.keys():
+        doubts = state.doubts or ("the events before and after contradict each other on which blocks were live",)
+        return SegmentMap(event=event, segments=(), row_at=row_at, is_known=False, is_exact=False, doubts=doubts)
+    pending = set(table.pending_at(event).tolist())
+    stacks = stacks_of(timeline, active)
+    known = {address: (row in pending, stacks[row]) for address, row in row_at.items()}
+    segments = tuple(
+        replace(segment, blocks=tuple(_with_tenant(block, known) for block in segment.blocks))
+        for segment in segments_of(list(state.held.segments), timeline.trace.device, pool_ids=state.pool_ids)
+    )
+    return SegmentMap(event=event, segments=segments, row_at=row_at, is_known=True, is_exact=False, doubts=state.doubts)
+
+
+def stacks_of(timeline: Timeline, rows: Indices) -> dict[int, Stack]:
+    """Return the stack that allocated each of ``rows``: the event's, or for older blocks the one the segments keep."""
+    table, trace, segments = timeline.lifetimes, timeline.trace, timeline.segments or ()
+    places = active_blocks(segments) if (table.born[rows] == BEFORE).any() else ()
+    found: dict[int, Stack] = {}
+    for row in rows.tolist():
+        born, block = int(table.born[row]), int(table.segment_block[row])
+        if born != BEFORE:
+            found[row] = trace.stacks[trace.stack_id[born]]
+        elif block >= 0:
+            found[row] = segments[places[block].segment].blocks[places[block].block].stack
+        else:
+            found[row] = ()
+    return found
+
+
+def _with_tenant(block: Block, known: dict[int, tuple[bool, Stack]]) -> Block:
+    if block.state == "inactive":
+        return block
+    is_pending, stack = known[block.address]
+    return replace(block, state="active_pending_free" if is_pending else "active_allocated", stack=stack)
+
+
+def part_of(trace: Trace, chosen: slice) -> Trace:
+    """Return some consecutive events of a trace."""
+    columns = ((field.name, getattr(trace, field.name)) for field in fields(trace))
+    part: dict[str, Any] = {name: column[chosen] for name, column in columns if isinstance(column, np.ndarray)}
+    return replace(trace, **part)
