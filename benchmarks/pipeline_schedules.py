@@ -20,10 +20,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.pipeline import in_flight_microbatches, run_one_forward_one_backward
-from oomscope.model.stage_links import Action, StageLinks
+from oomscope.model.base.observer import Silent
+from oomscope.model.parallel.p2p_communication import Action, StageLinks
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.schedules import in_flight_microbatches, run_one_forward_one_backward
 
 TOKENS, HIDDEN = 384, 64
 STAGES = 4
@@ -85,7 +85,7 @@ class OutOfMemory(torch.nn.Module):
 
 
 def ours(layer: torch.nn.Module, rank: int, microbatches: int, *, deallocate: bool) -> Step:
-    """Return one iteration of :mod:`oomscope.model.pipeline`."""
+    """Return one iteration of :mod:`oomscope.model.parallel.schedules`."""
     state = ParallelState(
         rank=rank, world_size=STAGES, pp_rank=rank, pp_size=STAGES, pp_group=dist.distributed_c10d._get_default_group()
     )

@@ -132,3 +132,11 @@ def _counted_layers(config: Config) -> int:
     parallel = config.parallel
     ends = parallel.account_for_embedding_in_pipeline_split + parallel.account_for_loss_in_pipeline_split
     return config.model.num_layers + ends
+
+
+def has_final_norm(config: Config, layers: range, *, post_process: bool) -> bool:
+    """Whether a model chunk with ``layers`` has the final norm: with multi-token prediction that of the last layer.
+
+    Source: Megatron-Core ``transformer/transformer_block.py::has_final_layernorm_in_this_stage``.
+    """
+    return post_process if config.model.mtp_num_layers is None else config.model.num_layers - 1 in layers

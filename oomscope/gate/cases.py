@@ -59,7 +59,7 @@ class CasePlan:
 
     def rank_text(self, rank: int) -> str:
         """Return ``8 of 16, stage 2 of 2``, where ``rank`` stands in its world; empty in a world of one."""
-        from oomscope.model.mesh import rank_coordinates
+        from oomscope.model.parallel.parallel_state import rank_coordinates
 
         parallel = self.config.parallel
         stages = parallel.pipeline_model_parallel_size

@@ -17,23 +17,23 @@ from torch.autograd.graph import GradientEdge
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.model.context_parallel import context_parallel
-from oomscope.model.core_attention import causal_mask
+from oomscope.model.base.observer import Observer, Silent
+from oomscope.model.base.transformer_engine import workspaces
 from oomscope.model.data import Batches, RandomTokens
-from oomscope.model.expert_bias import settle_routers
-from oomscope.model.finalize_grads import finalize_grads
-from oomscope.model.fp8_weight import fp8_tensors
-from oomscope.model.grad_buffer import build_grad_buffers, is_shared_embedding
-from oomscope.model.interleaved import interleaved_schedule, run_interleaved
-from oomscope.model.megatron_fsdp import MegatronShardedParameters
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Observer, Silent
-from oomscope.model.optimizer import MixedPrecisionOptimizer
-from oomscope.model.parameter_store import ParameterStore
-from oomscope.model.pipeline import run_one_forward_one_backward
-from oomscope.model.stage_links import Action, RingLinks, StageLinks
-from oomscope.model.transformer import GPTStage
-from oomscope.model.transformer_engine import workspaces
+from oomscope.model.distributed.finalize_model_grads import finalize_grads
+from oomscope.model.distributed.megatron_fsdp import MegatronShardedParameters
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers, is_shared_embedding
+from oomscope.model.distributed.parameter_store import ParameterStore
+from oomscope.model.fp8.weight import fp8_tensors
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.layers.core_attention import causal_mask
+from oomscope.model.moe.expert_bias import settle_routers
+from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
+from oomscope.model.parallel.context_parallel import context_parallel
+from oomscope.model.parallel.interleaved_schedule import interleaved_schedule, run_interleaved
+from oomscope.model.parallel.p2p_communication import Action, RingLinks, StageLinks
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.schedules import run_one_forward_one_backward
 
 _SILENT = Silent()
 _SEED_STEP = 100
@@ -249,7 +249,7 @@ def _build_stores(chunk: GPTStage, is_first_chunk: bool, trainer: Trainer) -> li
     """Return where the chunk's parameters and gradients are kept from now on."""
     config, state, observer = trainer.config, trainer.state, trainer.observer
     if config.parallel.use_torch_fsdp2:
-        from oomscope.model.fully_sharded import FullyShardedParameters  # FSDP2 takes a while to import
+        from oomscope.model.distributed.torch_fsdp2 import FullyShardedParameters  # FSDP2 takes a while to import
 
         return [FullyShardedParameters(chunk, config, state, observer)]
     if config.parallel.use_megatron_fsdp:

@@ -41,7 +41,7 @@ def chosen_ranks(choice: RankChoice, config: Config) -> list[int]:
         return [0]
     if choice == "last":
         return [world_size - 1]
-    from oomscope.model.mesh import stage_representatives
+    from oomscope.model.parallel.parallel_state import stage_representatives
 
     return stage_representatives(config)
 

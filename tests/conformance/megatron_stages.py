@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
+from oomscope.model.base.observer import Silent
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
-from oomscope.model.transformer import GPTStage
 
 CPU = torch.device("cpu")
 CARD = torch.device("cuda", 0)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from oomscope.config.schema import Config
-from oomscope.model.interleaved import InterleavedSchedule
-from oomscope.model.parameters import expert_parameters, stage_parameters
+from oomscope.model.cost.parameters import expert_parameters, stage_parameters
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from tests.conformance.megatron_stages import FULL, UNFUSED, config_of, layer_kept
 
 

@@ -15,7 +15,7 @@ import torch
 from oomscope.config.dialects.documents import read_arguments
 from oomscope.config.dialects.importer import import_arguments
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
 from oomscope.units import KiB, MiB
 

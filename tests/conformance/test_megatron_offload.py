@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.rules import check
-from oomscope.model.mesh import ParallelState, build_parallel_state
-from oomscope.model.observer import Silent
-from oomscope.model.side_stream import SideStream
+from oomscope.model.base.observer import Silent
+from oomscope.model.base.side_stream import SideStream
+from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 from tests.conformance.megatron_stages import (
     CARD,

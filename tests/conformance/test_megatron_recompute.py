@@ -14,10 +14,10 @@ from torch import nn
 from oomscope.config.layer_split import stage_layers
 from oomscope.config.rules import RULES, check
 from oomscope.config.schema import RecomputeConfig
-from oomscope.model.layer_groups import layer_groups
-from oomscope.model.mesh import ParallelState
-from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.recompute import DiscardedOutput, checkpoint
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.memory.layer_groups import layer_groups
+from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
+from oomscope.model.parallel.parallel_state import ParallelState
 from tests.conformance.megatron_stages import CARD, CPU, FULL, UNFUSED, config_of, live, stage_of, trained
 
 

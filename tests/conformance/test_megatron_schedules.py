@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers
-from oomscope.model.interleaved import InterleavedSchedule
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.pipeline import one_forward_one_backward
-from oomscope.model.stage_links import Action
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
+from oomscope.model.parallel.p2p_communication import Action
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.schedules import one_forward_one_backward
 from tests.conformance.megatron_stages import config_of
 
 

@@ -23,7 +23,7 @@ from oomscope.config.schema import (
     ProbeConfig,
     RecomputeConfig,
 )
-from oomscope.model.mesh import ParallelState
+from oomscope.model.parallel.parallel_state import ParallelState
 from tests.integration.parity_worker import train, train_cases
 from tests.ranks import run_ranks
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from oomscope.config.load import load_preset
-from oomscope.model.parameters import stage_parameters
+from oomscope.model.cost.parameters import stage_parameters
 from oomscope.probe.job import bundled_job
 from oomscope.units import MiB
 from tests.forked import probe

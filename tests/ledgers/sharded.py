@@ -9,8 +9,8 @@ a reduce-scatter until the next one is filled, and a backward gathers the next u
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.ledger import Ledger, element_size
-from oomscope.model.parameters import layer_parameters, stage_parameters
+from oomscope.model.cost.ledger import Ledger, element_size
+from oomscope.model.cost.parameters import layer_parameters, stage_parameters
 
 
 def gathered_for_the_model(config: Config) -> int:

@@ -1,14 +1,14 @@
 """How many bytes a stage keeps from forward to backward, in closed form: its layers, the embedding and the head.
 
-Symbols as in ``oomscope/model/ledger.py``, which has the rows of a layer.
+Symbols as in ``oomscope/model/cost/ledger.py``, which has the rows of a layer.
 """
 
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.layer_groups import layer_groups
-from oomscope.model.ledger import Ledger, element_size, hidden_bytes, kept_layer_ledger
-from oomscope.model.loss import loss_form
+from oomscope.model.cost.ledger import Ledger, element_size, hidden_bytes, kept_layer_ledger
+from oomscope.model.layers.cross_entropy import loss_form
+from oomscope.model.memory.layer_groups import layer_groups
 
 _INDEX = 8
 """Bytes of a token index (int64)."""

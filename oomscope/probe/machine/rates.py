@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.model.cost import Rates, StepCost, step_cost
+from oomscope.model.cost.step_time import Rates, StepCost, step_cost
 from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
 _GIGA = 1e9

@@ -27,7 +27,7 @@ _PRELOADED = (
     "numpy.ma",
     "torch._dynamo",  # torch's first optimizer imports all of it
     "oomscope.config.schema",
-    "oomscope.model.mesh",
+    "oomscope.model.parallel.parallel_state",
     "oomscope.model.trainer",
     "oomscope.probe.analysis.analyse",
     "oomscope.probe.analysis.analyse",

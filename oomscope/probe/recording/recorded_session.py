@@ -17,7 +17,7 @@ import torch
 from oomscope.capture import history
 from oomscope.capture.history import Refusal
 from oomscope.errors import NothingOnDeviceError
-from oomscope.model.observer import Phase, Role
+from oomscope.model.base.observer import Phase, Role
 from oomscope.probe.measurement import Measurement
 from oomscope.probe.recording.blocks import ToldBlocks
 from oomscope.probe.recording.cards import PlayedCard

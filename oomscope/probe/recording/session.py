@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
-from oomscope.model.observer import Observer
+from oomscope.model.base.observer import Observer
 from oomscope.probe.measurement import DeviceBudget, Measurement
 from oomscope.virtual import CardSettings
 from oomscope.virtual.cards import Card

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from oomscope.config.schema import Config
-    from oomscope.model.mesh import ParallelState
+    from oomscope.model.parallel.parallel_state import ParallelState
 
 
 class Recipe(Protocol):
@@ -134,13 +134,13 @@ class BundledRecipe:
 
     def place(self) -> None:
         """Make the groups of every axis that this rank shares with others."""
-        from oomscope.model.mesh import build_parallel_state
+        from oomscope.model.parallel.parallel_state import build_parallel_state
 
         self._state = build_parallel_state(self._config, rank=self._job.rank, world_size=self._job.world_size)
 
     def build(self, session: Session) -> Target:
         """Build this rank's stages, buffers and optimizer."""
-        from oomscope.model.mesh import ParallelState
+        from oomscope.model.parallel.parallel_state import ParallelState
         from oomscope.model.trainer import Trainer
 
         state = self._state or ParallelState()

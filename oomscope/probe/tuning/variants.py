@@ -68,7 +68,7 @@ class Variant:
     host_bytes: int | None = None
     """Pinned and pageable host bytes of the rank."""
     step_s: float | None = None
-    """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost``)."""
+    """Estimated seconds of a step of the slowest pipeline stage (``oomscope.model.cost.step_time``)."""
     sequence_s: float | None = None
     """The same over the sequences of a step, of all replicas: what steps of different batches are compared by."""
     idle: str = ""
@@ -186,7 +186,7 @@ def variant_of(result: ProbeResult, overrides: tuple[str, ...] = ()) -> Variant:
 
 def slowest_step(config: Config) -> float | None:
     """Return the estimated seconds of a step of the slowest pipeline stage; None where speeds are not known."""
-    from oomscope.model.mesh import stage_representatives
+    from oomscope.model.parallel.parallel_state import stage_representatives
     from oomscope.probe.machine.rates import estimated_cost
 
     costs = [estimated_cost(config, rank=rank) for rank in stage_representatives(config)]

@@ -7,7 +7,7 @@ import pytest
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names
 from oomscope.config.saved_tensors import largest_of_layer, largest_of_module
-from oomscope.model.ledger import element_size, layer_ledger
+from oomscope.model.cost.ledger import element_size, layer_ledger
 
 
 @pytest.mark.parametrize("backend", ["flash", "unfused"])

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState, expert_tensor_parallel_size
-from oomscope.model.transformer import GPTStage
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.parallel_state import ParallelState, expert_tensor_parallel_size
 
 
 def small_config(**sections: dict) -> Config:

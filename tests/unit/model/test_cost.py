@@ -9,7 +9,7 @@ import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
-from oomscope.model.cost import Rates, StepCost, step_cost
+from oomscope.model.cost.step_time import Rates, StepCost, step_cost
 
 A100 = Rates(
     matmul=312e12 * 0.65,
@@ -203,5 +203,5 @@ def test_megatron_fsdp_sends_what_it_shards_in_every_microbatch(strategy: str, o
 
 def test_an_estimate_needs_no_torch() -> None:
     """``advise`` and ``sweep`` estimate in the process that the user waits for."""
-    script = "import sys, oomscope.model.cost; sys.exit('torch' in sys.modules)"
+    script = "import sys, oomscope.model.cost.step_time; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

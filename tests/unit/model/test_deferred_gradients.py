@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from oomscope.model.deferred_gradients import DeferredGradients
-from oomscope.model.observer import Silent
-from oomscope.model.output_layer import OutputLayer
-from oomscope.model.tensor_parallel import TensorParallel
-from oomscope.model.weight_gradients import Placeholders
+from oomscope.model.base.observer import Silent
+from oomscope.model.gpt.deferred_gradients import DeferredGradients
+from oomscope.model.gpt.output_layer import OutputLayer
+from oomscope.model.parallel.tensor_parallel import TensorParallel
+from oomscope.model.parallel.weight_gradients import Placeholders
 
 V, H = 6, 4
 

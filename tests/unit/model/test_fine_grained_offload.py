@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from oomscope.model import fine_grained_offload
-from oomscope.model.fine_grained_offload import ModuleOffload
-from oomscope.model.mesh import ParallelState
-from oomscope.model.transformer import GPTStage
-from oomscope.model.turns import PassOrder
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.memory import fine_grained_offload
+from oomscope.model.memory.fine_grained_offload import ModuleOffload
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.turns import PassOrder
 
 CPU = torch.device("cpu")
 DENSE = ["qkv_linear", "core_attn", "attn_proj"]

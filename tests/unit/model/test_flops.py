@@ -7,9 +7,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
 from oomscope.config.schema import Config
-from oomscope.model.flops import iteration_flops, layer_flops
-from oomscope.model.mesh import ParallelState
-from oomscope.model.transformer import GPTStage
+from oomscope.model.cost.flops import iteration_flops, layer_flops
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.parallel_state import ParallelState
 
 
 def test_gpt_is_narayanans_formula():

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from oomscope import virtual
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from oomscope.model import fp8_recipe as recipes
-from oomscope.model.fp8_recipe import Fp8Recipe, fp8_recipe, is_bf16_layer
-from oomscope.model.fp8_tensor import Quantized, quantize
-from oomscope.model.fp8_weight import quantized_of
-from oomscope.model.mesh import ParallelState, build_parallel_state
+from oomscope.model.fp8 import recipe as recipes
+from oomscope.model.fp8.recipe import Fp8Recipe, fp8_recipe, is_bf16_layer
+from oomscope.model.fp8.tensor import Quantized, quantize
+from oomscope.model.fp8.weight import quantized_of
+from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 from tests.ranks import run_ranks
 

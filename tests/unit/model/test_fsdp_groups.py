@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from oomscope.model.fsdp_groups import lay_out_group, parameter_groups
+from oomscope.model.distributed.fsdp_groups import lay_out_group, parameter_groups
 
 
 def weight(*shape: int, dtype: torch.dtype = torch.float32, expert: bool = False) -> nn.Parameter:

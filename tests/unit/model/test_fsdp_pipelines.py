@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from oomscope.model.fsdp_buffers import ShardedBuffer
-from oomscope.model.fsdp_groups import ParameterGroup
-from oomscope.model.fsdp_pipelines import GatherPipeline, ReducePipeline, Status
-from oomscope.model.observer import Silent
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.fsdp_buffers import ShardedBuffer
+from oomscope.model.distributed.fsdp_groups import ParameterGroup
+from oomscope.model.distributed.fsdp_pipelines import GatherPipeline, ReducePipeline, Status
 
 CPU = torch.device("cpu")
 SIZE = 8

@@ -13,10 +13,10 @@ from torch.distributed.tensor import DTensor
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
-from oomscope.model.fully_sharded import FullyShardedParameters, shard
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.transformer import GPTStage
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.torch_fsdp2 import FullyShardedParameters, shard
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.parallel_state import ParallelState
 
 LLAMA = {
     "share_embeddings_and_output_weights": False,

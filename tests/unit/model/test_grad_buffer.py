@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig, PrecisionConfig
-from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers, lay_out
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers, lay_out
+from oomscope.model.parallel.parallel_state import ParallelState
 
 numels = st.lists(st.integers(1, 1000), min_size=1, max_size=20)
 bucket_sizes = st.none() | st.integers(1, 2000)

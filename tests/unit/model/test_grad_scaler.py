@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.grad_scaler import DynamicGradScaler, GradScaler, build_grad_scaler
-from oomscope.model.mesh import ParallelState
+from oomscope.model.optimizer.grad_scaler import DynamicGradScaler, GradScaler, build_grad_scaler
+from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
 
 CPU = torch.device("cpu")

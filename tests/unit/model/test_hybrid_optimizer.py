@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
-from oomscope.model.grad_buffer import build_grad_buffers
-from oomscope.model.hybrid_optimizer import split_by_fraction
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.optimizer import MasterWeight, MixedPrecisionOptimizer
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
+from oomscope.model.optimizer.hybrid_optimizer import split_by_fraction
+from oomscope.model.optimizer.mixed_precision import MasterWeight, MixedPrecisionOptimizer
+from oomscope.model.parallel.parallel_state import ParallelState
 
 SMALL = Config(model=ModelConfig(num_layers=1, hidden_size=8, num_attention_heads=2))
 

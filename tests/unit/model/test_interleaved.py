@@ -11,9 +11,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oomscope.model.interleaved import InterleavedSchedule, run_interleaved
-from oomscope.model.stage_links import Action, Shift
-from oomscope.model.turns import Turn
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule, run_interleaved
+from oomscope.model.parallel.p2p_communication import Action, Shift
+from oomscope.model.parallel.turns import Turn
 
 
 class Shape(NamedTuple):

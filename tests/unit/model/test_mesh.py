@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, ParallelConfig
 from oomscope.errors import ConfigError, UsageError
-from oomscope.model import mesh
+from oomscope.model.parallel import parallel_state as mesh
 
 
 def make_config(**parallel: int) -> Config:
@@ -160,7 +160,7 @@ import tests.card
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from oomscope.config.schema import Config, ModelConfig, ParallelConfig
-from oomscope.model.mesh import build_parallel_state
+from oomscope.model.parallel.parallel_state import build_parallel_state
 
 config = Config(
     model=ModelConfig(num_layers=16, hidden_size=64, num_attention_heads=8),

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.ledger import kept_layer_ledger, layer_ledger
-from oomscope.model.mesh import ParallelState
-from oomscope.model.mla import LatentAttention
-from oomscope.model.parameters import stage_parameters
-from oomscope.model.transformer import GPTStage
+from oomscope.model.cost.ledger import kept_layer_ledger, layer_ledger
+from oomscope.model.cost.parameters import stage_parameters
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.layers.multi_latent_attention import LatentAttention
+from oomscope.model.parallel.parallel_state import ParallelState
 
 LATENT = {
     "multi_latent_attention": True,

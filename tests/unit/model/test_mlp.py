@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from oomscope.model.mlp import Activation, activate, activate_into, differentiate_in_place, gated
+from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place, gated
 
 PLAIN: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": functional.gelu,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from oomscope.model.context_parallel import ContextParallel
-from oomscope.model.mesh import ParallelState
-from oomscope.model.parameters import stage_parameters
-from oomscope.model.token_shift import shift_left
-from oomscope.model.transformer import GPTStage
+from oomscope.model.cost.parameters import stage_parameters
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.gpt.token_shift import shift_left
+from oomscope.model.parallel.context_parallel import ContextParallel
+from oomscope.model.parallel.parallel_state import ParallelState
 from tests.ledgers.stage import stage_bytes
 from tests.ranks import run_ranks
 

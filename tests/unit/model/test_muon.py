@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.config.schema import OptimizerConfig
-from oomscope.model.muon import Chain, Matrix, Muon
-from oomscope.model.sgd import FusedSGD
+from oomscope.model.optimizer.muon import Chain, Matrix, Muon
+from oomscope.model.optimizer.sgd import FusedSGD
 from tests.ranks import run_ranks
 
 ALONE = Matrix(None, 1, 0, None)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from oomscope.model import offload
-from oomscope.model.mesh import ParallelState
-from oomscope.model.offload import LayerOffload
-from oomscope.model.side_stream import SideStream
-from oomscope.model.transformer import GPTStage
+from oomscope.model.base.side_stream import SideStream
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.memory import layer_offload as offload
+from oomscope.model.memory.layer_offload import LayerOffload
+from oomscope.model.parallel.parallel_state import ParallelState
 
 CPU = torch.device("cpu")
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
-from oomscope.model.interleaved import InterleavedSchedule
-from oomscope.model.offload_plan import SavedGroup, resident_groups
-from oomscope.model.pipeline import one_forward_one_backward
-from oomscope.model.turns import PassOrder, pass_order
+from oomscope.model.memory.offload_plan import SavedGroup, resident_groups
+from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
+from oomscope.model.parallel.schedules import one_forward_one_backward
+from oomscope.model.parallel.turns import PassOrder, pass_order
 
 ONE_PASS = PassOrder(chunks=(0,), backward=(0,), warmup=0)
 

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import build_parallel_state
-from oomscope.model.offload_traffic import offloaded_bytes
-from oomscope.model.side_stream import SideStream
+from oomscope.model.base.side_stream import SideStream
+from oomscope.model.cost.offload_traffic import offloaded_bytes
+from oomscope.model.parallel.parallel_state import build_parallel_state
 from oomscope.model.trainer import Trainer
 
 SMALLEST = 512 * 128
@@ -129,6 +129,6 @@ def test_layers_send_what_is_estimated(model, monkeypatch) -> None:
     config = config_of([], model={**model, "hidden_dropout": 0.1, "ffn_hidden_size": 512})
     offload = {"cpu_offloading": True, "cpu_offloading_num_layers": 3}
     config = Config.model_validate({**config.model_dump(exclude_unset=True), "offload": offload})
-    for module in ("oomscope.model.offload", "oomscope.model.offload_traffic"):
+    for module in ("oomscope.model.memory.layer_offload", "oomscope.model.cost.offload_traffic"):
         monkeypatch.setattr(f"{module}.SMALLEST_OFFLOADED", SMALLEST)
     assert offloaded_bytes(config, 0) == sent(config, 0, monkeypatch) > 0

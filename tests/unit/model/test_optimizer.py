@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import Config, ModelConfig, OptimizerConfig, PrecisionConfig
-from oomscope.model.adam import FusedAdam
-from oomscope.model.grad_buffer import GradBuffer, build_grad_buffers
-from oomscope.model.grad_norm import clip, squared_norm
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.optimizer import MixedPrecisionOptimizer
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, build_grad_buffers
+from oomscope.model.optimizer.adam import FusedAdam
+from oomscope.model.optimizer.clip_grads import clip, squared_norm
+from oomscope.model.optimizer.mixed_precision import MixedPrecisionOptimizer
+from oomscope.model.parallel.parallel_state import ParallelState
 
 PARAMS = 64 * 128 * 32
 """A multiple of all alignments, so that padding adds nothing unless a test wants it."""

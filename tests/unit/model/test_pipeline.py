@@ -10,14 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.model.mesh import ParallelState
-from oomscope.model.pipeline import (
+from oomscope.model.parallel.p2p_communication import Action
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.schedules import (
     in_flight_microbatches,
     one_forward_one_backward,
     run_one_forward_one_backward,
 )
-from oomscope.model.stage_links import Action
-from oomscope.model.turns import warmup_microbatches
+from oomscope.model.parallel.turns import warmup_microbatches
 
 stages = st.integers(1, 12).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p - 1)))
 microbatches = st.integers(1, 40)

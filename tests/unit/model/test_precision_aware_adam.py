@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
-from oomscope.model.mesh import ParallelState
-from oomscope.model.precision_aware_adam import PrecisionAwareAdam, _joined, _split
+from oomscope.model.optimizer.precision_aware_adam import PrecisionAwareAdam, _joined, _split
+from oomscope.model.parallel.parallel_state import ParallelState
 from oomscope.model.trainer import Trainer
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch.autograd.graph import get_gradient_edge
 
 from oomscope.config.schema import RecomputeConfig
-from oomscope.model.layer_groups import layer_groups
-from oomscope.model.mesh import ParallelState
-from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.recompute import DiscardedOutput, checkpoint
-from oomscope.model.transformer import GPTStage
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.memory.layer_groups import layer_groups
+from oomscope.model.memory.recompute import DiscardedOutput, checkpoint
+from oomscope.model.parallel.parallel_state import ParallelState
 
 MODES = [
     *(

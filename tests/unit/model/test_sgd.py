@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from oomscope.model.sgd import FusedSGD
+from oomscope.model.optimizer.sgd import FusedSGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

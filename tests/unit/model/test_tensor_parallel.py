@@ -9,12 +9,12 @@ import torch
 import torch.distributed as dist
 
 from oomscope.config.schema import Config
-from oomscope.model.loss import LossForm, vocab_parallel_cross_entropy
-from oomscope.model.mesh import ParallelState
-from oomscope.model.random_state import ModelParallelRandom
-from oomscope.model.residual import dropout
-from oomscope.model.tensor_parallel import TensorParallel
-from oomscope.model.transformer import GPTStage
+from oomscope.model.base.dropout import dropout
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.layers.cross_entropy import LossForm, vocab_parallel_cross_entropy
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.tensor_parallel import TensorParallel
 from tests.ranks import run_ranks
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from oomscope.config.schema import Config
-from oomscope.model.cost import Rates, StepCost, recomputed_traffic, step_cost
-from oomscope.model.traffic import layer_collectives, layer_traffic
+from oomscope.model.cost.step_time import Rates, StepCost, recomputed_traffic, step_cost
+from oomscope.model.cost.traffic import layer_collectives, layer_traffic
 
 N, H = 2 * 64, 256
 HIDDEN = 2 * N * H

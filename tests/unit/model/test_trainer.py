@@ -14,9 +14,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from oomscope.config.schema import Config
 from oomscope.errors import UsageError
+from oomscope.model.base.observer import Silent
 from oomscope.model.data import Batch, RandomTokens
-from oomscope.model.mesh import ParallelState, build_parallel_state
-from oomscope.model.observer import Silent
+from oomscope.model.parallel.parallel_state import ParallelState, build_parallel_state
 from oomscope.model.trainer import Trainer
 
 CPU = torch.device("cpu")

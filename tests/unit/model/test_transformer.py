@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from oomscope.config.schema import Config
 from oomscope.errors import ConfigError
-from oomscope.model.mesh import ParallelState
-from oomscope.model.transformer import GPTStage
+from oomscope.model.gpt.stage import GPTStage
+from oomscope.model.parallel.parallel_state import ParallelState
 
 CPU = torch.device("cpu")
 

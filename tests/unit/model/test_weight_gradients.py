@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from oomscope.config.schema import Config
-from oomscope.model.grad_buffer import build_grad_buffers
-from oomscope.model.mesh import ParallelState
-from oomscope.model.observer import Silent
-from oomscope.model.tensor_parallel import TensorParallel, column_parallel_linear
-from oomscope.model.weight_gradients import Placeholders
+from oomscope.model.base.observer import Silent
+from oomscope.model.distributed.param_and_grad_buffer import build_grad_buffers
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.tensor_parallel import TensorParallel, column_parallel_linear
+from oomscope.model.parallel.weight_gradients import Placeholders
 
 CONFIG = Config.model_validate({"model": {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 2}})
 

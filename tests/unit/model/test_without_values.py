@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from oomscope import virtual
-from oomscope.model import grad_scaler, side_stream
-from oomscope.model.adam import FusedAdam
-from oomscope.model.devices import computes
-from oomscope.model.grad_scaler import GradScaler
-from oomscope.model.side_stream import SideStream
+from oomscope.model.base import side_stream
+from oomscope.model.base.devices import computes
+from oomscope.model.base.side_stream import SideStream
+from oomscope.model.optimizer import grad_scaler
+from oomscope.model.optimizer.adam import FusedAdam
+from oomscope.model.optimizer.grad_scaler import GradScaler
 
 CPU = torch.device("cpu")
 OPTIONS = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0}

@@ -37,7 +37,7 @@ TORCH = Frame("/usr/lib/python3.11/site-packages/torch/nn/modules/linear.py", 11
         ("/home/a/train.py", True),
         ("/home/a/venv/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py", True),
         ("/home/a/my_torch/torch_utils.py", True),
-        ("/repo/oomscope/model/mlp.py", True),
+        ("/repo/oomscope/model/layers/mlp.py", True),
         ("/home/a/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
         ("/usr/lib/python3/dist-packages/torch/_tensor.py", False),
         ("/home/a/pytorch/torch/optim/adamw.py", False),

@@ -77,8 +77,8 @@ def test_a_checkout_behind_a_symbolic_link_is_recognised(checkout: Path, tmp_pat
 
 def test_the_bundled_model_speaks_for_itself() -> None:
     rule = site_rule(ProbeJob(target=BundledTarget(config={})))
-    model = Frame(f"{PACKAGE}/model/mlp.py", 8, "forward")
-    assert str(rule.site_of((TORCH, model, PROBE))) == "oomscope/model/mlp.py:8 forward"
+    model = Frame(f"{PACKAGE}/model/layers/mlp.py", 8, "forward")
+    assert str(rule.site_of((TORCH, model, PROBE))) == "oomscope/model/layers/mlp.py:8 forward"
 
 
 def test_equal_modules_of_a_list_are_one_group(rule: SiteRule, checkout: Path) -> None:

@@ -1,0 +1,89 @@
+"""Two streams of random numbers, as in Megatron-Core ``tensor_parallel/random.py``.
+
+Outside the tensor-parallel region every TP rank must draw the same dropout masks, inside it each its own. The
+default generator serves the first; ``ModelParallelRandom.fork`` swaps in the second. Recomputation replays both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from oomscope.model.base.devices import computes
+
+_MODEL_PARALLEL_OFFSET = 2718
+
+
+class RandomStates(NamedTuple):
+    """Everything that dropout depends on; empty where the device draws nothing."""
+
+    device: torch.Tensor | None
+    model_parallel: torch.Tensor | None
+
+
+class ModelParallelRandom:
+    """The random numbers of one rank.
+
+    Args:
+        device: where the masks are drawn.
+        seed: of the model-parallel stream; the TP rank is added to it.
+        tp_rank: this rank's place among those that share each matrix.
+        tp_size: with 1 there is a single stream and ``fork`` does nothing.
+    """
+
+    def __init__(self, device: torch.device, *, seed: int, tp_rank: int = 0, tp_size: int = 1) -> None:
+        self._device = device
+        self._draws = computes(device)
+        self._state: torch.Tensor | None = None
+        if self._draws and tp_size > 1:
+            generator = torch.Generator(device)
+            generator.manual_seed(seed + _MODEL_PARALLEL_OFFSET + tp_rank)
+            self._state = generator.get_state()
+
+    @contextmanager
+    def fork(self) -> Iterator[None]:
+        """Draw from the stream that differs from TP rank to TP rank."""
+        if self._state is None:
+            yield
+            return
+        outside = self._get()
+        self._set(self._state)
+        try:
+            yield
+        finally:
+            self._state = self._get()
+            self._set(outside)
+
+    def states(self) -> RandomStates:
+        """Return the states of both streams, to be given to ``replay``."""
+        return RandomStates(self._get() if self._draws else None, self._state)
+
+    @contextmanager
+    def replay(self, states: RandomStates) -> Iterator[None]:
+        """Draw again what was drawn from ``states`` on, then go on as if nothing had happened."""
+        if states.device is None:
+            yield
+            return
+        now = self.states()
+        self._restore(states)
+        try:
+            yield
+        finally:
+            self._restore(now)
+
+    def _restore(self, states: RandomStates) -> None:
+        if states.device is not None:
+            self._set(states.device)
+        self._state = states.model_parallel
+
+    def _get(self) -> torch.Tensor:
+        return torch.get_rng_state() if self._device.type == "cpu" else torch.cuda.get_rng_state(self._device)
+
+    def _set(self, state: torch.Tensor) -> None:
+        if self._device.type == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.cuda.set_rng_state(state, self._device)

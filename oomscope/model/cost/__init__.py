@@ -1,0 +1,1 @@
+"""Closed forms: parameters, floating-point operations, and the estimate of a step's time."""

@@ -1,0 +1,1 @@
+"""Linear layers, weights and recipes in fp8."""

@@ -1,0 +1,1 @@
+"""The GPT: its layers put together into the stage that one pipeline rank holds."""

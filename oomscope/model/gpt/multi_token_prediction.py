@@ -1,0 +1,154 @@
+"""Multi-token prediction: layers behind the last one that guess, depth by depth, the token after the next.
+
+DeepSeek-V3 (arXiv:2412.19437, section 2.2), as in Megatron-Core ``transformer/multi_token_prediction.py``. A depth
+joins the norm of the hidden state with the norm of the next token's embedding, projects the two back to h and runs one
+layer more of the kind of the model's last. Beside what that layer keeps stay the hidden state and the embedding, their
+join, and the projection's output, whole on every tensor-parallel rank: the rows that sequence parallelism works on are
+a view of it. The states of all depths leave joined in one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from oomscope.config.schema import Config
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.gpt.token_shift import shift_left
+from oomscope.model.gpt.transformer_layer import TransformerLayer
+from oomscope.model.layers.norms import LayerNorm, RMSNorm
+from oomscope.model.memory.recompute import checkpoint
+from oomscope.model.moe.aux_loss import WithLoss
+from oomscope.model.parallel.context_parallel import ContextParallel
+from oomscope.model.parallel.tensor_parallel import (
+    ColumnParallelLinear,
+    TensorParallel,
+    gather_columns,
+    view_of_sequence,
+)
+
+
+class PredictionLayer(nn.Module):
+    """One depth.
+
+    Args:
+        enorm: of the embedding of the token that the depth may look at.
+        hnorm: of the hidden state of the depth before.
+        eh_proj: [2h] → [h/t].
+        layer: of the kind of the model's last.
+        final_norm: of what the output layer and the next depth read.
+        tp: how the group works.
+        random: the rank's random numbers.
+        recompute: keep only the hidden state and the embedding (``full`` with ``uniform``).
+    """
+
+    def __init__(
+        self,
+        enorm: LayerNorm | RMSNorm,
+        hnorm: LayerNorm | RMSNorm,
+        eh_proj: ColumnParallelLinear,
+        layer: TransformerLayer,
+        final_norm: LayerNorm | RMSNorm,
+        *,
+        tp: TensorParallel,
+        random: ModelParallelRandom,
+        recompute: bool,
+    ) -> None:
+        super().__init__()
+        self.enorm = enorm
+        self.hnorm = hnorm
+        self.eh_proj = eh_proj
+        self.layer = layer
+        self.final_norm = final_norm
+        self._tp = tp
+        self._random = random
+        self._recompute = recompute
+
+    def forward(self, hidden: torch.Tensor, embedded: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, h] from the ``hidden`` state of the depth before and the ``embedded`` tokens, of the same."""
+        if self._recompute and self.training:
+            return checkpoint(self._run, self._random, hidden, embedded, *mask)
+        return self._run(hidden, embedded, *mask)
+
+    def _run(self, hidden: torch.Tensor, embedded: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
+        fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
+        with fork:
+            hidden = self.layer(self._join(hidden, embedded), *mask)
+        return self.final_norm(hidden)  # type: ignore[no-any-return]
+
+    def _join(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
+        embedded = self.enorm(embedded)
+        joined = torch.cat((embedded, self.hnorm(hidden)), dim=-1)
+        return view_of_sequence(gather_columns(self.eh_proj(joined), self._tp), self._tp)
+
+
+class MultiTokenPrediction(nn.Module):
+    """All depths, and their losses.
+
+    Args:
+        layers: one for each depth, or a single one for all (``mtp_use_repeated_layer``).
+        config: how many depths there are, and what their losses weigh.
+        cp: which tokens of the sequence are here.
+    """
+
+    def __init__(self, layers: Iterable[PredictionLayer], *, config: Config, cp: ContextParallel) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self._depths = config.model.mtp_num_layers or 0
+        self._weight = config.model.mtp_loss_scaling_factor / max(self._depths, 1)
+        self._scale = 1 / config.num_microbatches
+        self._cp = cp
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        tokens: torch.Tensor,
+        embedding: Callable[[torch.Tensor], torch.Tensor],
+        *mask: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the states of the model and of each of the D depths, one after the other: [(1 + D)·s/σ, b, h].
+
+        Args:
+            hidden: what the model's final norm returned [s/σ, b, h].
+            tokens: [b, s/c].
+            embedding: makes [s/σ, b, h] of them.
+            mask: of the attention.
+        """
+        states = [hidden]
+        for depth in range(self._depths):
+            tokens = shift_left(tokens, self._cp)
+            hidden = self.layers[depth % len(self.layers)](hidden, embedding(tokens), *mask)
+            states.append(hidden)
+        return torch.cat(states)
+
+    def add_losses(
+        self,
+        states: torch.Tensor,
+        labels: torch.Tensor,
+        *,
+        output_layer: Callable[[torch.Tensor], torch.Tensor],
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """Return the model's own state [s/σ, b, h]; its gradient brings those of the depths' losses with it.
+
+        The logits of a depth live until those of the next are made, and what its loss keeps of them until backward
+        (``process_mtp_loss`` and ``MTPLossAutoScaler`` of the same file). A depth's mean is over the tokens of this
+        rank that it has labels for.
+
+        Args:
+            states: what ``forward`` returned.
+            labels: [b, s/c], of the model itself.
+            output_layer: makes logits [s, b, V/t] of [s/σ, b, h].
+            loss: of logits and labels [s, b], for each token in fp32.
+        """
+        hidden, *further = states.chunk(1 + self._depths)
+        counted = torch.ones(labels.shape, dtype=torch.float32, device=labels.device)
+        for state in further:
+            logits = output_layer(state)
+            labels, counted = shift_left(labels, self._cp), shift_left(counted, self._cp)
+            losses = counted.t() * loss(logits, labels.t())
+            hidden = WithLoss.apply(hidden, self._weight * losses / counted.sum().clamp(min=1), self._scale)
+        return hidden

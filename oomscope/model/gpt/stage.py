@@ -1,0 +1,237 @@
+"""The stage of a decoder-only GPT that one pipeline rank holds, or one of its model chunks.
+
+Hidden states are [s/σ, b, h], where σ is the TP size under sequence parallelism and 1 without. Legend of the
+package: s sequence, b microbatch, h hidden, a query heads, g key/value heads, d head width, f MLP width,
+V padded vocabulary, t TP size. Under context parallelism s is what a rank holds of a sequence, 1/c of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+
+from oomscope.config.layer_split import has_final_norm
+from oomscope.config.schema import Config
+from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.base.observer import Observer, Silent
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.gpt.builder import Assembly
+from oomscope.model.gpt.deferred_gradients import DeferredGradients
+from oomscope.model.gpt.output_layer import OutputLayer
+from oomscope.model.layers.cross_entropy import loss_form, vocab_parallel_cross_entropy
+from oomscope.model.memory.fine_grained_offload import ModuleOffload
+from oomscope.model.memory.layer_groups import layer_groups
+from oomscope.model.memory.layer_offload import LayerOffload
+from oomscope.model.memory.recompute import checkpoint
+from oomscope.model.moe.aux_loss import balance_of
+from oomscope.model.moe.row_plan import ExpertParallel
+from oomscope.model.parallel.context_parallel import context_parallel
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.tensor_parallel import TensorParallel
+from oomscope.model.parallel.weight_gradients import Placeholders
+
+_SILENT = Silent()
+
+
+class GPTStage(nn.Module):
+    """Consecutive layers, with the embedding on the first stage and the output layer and loss on the last.
+
+    Args:
+        config: a configuration that satisfies the rules.
+        state: this rank's place in the world.
+        layers: global indices of the layers held here.
+        pre_process: this stage begins with the embedding.
+        post_process: this stage ends with the final norm, the output layer and the loss.
+        device: where everything lives.
+        dtype: of parameters and activations.
+        observer: is told when the loss begins.
+        beside: another model chunk of this rank; scratch memory, random numbers and offloading of single modules are
+            one for all of them.
+
+    Parameters carry ``sequence_parallel`` (each TP rank has only its part of the gradient: sum it over the group),
+    ``tensor_model_parallel`` (TP ranks hold different parts) and ``shared_embedding`` (tied between the first and
+    the last stage).
+
+    Raises:
+        ConfigError: the key/value heads cannot be split over the TP ranks.
+    """
+
+    _scratch: MemoryBuffer
+    _tp: TensorParallel
+    _random: ModelParallelRandom
+    _module_offload: ModuleOffload
+
+    def __init__(
+        self,
+        config: Config,
+        state: ParallelState,
+        *,
+        layers: range,
+        pre_process: bool,
+        post_process: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+        observer: Observer = _SILENT,
+        beside: GPTStage | None = None,
+    ) -> None:
+        super().__init__()
+        self.is_first = pre_process
+        self.is_last = post_process
+        self.input_tensor: torch.Tensor | None = None
+        """What the stage before sent last. It and its gradient, two hidden states a model chunk, stay until the next
+        arrives (Megatron-Core transformer/transformer_block.py, set_input_tensor; schedules.py, backward_step)."""
+        self._observer = observer
+        self._config = config
+        self._scratch = MemoryBuffer(observer) if beside is None else beside._scratch
+        self._tp = _tensor_parallel(config, state, self._scratch, observer) if beside is None else beside._tp
+        seed = config.probe.seed + 100 * state.pp_rank  # Megatron-LM initialize.py: another seed for each stage
+        own_random = ModelParallelRandom(device, seed=seed, tp_rank=state.tp_rank, tp_size=state.tp_size)
+        self._random = own_random if beside is None else beside._random
+        ep = ExpertParallel(
+            group=state.ep_group,
+            rank=state.ep_rank,
+            size=state.ep_size,
+            tp_group=state.expert_tp_group,
+            tp_rank=state.expert_tp_rank,
+            tp_size=state.expert_tp_size,
+            everybody=state.expert_tp_ep_group,
+            buffer=self._scratch,
+            imbalance=config.model.moe_imbalance_factor,
+        )
+        cp = context_parallel(config, state, observer)
+        self._module_offload = (
+            ModuleOffload.of(config, pp_rank=state.pp_rank, device=device) if beside is None else beside._module_offload
+        )
+        assembly = Assembly(
+            config,
+            tp=self._tp,
+            cp=cp,
+            ep=ep,
+            balance=balance_of(config, state),
+            random=self._random,
+            offload=self._module_offload,
+            observer=observer,
+            device=device,
+            dtype=dtype,
+        )
+        observer.role("input", assembly.constants)
+        predicts_further = post_process and config.model.mtp_num_layers is not None
+        self.embedding = assembly.embedding() if pre_process or predicts_further else None
+        self._distribute = self._tp if config.recompute.distribute_saved_activations and self._tp.size > 1 else None
+        self._groups = layer_groups(config.recompute, len(layers))
+        self.layers = nn.ModuleList(assembly.layer(index) for index in layers)
+        offload = config.offload
+        offloaded = offload.cpu_offloading_num_layers if offload.cpu_offloading_activations else 0
+        self._offload = LayerOffload(self.layers, offloaded, device) if offload.cpu_offloading and offloaded else None
+        has_norm = has_final_norm(config, layers, post_process=post_process)
+        self.final_norm = assembly.norm(config.model.hidden_size) if has_norm else None
+        self.mtp = assembly.multi_token_prediction() if predicts_further else None
+        self.output_layer = self._make_output_layer(assembly) if post_process else None
+        self._loss_form = loss_form(config)
+
+    def forward(
+        self,
+        inputs: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        tokens: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return what the next stage needs, or on the last stage the mean loss.
+
+        Args:
+            inputs: tokens [b, s] on the first stage, else the hidden state [s/σ, b, h].
+            labels: [b, s], for the last stage.
+            attention_mask: [b, 1, s, s], true where a query may not look; attention is causal without one too.
+            tokens: [b, s], for multi-token prediction on a stage whose ``inputs`` they are not.
+
+        Returns:
+            The hidden state [s/σ, b, h]; on the last stage the mean loss (fp32 scalar), or without labels this
+            rank's logits [s, b, V/t].
+            A stage without layers returns a copy (Megatron-Core transformer/transformer_block.py, forward).
+        """
+        mask = () if attention_mask is None else (attention_mask,)
+        hidden = self._run_layers(self._first_hidden(inputs), *mask)
+        if self.output_layer is None:
+            return self._end(hidden)
+        if self.mtp is not None and labels is not None:
+            states = self.mtp(self._end(hidden), inputs if self.is_first else tokens, self.embedding, *mask)
+            with self._observer.phase("loss"):
+                hidden = self.mtp.add_losses(states, labels, output_layer=self.output_layer, loss=self._token_losses)
+                return self._token_losses(self.output_layer(hidden), labels.t()).mean()
+        with self._observer.phase("loss"):
+            logits: torch.Tensor = self.output_layer(self._end(hidden))
+            return logits if labels is None else self._token_losses(logits, labels.t()).mean()
+
+    def _first_hidden(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.is_first and self.embedding is not None:
+            return self.embedding(inputs)  # type: ignore[no-any-return]
+        self.input_tensor = inputs
+        return inputs
+
+    def _end(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what follows the layers: the final norm, or a copy where there was neither layer nor embedding."""
+        if self.final_norm is not None:
+            return self.final_norm(hidden)  # type: ignore[no-any-return]
+        return hidden if self.layers or self.is_first else hidden.clone()
+
+    def _token_losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss [s, b] of each token."""
+        return vocab_parallel_cross_entropy(logits, labels, self._tp, self._loss_form)
+
+    def _run_layers(self, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
+        fork: AbstractContextManager[None] = self._random.fork() if self._tp.sequence_parallel else nullcontext()
+        with fork:
+            if self._offload is not None and torch.is_grad_enabled():
+                return self._offload.run(hidden, *mask)
+            if torch.is_grad_enabled():
+                self._module_offload.begin(list(self.parameters()))
+            for group in self._groups:
+                if group.recompute and self.training:
+                    hidden = checkpoint(
+                        partial(self._run, group.layers), self._random, hidden, *mask, distribute=self._distribute
+                    )
+                else:
+                    hidden = self._run(group.layers, hidden, *mask)
+        return hidden
+
+    def _run(self, layers: range, hidden: torch.Tensor, *mask: torch.Tensor) -> torch.Tensor:
+        for index in layers:
+            hidden = self.layers[index](hidden, *mask)
+        return hidden
+
+    def _make_output_layer(self, assembly: Assembly) -> OutputLayer:
+        """Return what makes logits [s, b, V/t] of hidden states [s/σ, b, h].
+
+        Where multi-token prediction has its copy of a tied embedding, Megatron-Core multiplies by that, and keeps the
+        weight of its output layer, and its states, all the same (``gpt_model.py``: allocation is skipped only on the
+        first stage; ``language_module.py::shared_embedding_or_output_weight``).
+        """
+        if not self._config.model.share_embeddings_and_output_weights:
+            weight = assembly.vocabulary("output")
+        elif self.embedding is not None:
+            weight = self.embedding.words.weight
+            if self.is_first:
+                weight.zero_out_wgrad = True  # type: ignore[attr-defined]
+            else:
+                self.idle_output_weight = assembly.vocabulary("output")
+        else:
+            weight = assembly.vocabulary("embedding.words")
+            weight.shared_embedding = True  # type: ignore[attr-defined]
+        parallel = self._config.parallel
+        if not parallel.defer_embedding_wgrad_compute:
+            return OutputLayer(weight, self._tp)
+        return OutputLayer(weight, self._tp, DeferredGradients(parallel.wgrad_deferral_limit, self._tp, self._observer))
+
+
+def _tensor_parallel(config: Config, state: ParallelState, scratch: MemoryBuffer, observer: Observer) -> TensorParallel:
+    return TensorParallel(
+        group=state.tp_group,
+        rank=state.tp_rank,
+        size=state.tp_size,
+        sequence_parallel=config.parallel.sequence_parallel and state.tp_size > 1,
+        placeholders=Placeholders(observer) if config.precision.gradient_accumulation_fusion else None,
+        buffer=scratch if config.model.transformer_impl == "local" else None,
+    )

@@ -1,0 +1,1 @@
+"""The layers of a dense transformer: attention, MLP, norms, embedding, loss."""

@@ -1,0 +1,277 @@
+"""Causal core attention, from Q, K, V [s, b, heads, d] to the context [s, b, a·d]: flash, or unfused.
+
+Flash keeps Q, K, V, its output and the log-sum-exp of each row. Unfused keeps Q, K, V, the probabilities, and
+with dropout the mask and the dropped probabilities: 5·a·s²·b bytes in 16 bits, 2·a·s²·b without (Korthikanti et
+al. 2022, section 4.1). Neither keeps K and V expanded to the query heads (GQA).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from oomscope.config.schema import FlashKernels
+from oomscope.errors import ConfigError
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.dropout import dropout
+from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.base.transformer_engine import capability, takes_flash_attn
+
+
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float, kernels: FlashKernels = "auto"
+) -> torch.Tensor:
+    """Return the context [s, b, a·d] by the fused kernel: cuDNN's where values are narrower than keys (MLA).
+
+    Where that is flash-attn's, its output is kept twice: with the batch first here, and with the sequence first as the
+    input of what follows (``base/transformer_engine.py``).
+
+    Raises:
+        ConfigError: dropout on the CPU, whose kernel has none.
+    """
+    if q.shape[-1] == v.shape[-1] and takes_flash_attn(capability(q.device), kernels):
+        q, k, v = batch_first(q, k, v)
+    return fused_attention(q, k, v, dropout_p=dropout_p).contiguous()
+
+
+def batch_first(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return [s, b, heads, d] as copies that lie in memory as [b, s, heads, d].
+
+    Transformer Engine hands such to flash-attn (pytorch/attention/dot_product_attention/backends.py, FlashAttention).
+    """
+    return tuple(x.transpose(0, 1).contiguous().transpose(0, 1) for x in tensors)
+
+
+def fused_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float) -> torch.Tensor:
+    """Return the context [s, b, a·d], in the memory order of Q, as the kernel makes it.
+
+    Raises:
+        ConfigError: as for :func:`flash_attention`.
+    """
+    if q.device.type == "cpu" and dropout_p > 0:
+        raise ConfigError(
+            "flash attention on the CPU has no dropout",
+            where="model.attention_dropout",
+            remedy="set it to 0, or model.attention_backend to unfused",
+        )
+    attend = _FlashAttention if q.shape[-1] == v.shape[-1] else _UnevenFlashAttention
+    context_bash = attend.apply(*(x.permute(1, 2, 0, 3) for x in (q, k, v)), dropout_p)
+    return context_bash.permute(2, 0, 1, 3).flatten(2)  # type: ignore[no-any-return]
+
+
+class FlashOutput(NamedTuple):
+    """What the flash kernel returns of one block, and its backward reads."""
+
+    out: torch.Tensor
+    """[b, a, s, d], in the memory order of Q."""
+    lse: torch.Tensor
+    """Log-sum-exp of each row of scores, fp32 [b, a, s]."""
+    random: tuple[torch.Tensor, ...]
+    """Seed and offset of the dropout; empty on the CPU, whose kernel has none."""
+
+
+def flash_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dropout_p: float, causal: bool = True
+) -> FlashOutput:
+    """Attend from q [b, a, s, d] to k and v [b, g, s', d] with torch's own flash kernel.
+
+    With ``causal`` the last query sees all s' keys, the one before it one less (as ``torch.nn.attention.bias``
+    ``causal_lower_right``).
+    """
+    if q.device.type == "cpu":
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, **_cpu_causality(q, k, causal=causal)
+        )
+        return FlashOutput(out, lse, ())
+    out, lse, _, _, _, _, seed, offset, _ = torch.ops.aten._scaled_dot_product_flash_attention(
+        q, k, v, dropout_p, causal, False
+    )
+    return FlashOutput(out, lse, (seed, offset))
+
+
+def flash_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    saved: FlashOutput,
+    *,
+    dropout_p: float,
+    causal: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of q, k and v.
+
+    ``saved`` may come from attention to more keys than ``k``: the gradients are then the part that ``k`` has in it.
+    """
+    if grad.device.type == "cpu":
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, q, k, v, saved.out, saved.lse, 0.0, **_cpu_causality(q, k, causal=causal)
+        )
+    else:
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, saved.out, saved.lse, None, None, q.shape[2], k.shape[2], dropout_p, causal, *saved.random
+        )
+    return grads[0], grads[1], grads[2]
+
+
+def _cpu_causality(q: torch.Tensor, k: torch.Tensor, *, causal: bool) -> dict[str, Any]:
+    """Return the arguments by which the CPU's kernel, which aligns at the upper left, masks as the others do."""
+    queries, keys = q.shape[2], k.shape[2]
+    if not causal or queries == keys:
+        return {"is_causal": causal}
+    mask = torch.full((queries, keys), -math.inf, dtype=q.dtype).triu_(keys - queries + 1)
+    return {"is_causal": False, "attn_mask": mask}
+
+
+class _FlashAttention(Function):
+    """q [b, a, s, d], k and v [b, g, s, d] → [b, a, s, d]."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
+        ctx.dropout_p = dropout_p
+        out, lse, random = flash_forward(q, k, v, dropout_p=dropout_p)
+        ctx.save_for_backward(q, k, v, out, lse, *random)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        q, k, v, out, lse, *random = ctx.saved_tensors
+        saved = FlashOutput(out, lse, tuple(random))
+        return *flash_backward(grad, q, k, v, saved, dropout_p=ctx.dropout_p), None
+
+
+class _UnevenFlashAttention(Function):
+    """q and k [b, a, s, d], v [b, a, s, d'] → [b, a, s, d'], by cuDNN's kernel: FlashAttention 2 wants equal widths.
+
+    Transformer Engine chooses alike. The CPU's kernel is given values padded with zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float) -> torch.Tensor:
+        ctx.dropout_p = dropout_p
+        if q.device.type == "cpu":
+            out, lse, _ = flash_forward(q, k, _padded(v, q.shape[-1]), dropout_p=0.0)
+            out = out[..., : v.shape[-1]]
+            ctx.save_for_backward(q, k, v, out, lse)
+            return out
+        out, lse, _, _, ctx.max_q, ctx.max_k, seed, offset, _ = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, dropout_p, True, False
+        )
+        ctx.save_for_backward(q, k, v, out, lse, seed, offset)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        q, k, v, out, lse, *random = ctx.saved_tensors
+        if grad.device.type == "cpu":
+            grad, wide_v, out = (_padded(x, q.shape[-1]) for x in (grad, v, out))
+            grads = flash_backward(grad, q, k, wide_v, FlashOutput(out, lse, ()), dropout_p=0.0)
+            return grads[0], grads[1], grads[2][..., : v.shape[-1]], None
+        grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            grad, q, k, v, out, lse, *random, None, None, None, ctx.max_q, ctx.max_k, ctx.dropout_p, True
+        )
+        return grads[0], grads[1], grads[2], None
+
+
+def _padded(x: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+
+
+def causal_mask(batch: int, seq_length: int, device: torch.device) -> torch.Tensor:
+    """Return the boolean mask [b, 1, s, s], true where a query may not look."""
+    return torch.ones(batch, 1, seq_length, seq_length, dtype=torch.bool, device=device).triu_(1)
+
+
+def unfused_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    dropout_p: float,
+    buffer: MemoryBuffer | None = None,
+) -> torch.Tensor:
+    """Return the context [s, b, a·d] by three kernels: scores and softmax, dropout, weighted sum.
+
+    Args:
+        q: queries [s, b, a, d].
+        k: keys [s, b, g, d].
+        v: values [s, b, g, d].
+        mask: ``causal_mask`` of one or of all b samples; None makes it here, for as long as the scores live.
+        dropout_p: of the probabilities.
+        buffer: scratch memory that the product of Q and K is given as the matrix to add to (and does not read), as
+            Megatron's local attention does.
+    """
+    probabilities = dropout(_CausalSoftmax.apply(q, k, mask, buffer), dropout_p)
+    return _WeightedSum.apply(probabilities, v)  # type: ignore[no-any-return]
+
+
+def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return [b·heads, s, d] from [s, b, g, d], each key/value head repeated for its query heads."""
+    s, b, g, d = x.shape
+    expanded = x if g == heads else x.repeat_interleave(heads // g, dim=2)
+    return expanded.reshape(s, b * heads, d).transpose(0, 1)
+
+
+def _by_group(x: torch.Tensor, b: int, groups: int) -> torch.Tensor:
+    """Return [s, b, g, d] from gradients [b·heads, s, d], summed over the query heads of each group."""
+    _, s, d = x.shape
+    grouped = x.view(b, groups, -1, s, d)
+    summed = grouped.squeeze(2) if grouped.shape[2] == 1 else grouped.sum(2)
+    return summed.permute(2, 0, 1, 3)
+
+
+class _CausalSoftmax(Function):
+    """q [s, b, a, d], k [s, b, g, d] → probabilities [b, a, s, s]; the raw scores do not outlive it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor | None, buffer: MemoryBuffer | None
+    ) -> torch.Tensor:
+        s, b, a, d = q.shape
+        ctx.scale = 1.0 / math.sqrt(d)
+        factors = _by_head(q, a), _by_head(k, a).transpose(1, 2)
+        shape = (b * a, s, s)
+        if buffer is None:
+            scores = torch.empty(shape, dtype=q.dtype, device=q.device)
+            scores.baddbmm_(*factors, beta=0, alpha=ctx.scale)
+        else:
+            addend = buffer.take(shape, dtype=q.dtype, device=q.device)
+            scores = torch.baddbmm(addend, *factors, beta=0, alpha=ctx.scale)
+        hidden = causal_mask(1, s, q.device) if mask is None else mask
+        probabilities = torch.softmax(scores.view(b, a, s, s).masked_fill_(hidden, -math.inf), dim=-1)
+        ctx.save_for_backward(q, k, probabilities)
+        return probabilities
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        q, k, probabilities = ctx.saved_tensors
+        s, b, a, d = q.shape
+        grad_scores = torch.ops.aten._softmax_backward_data(grad, probabilities, -1, grad.dtype).view(b * a, s, s)
+        grad_q = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+        grad_q.baddbmm_(grad_scores, _by_head(k, a), beta=0, alpha=ctx.scale)
+        grad_k = torch.empty((b * a, s, d), dtype=q.dtype, device=q.device)
+        grad_k.baddbmm_(grad_scores.transpose(1, 2), _by_head(q, a), beta=0, alpha=ctx.scale)
+        return _by_group(grad_q, b, a), _by_group(grad_k, b, k.shape[2]), None, None
+
+
+class _WeightedSum(Function):
+    """probabilities [b, a, s, s], v [s, b, g, d] → context [s, b, a·d], contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, probabilities: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        b, a, s, _ = probabilities.shape
+        ctx.save_for_backward(probabilities, v)
+        context = torch.bmm(probabilities.view(b * a, s, s), _by_head(v, a))
+        return context.transpose(0, 1).reshape(s, b, -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        probabilities, v = ctx.saved_tensors
+        b, a, s, _ = probabilities.shape
+        grad_context = grad.reshape(s, b * a, -1).transpose(0, 1)
+        grad_probabilities = torch.bmm(grad_context, _by_head(v, a).transpose(1, 2)).view(b, a, s, s)
+        grad_v = torch.bmm(probabilities.view(b * a, s, s).transpose(1, 2), grad_context)
+        return grad_probabilities, _by_group(grad_v, b, v.shape[2])

@@ -1,0 +1,156 @@
+"""Cross-entropy over a vocabulary that is split over the ranks, in the three ways of Megatron-Core.
+
+Plain: the 16-bit logits and their fp32 copy are alive together (6 bytes a logit: the peak of many runs). The copy
+becomes the softmax in place and is kept; backward turns it into the gradient in place and casts it. Compiled: backward
+copies the softmax first, 10 bytes a logit. Transformer Engine's: forward leaves the gradient alone, in fp32 or, in
+older versions, in the place of the logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from oomscope.config.fine_grained_rules import te_version
+from oomscope.config.schema import Config
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.collectives import all_gather
+from oomscope.model.base.devices import computes
+from oomscope.model.parallel.tensor_parallel import TensorParallel, all_reduce
+
+_GRADIENT_IN_FP32 = (2, 18)
+"""The first version of Transformer Engine that does not write gradients over the logits (its pull request 3193)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossForm:
+    """Which kernels the loss is made of."""
+
+    kernels: Literal["plain", "native", "te"] = "plain"
+    """As written, compiled (``cross_entropy_fusion_impl``), or Transformer Engine's."""
+    overwrites_logits: bool = False
+    """Transformer Engine's gradient takes the place of the logits, in their number format."""
+
+
+def loss_form(config: Config) -> LossForm:
+    """Return what the loss of ``config`` is made of; without a version, Transformer Engine is the newest.
+
+    Source: Megatron-Core ``models/common/language_module/language_module.py``, ``compute_language_model_loss``.
+    """
+    if not config.model.cross_entropy_loss_fusion:
+        return LossForm()
+    version = te_version(config)
+    is_old = version is not None and version < _GRADIENT_IN_FP32
+    return LossForm(kernels=config.model.cross_entropy_fusion_impl, overwrites_logits=is_old)
+
+
+class _VocabParallelCrossEntropy(Function):
+    """Megatron-Core ``tensor_parallel/cross_entropy.py``; compiled, ``fusions/fused_cross_entropy.py``.
+
+    The compiler keeps what is done in place in the forward regions. Its region for the gradients must not change the
+    softmax that it is given, and scatters into a copy (Inductor's code for ``calculate_gradients``).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, is_compiled: bool
+    ) -> torch.Tensor:
+        ctx.dtype = logits.dtype
+        ctx.is_compiled = is_compiled
+        softmax = logits.float()
+        largest = softmax.amax(dim=-1, keepdim=True)
+        if tp.size > 1:
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=tp.group)
+        softmax.sub_(largest)
+        local, elsewhere = _own_labels(labels, softmax.shape[-1], tp)
+        predicted = all_reduce(softmax.gather(-1, local).masked_fill_(elsewhere, 0.0), tp)
+        total = all_reduce(torch.exp(softmax, out=softmax).sum(dim=-1, keepdim=True), tp)
+        softmax.div_(total)
+        ctx.save_for_backward(softmax, local, elsewhere)
+        return (total.log_() - predicted).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        softmax, local, elsewhere = ctx.saved_tensors
+        grad_logits = softmax.clone() if ctx.is_compiled else softmax
+        grad_logits.scatter_add_(-1, local, elsewhere.float() - 1.0)
+        return grad_logits.mul_(grad.unsqueeze(-1)).to(ctx.dtype), None, None, None
+
+
+class _StoredGradient(Function):
+    """Transformer Engine ``pytorch/triton/cross_entropy.py``: two kernels forward, of which the second writes the
+    gradient, and one that scales it backward. Autograd casts an fp32 gradient to the logits' format.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, overwrites: bool
+    ) -> torch.Tensor:
+        gradient = logits.detach() if overwrites else torch.empty_like(logits, dtype=torch.float32)
+        loss = torch.zeros(labels.shape, dtype=torch.float32, device=logits.device)
+        mine = torch.zeros((3, *labels.shape), dtype=torch.float32, device=logits.device)
+        if computes(logits.device):
+            mine.copy_(_row_statistics(logits.float(), labels, tp))
+        gathered = mine
+        if tp.size > 1:
+            gathered = torch.zeros((tp.size * 3, *labels.shape), dtype=mine.dtype, device=mine.device)
+            all_gather(gathered, mine, tp.group)
+        if computes(logits.device):
+            largest, total, predicted = _joined(gathered.view(tp.size, *mine.shape))
+            loss.copy_(total.log() + largest - predicted)
+            local, elsewhere = _own_labels(labels, logits.shape[-1], tp)
+            softmax = torch.exp(logits.float() - largest.unsqueeze(-1)) / total.unsqueeze(-1)
+            gradient.copy_(softmax.scatter_add_(-1, local, elsewhere.float() - 1.0))
+        ctx.save_for_backward(gradient)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(grad.unsqueeze(-1)), None, None, None
+
+
+def _own_labels(labels: torch.Tensor, columns: int, tp: TensorParallel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the column [s, b, 1] of each label among this rank's, 0 where it is elsewhere, and whether it is."""
+    local = (labels - tp.rank * columns).unsqueeze(-1)
+    elsewhere = (local < 0) | (local >= columns)
+    return local.masked_fill_(elsewhere, 0), elsewhere
+
+
+def _row_statistics(logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return of each row the largest logit, the sum of exponentials relative to it, and the label's logit [3, s, b]."""
+    local, elsewhere = _own_labels(labels, logits.shape[-1], tp)
+    largest = logits.amax(dim=-1)
+    total = torch.exp(logits - largest.unsqueeze(-1)).sum(dim=-1)
+    predicted = logits.gather(-1, local).masked_fill(elsewhere, -torch.inf).squeeze(-1)
+    return torch.stack([largest, total, predicted])
+
+
+def _joined(gathered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the statistics [s, b] of whole rows from those of each rank [t, 3, s, b]."""
+    largest = gathered[:, 0].amax(dim=0)
+    total = (gathered[:, 1] * torch.exp(gathered[:, 0] - largest)).sum(dim=0)
+    return largest, total, gathered[:, 2].amax(dim=0)
+
+
+_PLAIN = LossForm()
+
+
+def vocab_parallel_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, tp: TensorParallel, form: LossForm = _PLAIN
+) -> torch.Tensor:
+    """Return the loss [s, b] in fp32 of each token.
+
+    Args:
+        logits: this rank's columns [s, b, V/t]. Plain or compiled, in fp32 they are consumed: overwritten by the
+            softmax; so they are by what overwrites them with the gradient.
+        labels: [s, b], over the whole vocabulary.
+        tp: how the vocabulary is split.
+        form: by which kernels.
+    """
+    if form.kernels == "te":
+        return _StoredGradient.apply(logits, labels, tp, form.overwrites_logits)  # type: ignore[no-any-return]
+    return _VocabParallelCrossEntropy.apply(logits, labels, tp, form.kernels == "native")  # type: ignore[no-any-return]

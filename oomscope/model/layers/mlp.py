@@ -1,0 +1,129 @@
+"""The MLP: fc1, non-linearity (gated or not), fc2. Only fc1's output and fc2's input are kept.
+
+A gate is one own function that keeps fc1's output [s, b, 2f/t] and computes the non-linearity again in backward,
+as Megatron's fused SwiGLU does; written out, autograd would keep three more tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from oomscope.model.base.autograd import Function
+from oomscope.model.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+
+Activation = Literal["gelu", "silu", "relu", "squared_relu"]
+
+
+def activate(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Return act(``x``), which autograd differentiates."""
+    match activation:
+        case "gelu":
+            return functional.gelu(x)
+        case "silu":
+            return functional.silu(x)
+        case "relu":
+            return functional.relu(x)
+        case "squared_relu":
+            return _SquaredReLU.apply(x)  # type: ignore[no-any-return]
+
+
+def activate_into(out: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
+    """Write act(``x``) into ``out``."""
+    match activation:
+        case "gelu":
+            torch.ops.aten.gelu.out(x, out=out)
+        case "silu":
+            torch.ops.aten.silu.out(x, out=out)
+        case "relu":
+            torch.clamp_min(x, 0, out=out)
+        case "squared_relu":
+            torch.clamp_min(x, 0, out=out).square_()
+
+
+def differentiate_in_place(grad: torch.Tensor, x: torch.Tensor, activation: Activation) -> None:
+    """Multiply ``grad`` by act'(``x``)."""
+    match activation:
+        case "gelu":
+            torch.ops.aten.gelu_backward.grad_input(grad, x, grad_input=grad)
+        case "silu":
+            torch.ops.aten.silu_backward.grad_input(grad, x, grad_input=grad)
+        case "relu":
+            torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
+        case "squared_relu":
+            torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad).mul_(x).mul_(2)
+
+
+class _SquaredReLU(Function):
+    """One compiled kernel each way, which keeps its input (Megatron-Core ``activations.py``, ``squared_relu``)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        out = torch.empty_like(x)
+        activate_into(out, x, "squared_relu")
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        grad_x = torch.clamp_min(x, 0)
+        return grad_x.mul_(grad).mul_(2)
+
+
+class _Gate(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.activation = activation
+        gate, up = x.chunk(2, dim=-1)
+        out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
+        activate_into(out, gate, activation)
+        return out.mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        gate, up = x.chunk(2, dim=-1)
+        grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        grad_gate, grad_up = grad_x.chunk(2, dim=-1)
+        activate_into(grad_up, gate, ctx.activation)
+        grad_up.mul_(grad)
+        torch.mul(grad, up, out=grad_gate)
+        differentiate_in_place(grad_gate, gate, ctx.activation)
+        return grad_x, None
+
+
+def gated(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    """Return act(gate) · up, [s, b, f], from ``x`` = [gate | up] [s, b, 2f]. Saves ``x`` only."""
+    return _Gate.apply(x, activation)  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """fc1, non-linearity, fc2.
+
+    Args:
+        fc1: [s/σ, b, h] → [s, b, f/t], or [s, b, 2f/t] when gated.
+        fc2: [s, b, f/t] → [s/σ, b, h].
+        activation: the non-linearity.
+        is_gated: fc1's output is [gate | up].
+    """
+
+    def __init__(
+        self, fc1: ColumnParallelLinear, fc2: RowParallelLinear, *, activation: Activation, is_gated: bool
+    ) -> None:
+        super().__init__()
+        self.fc1 = fc1
+        self.fc2 = fc2
+        self._activation: Activation = activation
+        self._is_gated = is_gated
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, h] from [s/σ, b, h]."""
+        return self.fc2(self._activate(self.fc1(x)))  # type: ignore[no-any-return]
+
+    def _activate(self, x: torch.Tensor) -> torch.Tensor:
+        return gated(x, self._activation) if self._is_gated else activate(x, self._activation)

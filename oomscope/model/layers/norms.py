@@ -1,0 +1,87 @@
+"""LayerNorm and RMSNorm that keep their input and the fp32 statistics of each row, and nothing else.
+
+Both call the fused kernels that CUDA has (``aten::native_layer_norm``, ``aten::_fused_rms_norm``); written as own
+functions they save the same tensors on every device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from oomscope.model.base.autograd import Function
+
+
+class _LayerNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+        out, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        grads = torch.ops.aten.native_layer_norm_backward(
+            grad.contiguous(), x, weight.shape, mean, rstd, weight, bias, [True, True, True]
+        )
+        return grads[0], grads[1], grads[2], None
+
+
+class _RMSNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        out, rstd = torch.ops.aten._fused_rms_norm(x, weight.shape, weight, eps)
+        ctx.save_for_backward(x, weight, rstd)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        x, weight, rstd = ctx.saved_tensors
+        if x.device.type == "cpu":  # torch has the kernel for accelerators only
+            return *_rms_norm_backward(grad, x, weight, rstd), None
+        grad_x, grad_weight = torch.ops.aten._fused_rms_norm_backward(
+            grad.contiguous(), x, weight.shape, rstd, weight, [True, True]
+        )
+        return grad_x, grad_weight, None
+
+
+def _rms_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Differentiate y = x · rstd(x) · weight with respect to x and weight, in fp32."""
+    normed = x.float() * rstd
+    grad_normed = grad.float() * weight.float()
+    mean = (grad_normed * normed).mean(-1, keepdim=True)
+    grad_x = (grad_normed - normed * mean) * rstd
+    grad_weight = (grad.float() * normed).flatten(0, -2).sum(0)
+    return grad_x.to(x.dtype), grad_weight.to(weight.dtype)
+
+
+class LayerNorm(nn.Module):
+    """LayerNorm over the last dimension. Saves its input, and 8 bytes (mean, rstd) a row."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x`` […, h] normalised."""
+        return _LayerNorm.apply(x, self.weight, self.bias, self._eps)  # type: ignore[no-any-return]
+
+
+class RMSNorm(nn.Module):
+    """RMSNorm over the last dimension. Saves its input, and 4 bytes (rstd) a row."""
+
+    def __init__(self, weight: nn.Parameter, eps: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self._eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x`` […, h] normalised."""
+        return _RMSNorm.apply(x, self.weight, self._eps)  # type: ignore[no-any-return]

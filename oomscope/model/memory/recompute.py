@@ -1,0 +1,177 @@
+"""Activation recomputation: the two kinds of checkpoint that Megatron-Core has (``tensor_parallel/random.py``).
+
+The ordinary checkpoint keeps a region's input and runs the region again in backward. The output-discarding one
+also empties the region's *output*, although the next operation has saved it, and fills the same storage again just
+before that operation's backward reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.random import ModelParallelRandom
+from oomscope.model.parallel.tensor_parallel import TensorParallel, all_gather_sequence, flat_shard
+
+Region = Callable[..., torch.Tensor]
+"""Tensors in, one tensor out; parameters come by closure."""
+
+
+class _Checkpoint(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        region: Region,
+        random: ModelParallelRandom,
+        distribute: TensorParallel | None,
+        *inputs: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.region = region
+        ctx.random = random
+        ctx.distribute = distribute
+        ctx.states = random.states()
+        with torch.no_grad():
+            out = region(*inputs)
+        if distribute is None:
+            ctx.save_for_backward(*inputs)
+        else:
+            ctx.shape = inputs[0].shape
+            ctx.save_for_backward(flat_shard(inputs[0], distribute), *inputs[1:])
+            inputs[0].untyped_storage().resize_(0)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("a checkpoint is not compatible with .grad(): call .backward()")
+        saved = list(ctx.saved_tensors)
+        if ctx.distribute is not None:
+            saved[0] = all_gather_sequence(saved[0], ctx.distribute).view(ctx.shape)
+        inputs = [_leaf(x, needed) for x, needed in zip(saved, ctx.needs_input_grad[3:], strict=True)]
+        with torch.enable_grad(), ctx.random.replay(ctx.states):
+            out = ctx.region(*inputs)
+        torch.autograd.backward(out, grad)
+        return None, None, None, *(x.grad for x in inputs)
+
+
+def _leaf(x: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    return x.detach().requires_grad_(requires_grad)
+
+
+def checkpoint(
+    region: Region, random: ModelParallelRandom, *inputs: torch.Tensor, distribute: TensorParallel | None = None
+) -> torch.Tensor:
+    """Return ``region(*inputs)``, keeping only ``inputs`` until backward.
+
+    The result is bitwise that of the region itself, dropout included.
+
+    Args:
+        region: what is run now and again in backward.
+        random: the rank's random numbers.
+        inputs: its arguments.
+        distribute: keep only this rank's part of the first input, which all ranks of the group hold alike. Its
+            storage is emptied, so that nobody else who holds the tensor keeps it whole.
+
+    Raises:
+        RuntimeError: in backward, where ``torch.autograd.grad`` asks for the gradients of some inputs alone.
+    """
+    return _Checkpoint.apply(region, random, distribute, *inputs)  # type: ignore[no-any-return]
+
+
+class _Rerun:
+    """What an output-discarding checkpoint knows between its forward and its backward."""
+
+    def __init__(self, region: Callable[..., Any]) -> None:
+        self.region = region
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: list[GradientEdge] = []
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the region with gradients; only the graph is kept, not the outputs."""
+        self.inputs = [_leaf(x, x.is_floating_point()) for x in inputs]
+        with torch.enable_grad():
+            outputs = _as_list(self.region(*self.inputs))
+        self.outputs = [get_gradient_edge(out) for out in outputs]
+        return outputs
+
+    def let_go(self) -> list[torch.Tensor | None]:
+        """Return the gradients of the inputs and hold neither them nor the graph any longer.
+
+        The node that holds this lives on with the output of its microbatch, after its backward (Megatron-Core
+        ``random.py::CheckpointWithoutOutputFunction.backward`` drops the same).
+        """
+        gradients = [x.grad for x in self.inputs]
+        self.inputs, self.outputs = [], []
+        return gradients
+
+
+def _as_list(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+
+
+class _Discarding(Function):
+    @staticmethod
+    def forward(ctx: Any, rerun: _Rerun, owner: DiscardedOutput, *inputs: torch.Tensor) -> Any:
+        ctx.rerun = rerun
+        ctx.save_for_backward(*inputs)
+        owner.context = ctx
+        with torch.no_grad():
+            return rerun.region(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        rerun: _Rerun = ctx.rerun
+        if not rerun.outputs:
+            raise RuntimeError("the output of a region was needed before the gradient that refills it came")
+        torch.autograd.backward(rerun.outputs, grads)
+        return None, None, *rerun.let_go()
+
+
+class DiscardedOutput:
+    """One region without random numbers whose outputs are emptied once they have been used.
+
+    ``run`` it, let the consumer use the outputs, then ``discard`` them. Between forward and backward the region's
+    inputs are all that it costs. Upstream splices the new storage into the old tensor; here it is copied, so that
+    output and copy coexist for the length of one kernel.
+
+    Args:
+        region: one or several tensors in, one tensor or a tuple out, none of them a view.
+    """
+
+    def __init__(self, region: Callable[..., Any]) -> None:
+        self._rerun = _Rerun(region)
+        self._husks: list[torch.Tensor] = []
+        self.context: Any = None
+
+    def run(self, *inputs: torch.Tensor) -> Any:
+        """Return what the region makes of ``inputs``."""
+        outputs = _Discarding.apply(self._rerun, self, *inputs)
+        self._husks = [out.detach() for out in _as_list(outputs)]
+        return outputs
+
+    def discard(self, *, refill_before: torch.Tensor) -> None:
+        """Empty the outputs; fill them again when the gradient of ``refill_before`` arrives.
+
+        Args:
+            refill_before: computed after every use of the outputs, so that its gradient comes before theirs.
+        """
+        if not refill_before.requires_grad:
+            return  # nothing will come back: without gradients the outputs die by themselves
+        context, rerun = self.context, self._rerun
+        husks = [(husk, husk.untyped_storage().nbytes()) for husk in self._husks]
+
+        def refill(_grad: torch.Tensor) -> None:
+            outputs = rerun.run(context.saved_tensors)
+            for husk, size in husks:
+                husk.untyped_storage().resize_(size)
+                husk.data.copy_(outputs.pop(0).detach())
+            husks.clear()  # the hook lives as long as the graph
+
+        for husk, _ in husks:
+            husk.untyped_storage().resize_(0)
+        refill_before.register_hook(refill)
+        self._husks, self.context = [], None

@@ -1,0 +1,205 @@
+"""The routed experts of one rank: fc1, non-linearity, fc2, for rows that are sorted by expert.
+
+Routing weights are applied between fc1 and fc2, so that fc2's output need not be kept (Megatron-Core's
+memory-efficient permutation). Kept are fc1's input and output, fc2's input and the weights of all rows; where no kernel
+fuses the weights with the non-linearity, also its output. Under expert tensor parallelism a rank holds 1/t of each
+expert's width, and fc2 leaves partial sums to the dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.devices import computes
+from oomscope.model.layers.mlp import Activation, activate, activate_into, differentiate_in_place
+from oomscope.model.memory.fine_grained_offload import KEEP_ALL, ModuleOffload
+from oomscope.model.memory.recompute import DiscardedOutput
+from oomscope.model.parallel.tensor_parallel import TensorParallel, column_parallel_linear
+from oomscope.model.parallel.weight_gradients import Placeholders, add_weight_gradient
+
+
+class _GroupedLinear(Function):
+    """rows [R, in] of E local experts, expert by expert, times their weights [E, out, in] → [R, out].
+
+    Every product is written into its place, so that a device without values has nothing left to do.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, counts: list[int], placeholders: Placeholders | None
+    ) -> torch.Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.counts = counts
+        ctx.placeholders = placeholders
+        out = torch.empty((rows.shape[0], weight.shape[1]), dtype=rows.dtype, device=rows.device)
+        if computes(rows.device):
+            for mine, target, matrix in zip(rows.split(counts), out.split(counts), weight, strict=True):
+                torch.mm(mine, matrix.t(), out=target)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None]:
+        rows, weight = ctx.saved_tensors
+        counts: list[int] = ctx.counts
+        grad_rows = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
+        if computes(rows.device):
+            for mine, target, matrix in zip(grad.split(counts), grad_rows.split(counts), weight, strict=True):
+                torch.mm(mine, matrix, out=target)
+        return grad_rows, _GroupedLinear._weight_gradient(ctx, grad, rows, weight), None, None
+
+    @staticmethod
+    def _weight_gradient(ctx: Any, grad: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+        """Return gradᵀ · rows of each expert, or None after adding it to ``weight.main_grad``."""
+        placeholders: Placeholders | None = ctx.placeholders
+        main_grad: torch.Tensor | None = getattr(weight, "main_grad", None) if placeholders is not None else None
+        grad_weight = None
+        if main_grad is None or placeholders is None:
+            grad_weight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+        if computes(grad.device):
+            for expert, (mine, x) in enumerate(zip(grad.split(ctx.counts), rows.split(ctx.counts), strict=True)):
+                if main_grad is not None:
+                    add_weight_gradient(main_grad[expert], mine, x)
+                elif grad_weight is not None:
+                    torch.mm(mine.t(), x, out=grad_weight[expert])
+        if main_grad is not None and placeholders is not None:
+            placeholders.of(weight, experts=True)
+        return grad_weight
+
+
+class _WeightedSwiGLU(Function):
+    """x [R, 2f], weights [R] → silu(gate) · up · weight; keeps x and the weights only.
+
+    Source: Megatron-Core ``fusions/fused_bias_swiglu.py``, ``WeightedSwiGLUFunction``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, probabilities)
+        gate, up = x.chunk(2, dim=-1)
+        out = torch.empty(gate.shape, dtype=x.dtype, device=x.device)
+        activate_into(out, gate, "silu")
+        return out.mul_(up).mul_(probabilities.unsqueeze(-1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, probabilities = ctx.saved_tensors
+        weights = probabilities.unsqueeze(-1)
+        grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        gate, up = x.chunk(2, dim=-1)
+        grad_gate, grad_up = grad_x.chunk(2, dim=-1)  # the second half holds the output until it is needed
+        activate_into(grad_up, gate, "silu")
+        grad_probabilities = _row_products(grad, grad_up.mul_(up))
+        activate_into(grad_up, gate, "silu")
+        grad_up.mul_(grad).mul_(weights)
+        torch.mul(grad, up, out=grad_gate).mul_(weights)
+        differentiate_in_place(grad_gate, gate, "silu")
+        return grad_x, grad_probabilities.to(probabilities.dtype)
+
+
+def _row_products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the inner product of each pair of rows, without a temporary of their size."""
+    return torch.bmm(x.unsqueeze(1), y.unsqueeze(2)).flatten()
+
+
+def weighted_activation(
+    x: torch.Tensor, weights: torch.Tensor, activation: Activation, *, is_gated: bool
+) -> torch.Tensor:
+    """Return act(x) · weight [R, f], or act(gate) · up · weight, of ``x`` [R, f or 2f] and ``weights`` [R].
+
+    One kernel does so for SwiGLU alone; otherwise autograd keeps the output of the non-linearity as well, and the
+    product lives in the wider of both formats until it is rounded to that of ``x``.
+
+    Source: Megatron-Core ``transformer/moe/experts.py``, ``TEGroupedMLP.forward``; ``transformer/mlp.py``,
+    ``MLP.forward`` with ``per_token_scale``.
+    """
+    if is_gated and activation == "silu":
+        return _WeightedSwiGLU.apply(x, weights)  # type: ignore[no-any-return]
+    if is_gated:
+        gate, up = x.chunk(2, dim=-1)
+        return (activate(gate, activation) * up * weights.unsqueeze(-1)).to(x.dtype)
+    return (activate(x, activation) * weights.unsqueeze(-1)).to(x.dtype)
+
+
+class ExpertForm(NamedTuple):
+    """What all experts of a layer have in common."""
+
+    activation: Activation
+    is_gated: bool
+    """fc1's output is [gate | up]."""
+    placeholders: Placeholders | None
+    """For weight gradients that are added straight into ``main_grad``; None gives them to autograd."""
+    recompute_activation: bool
+    """Empty fc2's input once it was used (``recompute_modules: [moe_act]``)."""
+
+
+class GroupedExperts(nn.Module):
+    """All experts of a rank in one grouped product (Megatron-Core ``moe/experts.py::TEGroupedMLP``).
+
+    Args:
+        fc1: [E/e, f/t or 2f/t, h].
+        fc2: [E/e, h, f/t].
+        form: the rest.
+        offload: what goes to the host.
+    """
+
+    def __init__(
+        self, fc1: nn.Parameter, fc2: nn.Parameter, form: ExpertForm, offload: ModuleOffload = KEEP_ALL
+    ) -> None:
+        super().__init__()
+        self.fc1 = fc1
+        self.fc2 = fc2
+        self._form = form
+        self._offload = offload
+
+    def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
+        """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""
+        form = self._form
+
+        def fc1(x: torch.Tensor) -> torch.Tensor:
+            return _GroupedLinear.apply(x, self.fc1, counts, form.placeholders)  # type: ignore[no-any-return]
+
+        inner = self._offload.run("expert_fc1", fc1, rows)
+        if not (form.recompute_activation and self.training):
+            outer = self._offload.run("moe_act", self._activate, inner, weights)
+            return _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)  # type: ignore[no-any-return]
+        activation = DiscardedOutput(self._activate)
+        outer = self._offload.run("moe_act", activation.run, inner, weights)
+        out: torch.Tensor = _GroupedLinear.apply(outer, self.fc2, counts, form.placeholders)
+        activation.discard(refill_before=out)
+        return out
+
+    def _activate(self, inner: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
+
+
+class SequentialExperts(nn.Module):
+    """One expert after the other, their outputs joined by a copy (Megatron-Core ``moe/experts.py::SequentialMLP``).
+
+    Args:
+        fc1: of each expert, [f/t or 2f/t, h].
+        fc2: of each expert, [h, f/t].
+        form: the rest.
+    """
+
+    def __init__(self, fc1: Sequence[nn.Parameter], fc2: Sequence[nn.Parameter], form: ExpertForm) -> None:
+        super().__init__()
+        self.fc1 = nn.ParameterList(fc1)
+        self.fc2 = nn.ParameterList(fc2)
+        self._form = form
+        self._linear = TensorParallel(placeholders=form.placeholders)
+
+    def forward(self, rows: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
+        """Return the outputs [R, h] of ``rows`` [R, h], of which each expert has ``counts``."""
+        shares = zip(rows.split(counts), weights.split(counts), self.fc1, self.fc2, strict=True)
+        outputs = [self._run(*share) for share in shares]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _run(self, rows: torch.Tensor, weights: torch.Tensor, fc1: nn.Parameter, fc2: nn.Parameter) -> torch.Tensor:
+        inner = column_parallel_linear(rows, fc1, None, self._linear)
+        outer = weighted_activation(inner, weights, self._form.activation, is_gated=self._form.is_gated)
+        return column_parallel_linear(outer, fc2, None, self._linear)

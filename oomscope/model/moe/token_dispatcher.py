@@ -1,0 +1,326 @@
+"""Sends each token to the ranks that hold its experts, and brings the results back.
+
+Two ways of Megatron-Core ``token_dispatcher.py``: ``alltoall`` sends each row where it is wanted, and under expert
+tensor parallelism gathers what arrives over the ranks that share an expert; ``allgather`` brings all tokens of the
+group to every rank, which picks its own. Rows reach the experts sorted by expert.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+
+from oomscope.config.schema import ModelConfig
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.collectives import all_gather, reduce_scatter
+from oomscope.model.base.devices import computes
+from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.moe.permutation import RowMap, permute, permute_with_probabilities, select_probabilities, unpermute
+from oomscope.model.moe.routing import Routing
+from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
+
+
+class Arrival(NamedTuple):
+    """What reaches the experts of a rank."""
+
+    rows: torch.Tensor
+    """[R, h], sorted by expert."""
+    weights: torch.Tensor
+    """[R], in the router's number format."""
+    counts: list[int]
+    """Rows of each local expert."""
+
+
+class Journey(Protocol):
+    """The way of one microbatch's tokens through one layer's experts, and back."""
+
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        ...
+
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        ...
+
+
+# How many rows go where ------------------------------------------------------------------------------------------
+
+
+def plan(visits: torch.Tensor, model: ModelConfig, ep: ExpertParallel) -> Plan:
+    """Return how the rows of ``visits`` [n, E] are exchanged.
+
+    Real routing is counted and the counts exchanged. Where there is none, on a device without values or among ranks
+    that are only played, each rank sends even shares and receives ``ep.imbalance`` times an even share. Padding to
+    the capacity leaves nothing to be counted.
+    """
+    tokens, num_experts = visits.shape
+    local = num_experts // ep.size
+    if is_padded(model) or not observes_routing(visits.device, ep):
+        return nominal_plan(tokens, model, ep)
+    counts = visits.sum(0)
+    everyone = counts
+    if ep.ranks > 1:
+        everyone = torch.empty(ep.ranks * num_experts, dtype=counts.dtype, device=counts.device)
+        all_gather(everyone, counts, ep.everybody)
+    by_sender = everyone.view(ep.size, ep.tp_size, ep.size, local)[:, :, ep.rank].transpose(0, 1).flatten(0, 1)
+    return Plan(counts.view(ep.size, local).sum(1).tolist(), by_sender.tolist())
+
+
+def observes_routing(device: torch.device, ep: ExpertParallel) -> bool:
+    """Whether the router's choice is known: there are values, and the other ranks are not only played."""
+    return computes(device) and (ep.everybody is None or dist.get_backend(ep.everybody) != "fake")
+
+
+# Collectives on rows ---------------------------------------------------------------------------------------------
+
+
+class _AllToAll(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup | None
+    ) -> torch.Tensor:
+        ctx.exchange = sent, received, group
+        return _all_to_all(x, sent, received, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        sent, received, group = ctx.exchange
+        return _all_to_all(grad, received, sent, group), None, None, None
+
+
+def _all_to_all(x: torch.Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup | None) -> torch.Tensor:
+    out = torch.empty((sum(received), *x.shape[1:]), dtype=x.dtype, device=x.device)
+    dist.all_to_all_single(out, x.contiguous(), received, sent, group=group)
+    return out
+
+
+class _GatherRows(Function):
+    """The rows of all ranks that share an expert, one rank after the other; each has its own number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+        ctx.sizes, ctx.ep = sizes, ep
+        return _gather_rows(x, sizes, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _scatter_rows(grad, ctx.sizes, ctx.ep), None, None
+
+
+class _ScatterRows(Function):
+    """This rank's rows of the sum over the ranks that share an expert."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+        ctx.sizes, ctx.ep = sizes, ep
+        return _scatter_rows(x, sizes, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _gather_rows(grad, ctx.sizes, ctx.ep), None, None
+
+
+def _gather_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+    """Gather shards of different size as c10d does where they differ: by one broadcast each."""
+    out = torch.empty((sum(sizes), *x.shape[1:]), dtype=x.dtype, device=x.device)
+    parts = out.split(sizes)
+    parts[ep.tp_rank].copy_(x)
+    for rank, part in enumerate(parts):
+        dist.broadcast(part, group=ep.tp_group, group_src=rank)
+    return out
+
+
+def _scatter_rows(x: torch.Tensor, sizes: list[int], ep: ExpertParallel) -> torch.Tensor:
+    """Reduce to each rank its rows; ``x``, which nobody reads again, is overwritten."""
+    parts = x.contiguous().split(sizes)
+    for rank, part in enumerate(parts):
+        dist.reduce(part, group=ep.tp_group, group_dst=rank)
+    return parts[ep.tp_rank].clone()  # type: ignore[no-any-return]
+
+
+class _GatherTokens(Function):
+    """The tokens of everybody [n·ranks, …]; in backward this rank's part of the sum. Both in ``buffer`` if given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None) -> torch.Tensor:
+        ctx.ep, ctx.buffer = ep, buffer
+        return _gather_tokens(x, ep, buffer)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _scatter_tokens(grad, ctx.ep, ctx.buffer), None, None
+
+
+class _ScatterTokens(Function):
+    """This rank's part [n, …] of the sum over everybody."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, ep: ExpertParallel) -> torch.Tensor:
+        ctx.ep = ep
+        return _scatter_tokens(x, ep)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _gather_tokens(grad, ctx.ep), None
+
+
+def _gather_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    out = _room(x, x.shape[0] * ep.ranks, buffer)
+    all_gather(out, x.contiguous(), ep.everybody)
+    return out
+
+
+def _scatter_tokens(x: torch.Tensor, ep: ExpertParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    out = _room(x, x.shape[0] // ep.ranks, buffer)
+    reduce_scatter(out, x.contiguous(), ep.everybody)
+    return out
+
+
+def _room(x: torch.Tensor, rows: int, buffer: MemoryBuffer | None) -> torch.Tensor:
+    """Return room for ``rows`` rows like those of ``x``."""
+    shape = (rows, *x.shape[1:])
+    if buffer is None:
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+    return buffer.take(shape, dtype=x.dtype, device=x.device)
+
+
+class _SortChunks(Function):
+    """Puts blocks of rows into another order; the fused kernel keeps a map of them, 4 bytes a row."""
+
+    @staticmethod
+    def forward(ctx: Any, sizes: list[int], order: list[int], fused: bool, *rows: torch.Tensor) -> tuple[Any, ...]:
+        ctx.chunks = sizes, order
+        if fused:
+            ctx.save_for_backward(torch.empty(rows[0].shape[0], dtype=torch.int32, device=rows[0].device))
+        return tuple(_reorder(x, sizes, order) for x in rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        return None, None, None, *(_reorder(grad, *_inverse(*ctx.chunks)) for grad in grads)
+
+
+def _reorder(x: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
+    if not computes(x.device):
+        return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    blocks = x.split_with_sizes(sizes)
+    return torch.cat([blocks[index] for index in order])
+
+
+def _inverse(sizes: list[int], order: list[int]) -> tuple[list[int], list[int]]:
+    """Return the sizes and the order that undo ``_reorder``."""
+    back = [0] * len(order)
+    for place, index in enumerate(order):
+        back[index] = place
+    return [sizes[index] for index in order], back
+
+
+# The two ways ----------------------------------------------------------------------------------------------------
+
+
+class ExchangedJourney:
+    """``alltoall``: permute, exchange over EP, gather over expert TP, sort by expert; and back.
+
+    Sums over expert TP are taken in the router's number format (``combine_preprocess``).
+
+    Args:
+        routing: of this rank's tokens.
+        model: top-k, capacity, fusion.
+        ep: the rank's place.
+    """
+
+    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+        self._routing = routing
+        self._fused = model.moe_permute_fusion
+        self._padded = is_padded(model)
+        self._ep = ep
+        rows = plan(routing.visits, model, ep)
+        self._sent = rows.sent
+        totals = [sum(counts) for counts in rows.received]
+        self._received = totals[ep.tp_rank * ep.size : (ep.tp_rank + 1) * ep.size]
+        self._gathered = [sum(totals[rank * ep.size : (rank + 1) * ep.size]) for rank in range(ep.tp_size)]
+        self._counts = rows.by_expert
+        self._sizes = [count for counts in rows.received for count in counts]
+        local = len(self._counts)
+        self._order = [sender * local + expert for expert in range(local) for sender in range(ep.ranks)]
+
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        rows, weights, source = permute_with_probabilities(
+            x, self._routing, sum(self._sent), fused=self._fused, padded=self._padded
+        )
+        self._source: tuple[RowMap, int] = source, x.shape[0]
+        rows, weights = (self._carry(part) for part in (rows, weights))
+        if len(self._counts) > 1:
+            rows, weights = _SortChunks.apply(self._sizes, self._order, self._fused, rows, weights)
+        return Arrival(rows, weights, self._counts)
+
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        if len(self._counts) > 1:
+            (rows,) = _SortChunks.apply(*_inverse(self._sizes, self._order), self._fused, rows)
+        if self._ep.tp_size > 1:
+            summed = _ScatterRows.apply(rows.to(self._routing.probabilities.dtype), self._gathered, self._ep)
+            rows = summed.to(rows.dtype)
+        if self._ep.size > 1:
+            rows = _AllToAll.apply(rows, self._received, self._sent, self._ep.group)
+        return unpermute(rows, *self._source)
+
+    def _carry(self, rows: torch.Tensor) -> torch.Tensor:
+        if self._ep.size > 1:
+            rows = _AllToAll.apply(rows, self._sent, self._received, self._ep.group)
+        return _GatherRows.apply(rows, self._gathered, self._ep) if self._ep.tp_size > 1 else rows
+
+
+class GatheredJourney:
+    """``allgather``: every rank of ``everybody`` sees all their tokens, and adds up what its own experts made of them.
+
+    Upstream moves probabilities and sums in the router's number format, and gathers tokens into scratch memory that
+    stays for the whole run (``use_global_buffer``).
+
+    Args:
+        routing: of this rank's tokens.
+        model: top-k, capacity, fusion.
+        ep: the rank's place.
+    """
+
+    def __init__(self, routing: Routing, model: ModelConfig, ep: ExpertParallel) -> None:
+        self._model = model
+        self._ep = ep
+        self._dtype = routing.probabilities.dtype
+        self._nominal = None if observes_routing(routing.visits.device, ep) else plan(routing.visits, model, ep)
+        visits, probabilities = routing.visits, routing.probabilities
+        if ep.ranks > 1:
+            visits = _gather_tokens(visits.view(torch.uint8), ep).view(torch.bool)
+            probabilities = _GatherTokens.apply(probabilities, ep, None)
+        local = visits.shape[1] // ep.size
+        mine = slice(ep.rank * local, (ep.rank + 1) * local)
+        self._visits, self._probabilities = visits[:, mine].contiguous(), probabilities[:, mine].contiguous()
+
+    def there(self, x: torch.Tensor) -> Arrival:
+        """Return what this rank's experts work on, from its tokens [n, h]."""
+        if self._ep.ranks > 1:
+            x = _GatherTokens.apply(x, self._ep, self._ep.buffer)
+        counts = self._visits.sum(0).tolist() if self._nominal is None else self._nominal.by_expert
+        rows, self._source = permute(x, self._visits, sum(counts), fused=self._model.moe_permute_fusion)
+        self._probabilities = select_probabilities(Routing(self._probabilities, self._visits), sum(counts))
+        return Arrival(rows, self._probabilities, counts)
+
+    def back(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum [n, h] of what the experts made of each token, from this rank's outputs [R, h]."""
+        out = unpermute(rows, self._source, self._visits.shape[0])
+        if self._ep.ranks == 1:
+            return out
+        return _ScatterTokens.apply(out.to(self._dtype), self._ep).to(rows.dtype)  # type: ignore[no-any-return]
+
+
+_JOURNEYS: dict[str, type[ExchangedJourney] | type[GatheredJourney]] = {
+    "alltoall": ExchangedJourney,
+    "allgather": GatheredJourney,
+}
+
+
+def journey(routing: Routing, model: ModelConfig, ep: ExpertParallel) -> Journey:
+    """Return how tokens of ``routing`` travel under ``moe_token_dispatcher_type``."""
+    return _JOURNEYS[model.moe_token_dispatcher_type](routing, model, ep)

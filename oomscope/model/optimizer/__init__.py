@@ -1,0 +1,1 @@
+"""Optimizers of the fp32 master weights, and what surrounds their step."""

@@ -1,0 +1,117 @@
+"""Adam for a share of the parameters on the host (Megatron-Core ``optimizer/cpu_offloading/hybrid_optimizer.py``).
+
+Of each of these parameters the host holds a pinned fp32 copy, a pinned fp32 gradient and two moments, 16 bytes; the
+device spares the moments, 8 bytes, and with the precision-aware optimizer the master weight as well, 12. A step
+copies gradients down, updates on the host, and copies the result up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+
+from oomscope.config.schema import OptimizerConfig
+from oomscope.model.base.devices import computes
+from oomscope.model.base.side_stream import SideStream
+from oomscope.model.optimizer.adam import FusedAdam
+
+
+class Updated(Protocol):
+    """A part of a parameter that this rank updates."""
+
+    @property
+    def master(self) -> torch.Tensor:
+        """Where the result of an update goes: the fp32 master weight, or the weight itself."""
+        ...
+
+    @property
+    def decayed(self) -> bool:
+        """Whether weight decay applies."""
+        ...
+
+
+Weight = TypeVar("Weight", bound=Updated)
+
+
+def split_by_fraction(weights: Sequence[Weight], fraction: float) -> tuple[list[Weight], list[Weight]]:
+    """Return the weights of the host and those of the device, each in order.
+
+    Weights move while less than ``fraction`` of all elements has moved, so that the last one overshoots.
+    """
+    goal = fraction * sum(weight.master.numel() for weight in weights)
+    moved, number = 0, 0
+    while number < len(weights) and moved < goal:
+        moved += weights[number].master.numel()
+        number += 1
+    return list(weights[:number]), list(weights[number:])
+
+
+@dataclass(frozen=True)
+class _Offloaded:
+    """One parameter on both sides."""
+
+    target: torch.Tensor
+    host: torch.Tensor
+
+
+class HostAdam:
+    """Updates ``weights`` on the host.
+
+    Args:
+        config: learning rate and the rest; ``overlap_cpu_optimizer_d2h_h2d`` lets copies of one parameter run beside
+            the update of another. On the device both ways hold the same bytes.
+        weights: what to update; their values are copied to the host now.
+    """
+
+    def __init__(self, config: OptimizerConfig, weights: Sequence[Updated]) -> None:
+        device = weights[0].master.device
+        self._computes = computes(device)
+        self._down, self._up = SideStream(device), SideStream(device)
+        self._offloaded = [_Offloaded(weight.master, self._copy_of(weight.master)) for weight in weights]
+        alone = [[number] for number in range(len(weights))]
+        shares = alone if config.overlap_cpu_optimizer_d2h_h2d else _by_decay(weights)
+        self._shares = [(numbers, self._optimizer(config, weights, numbers)) for numbers in shares]
+
+    @torch.no_grad()
+    def step(self, grads: Sequence[torch.Tensor]) -> None:
+        """Update all weights by ``grads``, one for each."""
+        for numbers, optimizer in self._shares:
+            pairs = []
+            for number in numbers:
+                host = self._offloaded[number].host
+                if host.grad is None:
+                    host.grad = self._down.pinned(host.shape, torch.float32)
+                pairs.append((host.grad, grads[number]))
+            self._down.finish(self._down.copy(pairs))
+            optimizer.step()
+            arrived = self._up.copy([(self._offloaded[n].target, self._offloaded[n].host) for n in numbers])
+            self._up.wait(arrived)
+
+    @property
+    def states(self) -> Iterable[torch.Tensor]:
+        """What the host keeps."""
+        for numbers, optimizer in self._shares:
+            for number in numbers:
+                host = self._offloaded[number].host
+                yield from (host, *optimizer.state[host].values())
+
+    def _copy_of(self, master: torch.Tensor) -> torch.Tensor:
+        return self._down.fill(self._down.pinned(master.shape, torch.float32), master)
+
+    def _optimizer(self, config: OptimizerConfig, weights: Sequence[Updated], numbers: Sequence[int]) -> FusedAdam:
+        return FusedAdam(
+            [self._offloaded[number].host for number in numbers],
+            lr=config.lr,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_eps,
+            weight_decay=config.weight_decay if weights[numbers[0]].decayed else 0.0,
+            computes=self._computes,
+        )
+
+
+def _by_decay(weights: Sequence[Updated]) -> list[list[int]]:
+    both = ([n for n, w in enumerate(weights) if w.decayed is decayed] for decayed in (True, False))
+    return [numbers for numbers in both if numbers]

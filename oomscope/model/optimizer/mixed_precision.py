@@ -1,0 +1,293 @@
+"""Mixed-precision training: fp32 master weights are updated from the main gradients and copied back.
+
+Bytes a parameter (d = data-parallel size, of one optimizer instance; Megatron-Core ``docs/.../dist_optimizer.md``)::
+
+    parameters, gradients        replicated       distributed optimizer
+    16-bit, fp32                 2 + 4 + 12       6 + 12/d     4 master weight + 8 moments
+    fp32, fp32                   4 + 4 + 8        8 + 8/d      the parameter is its own master weight
+    16-bit, 16-bit               2 + 2 + 12 (+4)  4 + 12/d (+4/d)  in brackets: the gradient in fp32, from the step
+                                                                 until the next one begins
+    16-bit, any                  -                g + 2 + 10/d precision-aware: 2 lower half of the master, 8 moments;
+                                                                 g bytes a main gradient, and moments of 2 bytes: 6/d
+    fp8, fp32                    -                5 + 12/d     1 more where products read a transpose (before Blackwell)
+
+Parameters that the host updates (``hybrid_optimizer.py``) spare their moments here, and with the precision-aware
+optimizer their master too: then the parameters left on the device have an fp32 master, two fp32 moments and, where main
+gradients have 16 bits, an fp32 gradient from one step to the next, 12 or 16 bytes whatever dtypes of states are asked
+for (Megatron-Core ``__init__.py``: of the hybrid optimizer's parts none is precision-aware).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from oomscope.config.schema import Config, OptimizerConfig
+from oomscope.model.base.observer import Observer
+from oomscope.model.distributed.param_and_grad_buffer import GradBuffer, is_expert, is_shared_embedding
+from oomscope.model.distributed.parameter_store import ParameterStore
+from oomscope.model.fp8.weight import new_master, quantized_of
+from oomscope.model.optimizer.adam import FusedAdam, GroupedOptimizer
+from oomscope.model.optimizer.clip_grads import clip, squared_norm
+from oomscope.model.optimizer.grad_scaler import build_grad_scaler
+from oomscope.model.optimizer.hybrid_optimizer import HostAdam, split_by_fraction
+from oomscope.model.optimizer.muon import Chain, Matrix, Muon
+from oomscope.model.optimizer.precision_aware_adam import PrecisionAwareAdam
+from oomscope.model.optimizer.sgd import FusedSGD
+from oomscope.model.parallel.parallel_state import ParallelState
+
+
+@dataclass(frozen=True)
+class MasterWeight:
+    """The part of a parameter that this rank updates: its weight in training, where its gradient is, its master."""
+
+    store: ParameterStore
+    index: int
+    """Of the parameter in ``store``."""
+    value: torch.Tensor
+    master: torch.Tensor
+    """``value`` itself where that is fp32 already, unless the store keeps masters all the same, and where the inner
+    optimizer or the host keeps it."""
+    expert: bool
+    """Whether it belongs to a routed expert, and so is spread over other ranks."""
+    counted: bool
+    """Whether this rank counts it in the global norm: replicas are counted once."""
+    decayed: bool
+    """Whether weight decay applies: not to biases and norms (Megatron-Core ``__init__.py``)."""
+
+    @property
+    def param(self) -> nn.Parameter:
+        """The parameter that ``value`` is, or is a part of."""
+        return self.store.params[self.index]
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether ``value`` is bytes of fp8."""
+        return quantized_of(self.param) is not None
+
+    def take_grad(self) -> torch.Tensor:
+        """Return the gradient of ``value``; see :meth:`ParameterStore.take_grad`."""
+        return self.store.take_grad(self.index)
+
+
+class MixedPrecisionOptimizer:
+    """Adam, SGD or Muon over the master weights of a rank.
+
+    Args:
+        config: the ``optimizer`` and ``precision`` sections are read.
+        state: this rank's place.
+        stores: where all parameters and their gradients are.
+        observer: told which tensors are optimizer states.
+    """
+
+    def __init__(
+        self, config: Config, state: ParallelState, stores: Sequence[ParameterStore], observer: Observer
+    ) -> None:
+        self._config = config.optimizer
+        self._state = state
+        self._stores = stores
+        self._observer = observer
+        self._device = stores[0].params[0].device
+        self._sharded = config.shards_optimizer_states
+        self._has_experts = config.model.num_moe_experts is not None
+        self._told = False
+        self.scaler = build_grad_scaler(config, self._device)
+        values = [weight for store in stores for weight in _weights(store, state)]
+        fraction = config.optimizer.optimizer_offload_fraction if config.optimizer.optimizer_cpu_offload else 0.0
+        on_host, on_device = split_by_fraction(values, fraction)
+        precision_aware = config.optimizer.use_precision_aware_optimizer
+        is_hybrid = precision_aware and config.optimizer.optimizer_cpu_offload
+        self._reads_main_grads = precision_aware
+        """Whether gradients are measured and clipped where they are (``decoupled_grad`` upstream)."""
+        self._on_host = on_host if precision_aware else [_with_master(weight) for weight in on_host]
+        own_masters = is_hybrid or not precision_aware
+        self._on_device = [_with_master(weight) for weight in on_device] if own_masters else on_device
+        self.weights = [*self._on_host, *self._on_device]
+        self._host = HostAdam(config.optimizer, self._on_host) if self._on_host else None
+        self.inner = _inner_optimizer(config.optimizer, self._on_device, state)
+        self._observer.role("optimizer_state", [w.master for w in self.weights if w.master is not w.value])
+        if self.scaler is not None:
+            self._observer.role("optimizer_state", self.scaler.tensors)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients; the first thing of a step."""
+        for store in self._stores:
+            store.zero()
+        if not self._reads_main_grads:  # else an fp32 copy stays until the next one takes its place
+            for weight in self.weights:
+                weight.master.grad = None
+
+    @torch.no_grad()
+    def step(self) -> torch.Tensor | None:
+        """Clip, update the master weights, copy them back, gather other ranks' shards; return the gradient's norm.
+
+        The norm is that before clipping, a 0-d tensor; None with ``clip_grad = 0``, and where the step is left out
+        because scaled gradients overflowed.
+        """
+        if not self._reads_main_grads:
+            self._hand_over_grads()
+        if not self._unscale():
+            return None
+        norm = self._clip() if self._config.clip_grad else None
+        if self._reads_main_grads:
+            self._hand_over_grads()
+        if self._host is not None:
+            self._host.step(self._grads(self._on_host))
+        self.inner.step()
+        self._tell_states()
+        self._quantize_masters()
+        for weight in self.weights:
+            if weight.master is not weight.value and not weight.is_fp8:
+                weight.value.copy_(weight.master)
+        for store in self._stores:
+            store.gather(overlap=self._config.overlap_param_gather)
+        return norm
+
+    def _quantize_masters(self) -> None:
+        for store in self._stores:
+            masters = {
+                weight.index: weight.master for weight in self.weights if weight.store is store and weight.is_fp8
+            }
+            if isinstance(store, GradBuffer) and (masters or any(map(quantized_of, store.params))):
+                store.quantize(masters)
+
+    def _hand_over_grads(self) -> None:
+        """Make the gradients what the inner optimizer reads: in fp32, or with precision-aware Adam as they are."""
+        if isinstance(self.inner, PrecisionAwareAdam):
+            self.inner.grads = {weight.master: weight.take_grad() for weight in self._on_device}
+            return
+        for weight in self._on_device if self._reads_main_grads else self.weights:
+            grad = weight.take_grad()
+            weight.master.grad = grad.float()
+            if grad.dtype != torch.float32:
+                self._observer.role("gradient", [weight.master.grad])
+
+    def _grads(self, weights: Sequence[MasterWeight]) -> list[torch.Tensor]:
+        if self._reads_main_grads:
+            return [weight.take_grad() for weight in weights]
+        return [weight.master.grad for weight in weights if weight.master.grad is not None]
+
+    def _unscale(self) -> bool:
+        """Undo the loss scaling; return whether all gradients of all ranks are finite, as far as anybody looks."""
+        if self.scaler is None:
+            return True
+        state = self._state
+        groups = [state.tp_group, state.pp_group, state.intra_dp_cp_group if self._sharded else None]
+        groups += [state.expert_tp_group, state.ep_group] if self._has_experts else []
+        is_finite = self.scaler.unscale(self._grads(self.weights), groups)
+        self.scaler.update(is_finite=is_finite)
+        return is_finite
+
+    def _clip(self) -> torch.Tensor:
+        total = self._squared_norm_dense()
+        if self._has_experts:
+            total += self._squared_norm_experts()
+        norm = total.sqrt_()
+        clip(self._grads(self.weights), norm, self._config.clip_grad)
+        return norm
+
+    def _squared_norm_dense(self) -> torch.Tensor:
+        state = self._state
+        groups = [state.tp_group, state.pp_group, *([state.intra_dp_cp_group] if self._sharded else [])]
+        counted = self._grads([weight for weight in self.weights if weight.counted and not weight.expert])
+        return squared_norm(counted, groups, self._device)
+
+    def _squared_norm_experts(self) -> torch.Tensor:
+        state = self._state
+        groups = [state.expert_tp_group, state.ep_group, state.pp_group]
+        groups += [state.intra_expert_dp_group] if self._sharded else []
+        counted = self._grads([weight for weight in self.weights if weight.counted and weight.expert])
+        return squared_norm(counted, groups, self._device)
+
+    def _tell_states(self) -> None:
+        if not self._told:
+            kept = [*self.inner.state.values(), *self.inner.param_groups]
+            tensors = (value for state in kept for value in state.values() if isinstance(value, torch.Tensor))
+            self._observer.role("optimizer_state", tensors)
+        self._told = True
+
+
+def _weights(store: ParameterStore, state: ParallelState) -> Iterator[MasterWeight]:
+    """Yield what this rank updates of ``store``, with masters where the store keeps them."""
+    for index, param in enumerate(store.params):
+        value, master = store.value(index), store.master(index)
+        if not value.numel():
+            continue
+        yield MasterWeight(
+            store=store,
+            index=index,
+            value=value,
+            master=value if master is None else master,
+            expert=is_expert(param),
+            counted=_is_counted(param, state),
+            decayed=param.ndim > 1,
+        )
+
+
+def _with_master(weight: MasterWeight) -> MasterWeight:
+    if weight.is_fp8 and isinstance(weight.store, GradBuffer):
+        start = weight.store.owned(weight.index).start
+        return replace(weight, master=new_master(weight.store.params[weight.index], start, weight.value.numel()))
+    has_one = weight.master is not weight.value or weight.value.dtype == torch.float32
+    return weight if has_one else replace(weight, master=weight.value.float())
+
+
+def _is_counted(param: nn.Parameter, state: ParallelState) -> bool:
+    if is_shared_embedding(param) and not state.is_first_stage:
+        return False
+    tp_rank = state.expert_tp_rank if is_expert(param) else state.tp_rank
+    return tp_rank == 0 or bool(getattr(param, "tensor_model_parallel", False))
+
+
+def _inner_optimizer(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Optimizer:
+    if config.optimizer == "muon":
+        matrices = [weight for weight in weights if _is_orthogonalised(weight.param)]
+        others = [weight for weight in weights if not _is_orthogonalised(weight.param)]
+        return Chain([*([_muon(config, matrices, state)] if matrices else []), _adam_or_sgd(config, others)])
+    return _adam_or_sgd(config, weights)
+
+
+def _is_orthogonalised(param: nn.Parameter) -> bool:
+    """Whether Muon updates ``param``: a matrix, or those of several experts, that is no table of words.
+
+    Learned positions are, too (Megatron-Core ``layer_wise_optimizer.py``, is_managed_by_layer_wise_optimizer;
+    ``models/common/language_module/language_module.py``).
+    """
+    return param.ndim > 1 and not getattr(param, "is_embedding_or_output_parameter", False)
+
+
+def _muon(config: OptimizerConfig, weights: Sequence[MasterWeight], state: ParallelState) -> Muon:
+    def matrix(weight: MasterWeight) -> Matrix:
+        dim, blocks = getattr(weight.param, "partition_dim", None), getattr(weight.param, "stacked_rows", ())
+        if weight.expert:
+            return Matrix(state.expert_tp_group, state.expert_tp_size, state.expert_tp_rank, dim, blocks)
+        return Matrix(state.tp_group, state.tp_size, state.tp_rank, dim, blocks)
+
+    group = {
+        "params": [weight.master for weight in weights],
+        "matrices": [matrix(weight) for weight in weights],
+        "weight_decay": config.weight_decay,
+    }
+    return Muon([group], config)
+
+
+def _adam_or_sgd(config: OptimizerConfig, weights: Sequence[MasterWeight]) -> GroupedOptimizer:
+    groups = [
+        {"params": [w.master for w in weights if w.decayed], "weight_decay": config.weight_decay},
+        {"params": [w.master for w in weights if not w.decayed], "weight_decay": 0.0},
+    ]
+    if config.optimizer == "sgd":
+        return FusedSGD(groups, lr=config.lr, momentum=config.sgd_momentum)
+    if config.use_precision_aware_optimizer and not config.optimizer_cpu_offload:
+        return PrecisionAwareAdam(groups, config)
+    return FusedAdam(
+        groups,
+        lr=config.lr,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_eps,
+        weight_decay=config.weight_decay,
+    )

@@ -1,0 +1,103 @@
+"""One forward, one backward: in which order a pipeline stage works, and what it keeps of a microbatch meanwhile.
+
+The schedule is Megatron-Core's non-interleaved 1F1B (``pipeline_parallel/schedules.py``): stage r of p runs
+``min(p - r - 1, m)`` warm-up forwards, then alternates, so that at most ``min(p - r, m)`` microbatches are in
+flight. ``docs/design/pipeline.md`` says why it is not ``torch.distributed.pipelining``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from oomscope.model.parallel.p2p_communication import Action, StageLinks
+from oomscope.model.parallel.parallel_state import ParallelState
+from oomscope.model.parallel.turns import warmup_microbatches
+
+
+def in_flight_microbatches(pp_size: int, pp_rank: int, num_microbatches: int) -> int:
+    """Return the most microbatches whose activations a stage holds at once: ``min(p - r, m)``."""
+    return min(pp_size - pp_rank, num_microbatches)
+
+
+def one_forward_one_backward(pp_size: int, pp_rank: int, num_microbatches: int) -> Iterator[Action]:
+    """Yield the actions of stage ``pp_rank`` in order: warm-up, steady state, cool-down."""
+    warmup = warmup_microbatches(pp_size, pp_rank, num_microbatches)
+    for microbatch in range(warmup):
+        yield Action("forward", microbatch)
+    for microbatch in range(warmup, num_microbatches):
+        yield Action("forward", microbatch)
+        yield Action("backward", microbatch - warmup)
+    for microbatch in range(num_microbatches - warmup, num_microbatches):
+        yield Action("backward", microbatch)
+
+
+class StageStep(Protocol):
+    """What a stage computes."""
+
+    def forward(self, action: Action, received: torch.Tensor | None) -> torch.Tensor:
+        """Return the hidden state for the next stage, or at the end of the model the loss that is differentiated."""
+        ...
+
+    def backward(self, action: Action, output: torch.Tensor | GradientEdge, output_grad: torch.Tensor | None) -> None:
+        """Differentiate ``output`` of the same microbatch and chunk; without ``output_grad`` it is the loss."""
+        ...
+
+
+class InFlight(NamedTuple):
+    """What a stage keeps of a microbatch between its forward and its backward, besides the saved activations."""
+
+    received: torch.Tensor | None
+    output: torch.Tensor | GradientEdge
+
+    @classmethod
+    def of(cls, received: torch.Tensor | None, output: torch.Tensor, *, deallocate: bool) -> InFlight:
+        """Keep of a sent ``output`` only its place in the autograd graph, if it is to be deallocated.
+
+        That is Megatron-Core's ``deallocate_pipeline_outputs`` (Korthikanti et al. 2022, appendix B): 2nh/σ bytes less
+        for every microbatch in flight.
+        """
+        return cls(received, get_gradient_edge(output) if deallocate else output)
+
+    def backward(self, step: StageStep, action: Action, output_grad: torch.Tensor | None) -> torch.Tensor | None:
+        """Differentiate the output and return the gradient of what was received."""
+        step.backward(action, self.output, output_grad)
+        return self.received.grad if self.received is not None else None
+
+
+def run_one_forward_one_backward(
+    step: StageStep, links: StageLinks, *, state: ParallelState, num_microbatches: int, deallocate_outputs: bool
+) -> None:
+    """Run every microbatch of one iteration through this rank's stage, forward and backward.
+
+    With ``deallocate_outputs`` a hidden state that has been sent is freed. The microbatch that was differentiated last
+    is let go only when the next forward is through: what it received and the gradient of that are held until then, as
+    by the local variables of Megatron-Core's loop.
+    """
+    actions = list(one_forward_one_backward(state.pp_size, state.pp_rank, num_microbatches))
+    deallocate = deallocate_outputs and not state.is_last_stage
+    in_flight: deque[InFlight] = deque()
+    differentiated: InFlight | None = None
+    arrived = links.receive(actions[0])
+    for action, following in zip(actions, [*actions[1:], None], strict=True):
+        if action.direction == "forward":
+            output = step.forward(action, arrived)
+            differentiated = None
+            in_flight.append(InFlight.of(arrived, output, deallocate=deallocate))
+            leaving: torch.Tensor | None = output
+            del output
+        else:
+            differentiated = in_flight.popleft()
+            leaving = differentiated.backward(step, action, arrived)
+        arrived = None
+        if following is not None and following.direction != action.direction:
+            arrived = links.exchange(action, leaving, following)
+            leaving = None
+            continue
+        links.send(action, leaving)
+        leaving = None
+        arrived = links.receive(following) if following is not None else None

@@ -1,0 +1,306 @@
+"""What a tensor-parallel rank holds of a matrix, and what it sends when it multiplies by it.
+
+Column-parallel layers split the output, row-parallel layers the input (Shoeybi et al. 2019). With sequence
+parallelism the tensors between them are split along the sequence, and only that shard is kept for backward, which
+gathers it again (Korthikanti et al. 2022, section 4.2). Every layer here saves its input and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from oomscope.model.base.autograd import Function
+from oomscope.model.base.collectives import all_gather, reduce_scatter
+from oomscope.model.base.memory_buffer import MemoryBuffer
+from oomscope.model.parallel.weight_gradients import Placeholders, weight_gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorParallel:
+    """One rank's place in its tensor-parallel group, and how the group works."""
+
+    group: dist.ProcessGroup | None = None
+    rank: int = 0
+    size: int = 1
+    sequence_parallel: bool = False
+    """Keep what lies between the parallel regions split along the sequence."""
+    placeholders: Placeholders | None = None
+    """Weight gradients are added straight into ``weight.main_grad``, where the weight has one, and these stand for
+    them; None gives them to autograd."""
+    keep_grad: Callable[[torch.Tensor], bool] | None = None
+    """Is given the gradient of a column-parallel layer's output, and returns whether the weight's gradient is computed
+    from it later."""
+    buffer: MemoryBuffer | None = None
+    """Where inputs are gathered; None gathers them into fresh memory."""
+
+
+# Collectives on plain tensors ------------------------------------------------------------------------------------
+
+
+def all_reduce(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum ``x`` over the group in place, and return it."""
+    if tp.size > 1:
+        dist.all_reduce(x, group=tp.group)
+    return x
+
+
+def all_gather_sequence(x: torch.Tensor, tp: TensorParallel, buffer: MemoryBuffer | None = None) -> torch.Tensor:
+    """Return [s, …] from the shards [s/t, …] of all ranks, in ``buffer`` if there is one."""
+    shape = (x.shape[0] * tp.size, *x.shape[1:])
+    if buffer is None:
+        gathered = torch.empty(shape, dtype=x.dtype, device=x.device)
+    else:
+        gathered = buffer.take(shape, dtype=x.dtype, device=x.device)
+    all_gather(gathered, x.contiguous(), tp.group)
+    return gathered
+
+
+def reduce_scatter_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return this rank's shard [s/t, …] of the sum of ``x`` [s, …] over the group."""
+    shard = torch.empty((x.shape[0] // tp.size, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    reduce_scatter(shard, x.contiguous(), tp.group)
+    return shard
+
+
+def sequence_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return a copy of this rank's rows of ``x``; a view would keep all of ``x`` alive."""
+    rows = x.shape[0] // tp.size
+    return x.narrow(0, tp.rank * rows, rows).clone()
+
+
+def flat_shard(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return a copy of this rank's part [numel/t] of ``x``, flattened."""
+    return x.detach().reshape(-1).chunk(tp.size)[tp.rank].clone()
+
+
+# The same with gradients -----------------------------------------------------------------------------------------
+
+
+class _Reduce(Function):
+    """All-reduce forward, identity backward (the g of Shoeybi et al.)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return all_reduce(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad, None
+
+
+class _ReduceScatter(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return reduce_scatter_sequence(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
+class _Scatter(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return sequence_shard(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
+class _Copy(Function):
+    """Identity forward, all-reduce backward (the f of Shoeybi et al.)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_reduce(grad.contiguous(), ctx.tp), None
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return all_gather_sequence(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return reduce_scatter_sequence(grad, ctx.tp), None
+
+
+class _GatherColumns(Function):
+    """Megatron-Core ``mappings.py::_gather_along_last_dim``: gathered along the rows first, then put side by side."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return torch.cat(all_gather_sequence(x, tp).chunk(tp.size), dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.chunk(ctx.tp.size, dim=-1)[ctx.tp.rank].contiguous(), None
+
+
+class _ViewOfSequence(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+        ctx.tp = tp
+        return x.chunk(tp.size)[tp.rank]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return all_gather_sequence(grad, ctx.tp), None
+
+
+def enter_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return [s, …] of ``x`` [s/σ, …] for every rank's own heads; their gradients are summed on the way back."""
+    if tp.size == 1:
+        return x
+    return _Gather.apply(x, tp) if tp.sequence_parallel else _Copy.apply(x, tp)  # type: ignore[no-any-return]
+
+
+def reduce_from_region(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum the partial results of all ranks, in place."""
+    return _Reduce.apply(x, tp) if tp.size > 1 else x
+
+
+def reduce_scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Sum the partial results [s, …] of all ranks and keep this rank's rows [s/t, …]."""
+    return _ReduceScatter.apply(x, tp)  # type: ignore[no-any-return]
+
+
+def scatter_to_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Keep this rank's rows [s/t, …] of ``x`` [s, …], which all ranks hold alike."""
+    return _Scatter.apply(x, tp)  # type: ignore[no-any-return]
+
+
+def gather_columns(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return [s, b, h] from the columns [s, b, h/t] of all ranks."""
+    return _GatherColumns.apply(x, tp) if tp.size > 1 else x
+
+
+def view_of_sequence(x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    """Return this rank's rows [s/σ, b, h] of ``x`` [s, b, h], which all ranks hold alike; all of ``x`` stays alive."""
+    return _ViewOfSequence.apply(x, tp) if tp.sequence_parallel else x
+
+
+# Linear layers ---------------------------------------------------------------------------------------------------
+
+
+def _matmul(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return x · weightᵀ (+ bias) in one kernel and one allocation; no view, so that its user may overwrite it."""
+    rows = x.reshape(-1, x.shape[-1])
+    out = torch.mm(rows, weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
+    return torch.ops.aten._unsafe_view(out, (*x.shape[:-1], weight.shape[0]))  # type: ignore[no-any-return]
+
+
+def _bias_gradient(grad: torch.Tensor) -> torch.Tensor:
+    return grad.reshape(-1, grad.shape[-1]).sum(0)
+
+
+class _ColumnLinear(Function):
+    """Megatron-Core ``layers.py::LinearWithGradAccumulationAndAsyncCommunication``, in its order of allocations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp = tp
+        ctx.has_bias = bias is not None
+        return _matmul(all_gather_sequence(x, tp, tp.buffer) if tp.sequence_parallel else x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        is_deferred = tp.keep_grad is not None and tp.keep_grad(grad)
+        if tp.sequence_parallel and not is_deferred:
+            x = all_gather_sequence(x, tp, tp.buffer)
+        grad_x = grad.matmul(weight)
+        grad_in = reduce_scatter_sequence(grad_x, tp) if tp.sequence_parallel else all_reduce(grad_x, tp)
+        grad_weight = None if is_deferred else weight_gradient(grad, x, weight, tp.placeholders)
+        if tp.keep_grad is not None and tp.placeholders is not None:
+            tp.placeholders.of(weight)
+            grad_weight = None  # the gradient is complete only when all that was put off is in it
+        return grad_in, grad_weight, _bias_gradient(grad) if ctx.has_bias else None, None
+
+
+class _RowLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.tp = tp
+        ctx.has_bias = bias is not None
+        if tp.size == 1:
+            return _matmul(x, weight, bias)
+        partial = _matmul(x, weight, None)
+        out = reduce_scatter_sequence(partial, tp) if tp.sequence_parallel else all_reduce(partial, tp)
+        return out if bias is None else out.add_(bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        tp: TensorParallel = ctx.tp
+        grad_bias = _bias_gradient(grad) if ctx.has_bias else None
+        if tp.sequence_parallel:
+            grad = all_gather_sequence(grad, tp)
+        return grad.matmul(weight), weight_gradient(grad, x, weight, tp.placeholders), grad_bias, None
+
+
+def column_parallel_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+) -> torch.Tensor:
+    """Return [s, b, out/t] from ``x`` [s/σ, b, in] and this rank's rows of the weight [out/t, in]."""
+    return _ColumnLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
+
+
+def row_parallel_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tp: TensorParallel
+) -> torch.Tensor:
+    """Return [s/σ, b, out] from ``x`` [s, b, in/t] and this rank's columns of the weight [out, in/t].
+
+    The bias is added once, after the sum over the ranks.
+    """
+    return _RowLinear.apply(x, weight, bias, tp)  # type: ignore[no-any-return]
+
+
+class _ParallelLinear(nn.Module):
+    """A linear layer of which each rank holds a part: how it is split is for the subclass to say."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TensorParallel) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._tp = tp
+
+
+class ColumnParallelLinear(_ParallelLinear):
+    """A linear layer whose output features are split over the ranks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s, b, out/t] from [s/σ, b, in]."""
+        return column_parallel_linear(x, self.weight, self.bias, self._tp)
+
+
+class RowParallelLinear(_ParallelLinear):
+    """A linear layer whose input features are split over the ranks."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [s/σ, b, out] from [s, b, in/t]."""
+        return row_parallel_linear(x, self.weight, self.bias, self._tp)
