@@ -35,7 +35,6 @@ FILES = {
     "--html": "night.html",
     "--summary": "summary.md",
     "--comment": "comment.md",
-    "--code-quality": "code-quality.json",
 }
 GREEN, RED = 0, 1
 REPLACED = {"night": "example", "started": "2026-01-05T02:00:00+00:00", "wall_s": 0.0, "worker_rss_bytes": 0}

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options import json_option, measurement_options, settings_overrides
-from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report, remark
-from oomscope.cli.progress import shown_progress
-from oomscope.cli.source import config_source, refuse_world_size, source_options
+from oomscope.cli.options.common import json_option, measurement_options, progress_options, settings_overrides
+from oomscope.cli.options.source import config_source, refuse_world_size, source_options
+from oomscope.cli.terminal.output import print_json, print_report, remark
+from oomscope.cli.terminal.progress import shown_progress, telling_of
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from oomscope.cli.main import COMPLETE_VARIABLE, cli
-from oomscope.cli.options import json_option
-from oomscope.cli.output import print_json, say
+from oomscope.cli.options.common import json_option
+from oomscope.cli.options.completion import COMPLETE_VARIABLE
+from oomscope.cli.terminal.output import print_json, say
 from oomscope.errors import ExitCode, UsageError
 
 SCHEMA_VERSION = 1
@@ -16,7 +16,8 @@ SCHEMA_VERSION = 1
 @click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option
-def completion(shell: str, as_json: bool) -> ExitCode:
+@click.pass_context
+def completion(ctx: click.Context, /, shell: str, as_json: bool) -> ExitCode:
     """Print the completion script of SHELL.
 
     \b
@@ -27,7 +28,7 @@ def completion(shell: str, as_json: bool) -> ExitCode:
     complete = get_completion_class(shell)
     if complete is None:
         raise UsageError(f"the installed click has no completion for {shell}", remedy="upgrade click")
-    script = complete(cli, {}, "oomscope", COMPLETE_VARIABLE).source()
+    script = complete(ctx.find_root().command, {}, "oomscope", COMPLETE_VARIABLE).source()
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "shell": shell, "script": script})
     else:

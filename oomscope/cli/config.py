@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.config_import import import_command
-from oomscope.cli.options import json_option, settings_overrides, world_size_option
-from oomscope.cli.output import print_json, remark, say
-from oomscope.cli.source import config_source, source_options
-from oomscope.errors import ExitCode
+from oomscope.cli.options.common import FILE, MOST, json_option, settings_overrides, world_size_option
+from oomscope.cli.options.source import DIALECTS, complete_preset, config_source, source_options
+from oomscope.cli.terminal.output import print_json, refuse_existing, remark, say, write_file
+from oomscope.errors import ConfigError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from oomscope.config.dialects.arguments import Arguments
+    from oomscope.config.dialects.importer import Imported, Remark
     from oomscope.config.rule import Finding
+
 
 SCHEMA_VERSION = 1
 
@@ -88,9 +92,6 @@ def schema(as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-config.add_command(import_command, "import")
-
-
 def _finding_document(finding: Finding, where: str) -> dict[str, Any]:
     return {
         "rule": finding.rule,
@@ -107,3 +108,134 @@ def _summary(errors: int, warnings: int) -> str:
     if errors:
         return f"cannot be measured: {errors} broken, {warnings} warned of"
     return f"can be measured, {warnings} warned of" if warnings else "can be measured"
+
+
+_COMMAND_LINE = "command line"
+
+
+@config.command("import", short_help="Import Megatron-LM, Megatron Bridge or NeMo arguments.")
+@click.argument("words", nargs=-1, metavar="FILE|-|-- COMMAND...")
+@click.option("--dialect", type=click.Choice(DIALECTS), help="Whose names they are (default: found out).")
+@click.option("--world-size", type=click.IntRange(1, MOST), metavar="N", help="GPUs of the job, where FILE is silent.")
+@click.option("--preset", metavar="NAME", shell_complete=complete_preset, help="Lay the result upon a preset.")
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="Write the configuration there (default: to stdout).")
+@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@json_option
+def import_command(
+    *,
+    words: tuple[str, ...],
+    dialect: str | None,
+    world_size: int | None,
+    preset: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Print what somebody else's arguments mean here, and name each that is not understood or not modelled.
+
+    FILE is a YAML or JSON document of arguments, a dump of a configuration, a log that lists its arguments, or a shell
+    command; - is standard input; what follows -- is a command line.
+
+    \b
+    oomscope config import args.yaml -o cfg.yaml
+    oomscope config import -- torchrun --nproc-per-node 8 pretrain_gpt.py ...
+    oomscope config import --dialect nemo megatron_gpt_config.yaml
+    """
+    from oomscope.config.dialects.importer import import_arguments, is_own
+    from oomscope.config.dialects.load import remark_on_the_rest, remarks_on
+    from oomscope.config.dialects.written import configuration_file
+
+    refuse_existing(output, force=force, option="--output")
+    arguments = given_arguments(words)
+    if world_size is not None:
+        arguments.world_size = world_size
+    if dialect is None and arguments.source != _COMMAND_LINE and is_own(arguments):
+        raise ConfigError(
+            "reads as a configuration of oomscope's own, which needs no import",
+            where=arguments.source,
+            remedy="give it to oomscope probe, or say whose names it has with --dialect",
+        )
+    imported = import_arguments(arguments, dialect)
+    _refuse_strangers(imported)
+    text = configuration_file(imported, preset=preset)
+    if as_json:
+        print_json(_document(imported, text))
+    else:
+        for line in (*remarks_on(imported), remark_on_the_rest(imported), *_broken_rules(text)):
+            if line:
+                remark(line)
+        if output is None:
+            say(text.rstrip())
+    if output is not None:
+        write_file(output, text)
+    return ExitCode.OK
+
+
+def given_arguments(words: tuple[str, ...]) -> Arguments:
+    """Return the arguments that the words name or are.
+
+    Raises:
+        UsageError: there are none.
+        ConfigError: they cannot be read.
+    """
+    from oomscope.config.dialects.arguments import Arguments
+    from oomscope.config.dialects.command_line import add_command_line
+    from oomscope.config.dialects.documents import read_arguments
+    from oomscope.config.load import read_file
+    from oomscope.config.yaml_tree import MAX_BYTES
+
+    if not words:
+        raise UsageError("nothing to import", remedy="name a file, - for standard input, or a command line behind --")
+    if words == ("-",):
+        return read_arguments(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+    if len(words) == 1 and not words[0].startswith("-") and " " not in words[0]:
+        return read_arguments(read_file(Path(words[0])), words[0])
+    arguments = Arguments(_COMMAND_LINE)
+    add_command_line(arguments, words[0] if len(words) == 1 else words)
+    return arguments
+
+
+def _refuse_strangers(imported: Imported) -> None:
+    """Refuse arguments of which none is known.
+
+    Raises:
+        ConfigError: there are some, and not one of them means anything.
+    """
+    known = imported.settings or imported.not_modelled or imported.without_memory
+    if imported.not_understood and not known:
+        raise ConfigError(
+            f"none of its arguments is one of {imported.dialect}'s",
+            where=imported.source,
+            remedy="name whose they are with --dialect; a configuration of oomscope's own needs no import",
+        )
+
+
+def _broken_rules(text: str) -> list[str]:
+    """Return what the rules say of the result; a part of a configuration is not checked."""
+    from oomscope.config.load import load_text
+
+    try:
+        loaded = load_text(text, source="the result", enforce=False)
+    except ConfigError as error:
+        return [f"the result is no whole configuration: {error}"]
+    return [f"{finding.kind} {finding.rule}: {finding.message}; {finding.remedy}" for finding in loaded.findings]
+
+
+def _document(imported: Imported, text: str) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": imported.source,
+        "dialect": imported.dialect,
+        "config": imported.nested(),
+        "origins": {key: setting.where for key, setting in imported.settings.items()},
+        "not_modelled": [_remark(remark) for remark in imported.not_modelled],
+        "not_understood": [_remark(remark) for remark in imported.not_understood],
+        "without_memory": [_remark(remark) for remark in imported.without_memory],
+        "assumed": list(imported.assumed),
+        "text": text,
+    }
+
+
+def _remark(remark: Remark) -> dict[str, Any]:
+    document = {"name": remark.name, "value": remark.value, "where": remark.where}
+    return {**document, "reason": remark.reason} if remark.reason else document

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.diff_align import refuse_beside_align, show_aligned
-from oomscope.cli.options import FILE, json_option, redact_option, snapshot_limits_options
-from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
-from oomscope.cli.progress import shown_progress
-from oomscope.cli.tables import DIFF_TABLES, csv_option, refuse_existing_tables, table_files, write_diff_tables
-from oomscope.cli.written import written
-from oomscope.errors import ExitCode, gravest
+from oomscope.cli.options.common import (
+    FILE,
+    csv_option,
+    json_option,
+    progress_options,
+    redact_option,
+    snapshot_limits_options,
+)
+from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
+from oomscope.cli.terminal.tables import DIFF_TABLES, refuse_existing_tables, table_files, write_diff_tables
+from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
@@ -120,3 +126,48 @@ def _write_page(path: Path, found: Difference) -> None:
     from oomscope.report.html.diff import diff_page
 
     write_file(path, diff_page(found))
+
+
+def refuse_beside_align(given: Mapping[str, object]) -> None:
+    """Refuse options that are about the peaks by line, by their names.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    if names := [name for name, value in given.items() if value]:
+        raise UsageError(f"{names[0]} with --align", remedy="leave one of them out: --align prints one table")
+
+
+def show_aligned(
+    before: Path,
+    after: Path,
+    *,
+    device: int | None,
+    limits: Limits | None,
+    redact: Level | None,
+    top: int,
+    telling: Telling,
+    as_json: bool,
+) -> ExitCode:
+    """Align the two files and print what differs.
+
+    Raises:
+        UsageError: one of them is a folder.
+        InputError: they have no device in common, or are too different to be of the same program.
+        SnapshotError: a file cannot be read or trusted.
+    """
+    from oomscope.snapshot.compare.diff_paths import align_paths
+
+    with shown_progress(f"{before} and {after}", telling, is_all=False) as ticker:
+        aligned = align_paths(before, after, device=device, limits=limits, announce=ticker.stage)
+    if redact is not None:
+        from oomscope.report.redact import redacted
+
+        aligned = redacted(aligned, redact)
+    if as_json:
+        print_json(aligned.to_json())
+    else:
+        from oomscope.report.text.align import align_report
+
+        print_report(align_report(aligned, shown=top))
+    return ExitCode.OK

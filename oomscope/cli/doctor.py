@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from oomscope.cli.options import json_option
-from oomscope.cli.output import print_json, print_report
+from oomscope.cli.options.common import json_option
+from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.errors import ExitCode
 
 

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.card import card_options, named_card
-from oomscope.cli.options import FILE, PICTURE, json_option, redact_option, snapshot_limits_options
-from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
-from oomscope.cli.progress import shown_progress
-from oomscope.cli.tables import EXPLAIN_TABLES, csv_option, refuse_existing_tables, table_files, write_explain_tables
-from oomscope.cli.written import written
+from oomscope.cli.options.common import (
+    FILE,
+    PICTURE,
+    card_options,
+    csv_option,
+    json_option,
+    named_card,
+    progress_options,
+    redact_option,
+    snapshot_limits_options,
+)
+from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.tables import EXPLAIN_TABLES, refuse_existing_tables, table_files, write_explain_tables
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:

@@ -14,20 +14,20 @@ from typing import Any, NoReturn
 
 import click
 
-from oomscope.cli.os_errors import refused_by_system
-from oomscope.cli.output import internal_error, print_json, remark, say
-from oomscope.cli.streams import OutputError, ReaderGoneError, last_word, named_failures
+from oomscope.cli.options.completion import COMPLETE_VARIABLE
+from oomscope.cli.terminal.failures import refused_by_system
+from oomscope.cli.terminal.output import internal_error, print_json, remark, say
+from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, last_word, named_failures
 from oomscope.errors import ExitCode, OomscopeError, UsageError
 
-COMPLETE_VARIABLE = "_OOMSCOPE_COMPLETE"
 ERROR_SCHEMA_VERSION = 1
 
 COMMANDS = {
     "probe": "oomscope.cli.probe:probe",
     "advise": "oomscope.cli.advise:advise",
     "sweep": "oomscope.cli.sweep:sweep",
-    "bisect": "oomscope.cli.bisect:bisect",
-    "gate": "oomscope.cli.gate:gate",
+    "bisect": "oomscope.cli.bisect.command:bisect",
+    "gate": "oomscope.cli.gate.group:gate",
     "explain": "oomscope.cli.explain:explain",
     "diff": "oomscope.cli.diff:diff_command",
     "replay": "oomscope.cli.replay:replay",
@@ -158,7 +158,7 @@ class InterruptedByUserError(OomscopeError):
 
 
 def _from_click(error: click.ClickException) -> UsageError:
-    from oomscope.cli.suggestions import mistyped
+    from oomscope.cli.terminal.hints import mistyped
 
     context = getattr(error, "ctx", None)
     message, meant = mistyped(error)
@@ -167,8 +167,7 @@ def _from_click(error: click.ClickException) -> UsageError:
 
 
 def _report(error: OomscopeError, *, as_json: bool) -> int:
-    from oomscope.cli.other_uses import name_other_use
-    from oomscope.cli.suggestions import name_what_is_meant
+    from oomscope.cli.terminal.hints import name_other_use, name_what_is_meant
 
     name_other_use(error)
     name_what_is_meant(error)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.exit_codes import probe_exit_code
-from oomscope.cli.options import FILE, json_option, measurement_options, settings_overrides
-from oomscope.cli.options_progress import Telling, progress_options, telling_of
-from oomscope.cli.options_targets import TargetOptions, target_options
-from oomscope.cli.output import (
+from oomscope.cli.options.common import (
+    FILE,
+    csv_option,
+    json_option,
+    measurement_options,
+    progress_options,
+    settings_overrides,
+)
+from oomscope.cli.options.source import ConfigSource, complete_preset, config_source, dialect_option
+from oomscope.cli.options.targets import TargetOptions, target_options
+from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.output import (
     keep_log,
+    may_replace,
     new_log,
     print_json,
     print_report,
@@ -23,16 +31,15 @@ from oomscope.cli.output import (
     remark,
     write_file,
 )
-from oomscope.cli.plan import Plan, plan_of
-from oomscope.cli.progress import shown_progress
-from oomscope.cli.source import complete_preset, config_source, dialect_option
-from oomscope.cli.tables import PROBE_TABLES, csv_option, refuse_existing_tables, table_files, write_probe_tables
-from oomscope.cli.written import written
+from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
+from oomscope.cli.terminal.tables import PROBE_TABLES, refuse_existing_tables, table_files, write_probe_tables
 from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
+from oomscope.probe.targets.settings import harness_settings
 
 if TYPE_CHECKING:
-    from oomscope.probe.result import ProbeResult
+    from oomscope.probe.job import CheckoutTarget, ProbeJob
+    from oomscope.probe.result import ErrorKind, ProbeResult
 
 
 PRESETS = "gpt-tiny, llama3-8b, llama3-70b or qwen3-30b-a3b-shaped"
@@ -199,3 +206,93 @@ def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool, is_logged: bool) 
     elif said:
         kept = keep_log(said)
         remark(f"What the target said: {kept or 'lost, for no file can be written'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One or more ranks to measure."""
+
+    job: ProbeJob
+    ranks: list[int]
+    title: str
+    warnings: tuple[str, ...] = ()
+
+
+def plan_of(source: ConfigSource, *, target: TargetOptions, repo: Path | None, snapshot: Path | None) -> Plan:
+    """Return the plan of a probe.
+
+    Raises:
+        UsageError: the options contradict each other.
+        HarnessError: the harness, entry or command cannot be one.
+        ConfigError: the configuration is wrong.
+    """
+    if target.option is None and repo is not None:
+        raise UsageError(
+            "--repo without --harness, --entry, --command or a program", remedy="name one, or leave --repo out"
+        )
+    checkout = repo or Path()
+    chosen = target.target_at(str(checkout.absolute()))
+    plan = _bundled_plan(source) if chosen is None else _checkout_plan(source, chosen, checkout)
+    if snapshot is None:
+        return plan
+    if target.command is not None and not target.is_program:
+        raise UsageError("a command that measures by itself and --snapshot", remedy="let the command itself write one")
+    if len(plan.ranks) > 1:
+        raise UsageError("--snapshot with several ranks", remedy="choose one with --rank N")
+    place = str(snapshot.absolute())
+    return replace(plan, job=replace(plan.job, snapshot_path=place, snapshot_force=may_replace(snapshot)))
+
+
+def _bundled_plan(source: ConfigSource) -> Plan:
+    from oomscope.probe.job import bundled_job
+    from oomscope.probe.machine.checks import check_card
+    from oomscope.probe.ranks import chosen_ranks
+
+    loaded = source.load()
+    check_card(loaded)
+    return Plan(
+        job=bundled_job(loaded.config),
+        ranks=chosen_ranks(loaded.config.probe.rank, loaded.config),
+        title=source.title,
+        warnings=(*loaded.remarks, *(str(warning) for warning in loaded.warnings)),
+    )
+
+
+def _checkout_plan(source: ConfigSource, target: CheckoutTarget, repo: Path) -> Plan:
+    from oomscope.probe.job import ProgramTarget, checkout_job
+    from oomscope.probe.ranks import chosen_ranks
+    from oomscope.probe.targets.recipes import check_target
+
+    if source.path or source.preset:
+        option, *_ = target.words()
+        raise UsageError(f"both {option} and {source.title}", remedy="your own code brings its own model: name one")
+    check_target(target)
+    if not repo.is_dir():
+        what = "is no directory" if repo.exists() else "no such checkout"
+        raise UsageError(what, where=str(repo), remedy="give --repo the directory of the checkout")
+    settings = harness_settings(source.overrides)
+    title = f"{repo.absolute().name} through {target.title}"
+    if isinstance(target, ProgramTarget) and (settings.probe.world_size or 1) > 1 and settings.probe.backend == "cuda":
+        raise UsageError(
+            "--world-size with a program on a real card",
+            remedy="only a virtual card plays a rank: --backend virtual, or start the world with torchrun",
+        )
+    return Plan(job=checkout_job(target, settings), ranks=chosen_ranks(settings.probe.rank, settings), title=title)
+
+
+_FAILURES: dict[ErrorKind | None, ExitCode] = {
+    "unfit": ExitCode.MACHINE_UNFIT,
+    "usage": ExitCode.USAGE,
+    "internal": ExitCode.INTERNAL,
+}
+"""Failures that are not the target's."""
+
+
+def probe_exit_code(result: ProbeResult) -> ExitCode:
+    """Return what ``oomscope probe`` exits with."""
+    if result.outcome == "fits":
+        return ExitCode.OK
+    if result.outcome == "oom":
+        return ExitCode.OOM
+    kind = result.failure.kind if result.failure else None
+    return _FAILURES.get(kind, ExitCode.TARGET_FAILED)

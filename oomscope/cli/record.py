@@ -12,8 +12,8 @@ import click
 from oomscope.capture import names
 from oomscope.capture.arming import variables
 from oomscope.capture.settings import MAX_ENTRIES, Settings, Stacks
-from oomscope.cli.options import json_option
-from oomscope.cli.output import print_json
+from oomscope.cli.options.common import json_option
+from oomscope.cli.terminal.output import print_json
 from oomscope.errors import ExitCode, UsageError
 
 SCHEMA_VERSION = 1

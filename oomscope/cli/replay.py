@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oomscope.cli.card import card_options, named_card
-from oomscope.cli.options import FILE, json_option, snapshot_limits_options
-from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report
-from oomscope.cli.progress import shown_progress
+from oomscope.cli.options.common import (
+    FILE,
+    card_options,
+    json_option,
+    named_card,
+    progress_options,
+    snapshot_limits_options,
+)
+from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.progress import shown_progress, telling_of
 from oomscope.errors import ExitCode
 
 if TYPE_CHECKING:

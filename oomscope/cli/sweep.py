@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oomscope.cli.options import FILE, PICTURE, json_option, measurement_options, settings_overrides
-from oomscope.cli.options_progress import progress_options, telling_of
-from oomscope.cli.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
-from oomscope.cli.progress import shown_progress
-from oomscope.cli.source import config_source, refuse_world_size, source_options
-from oomscope.cli.suggestions import nearest
-from oomscope.cli.tables import SWEEP_TABLES, csv_option, refuse_existing_tables, table_files, write_sweep_tables
+from oomscope.cli.options.common import (
+    FILE,
+    PICTURE,
+    csv_option,
+    json_option,
+    measurement_options,
+    progress_options,
+    settings_overrides,
+)
+from oomscope.cli.options.source import config_source, refuse_world_size, source_options
+from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.hints import nearest
+from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
+from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.cli.terminal.tables import SWEEP_TABLES, refuse_existing_tables, table_files, write_sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
-from oomscope.cli.written import written
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from oomscope.cli.source import ConfigSource
+from oomscope.cli.options.source import ConfigSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oomscope.cli.progress import Ticker
+    from oomscope.cli.terminal.progress import Ticker
     from oomscope.config.load import LoadedConfig
     from oomscope.probe.job import ProbeJob, Progress
     from oomscope.probe.result import ProbeResult

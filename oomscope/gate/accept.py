@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from oomscope.errors import InputError
 from oomscope.gate.baseline import Baseline, Entry
-from oomscope.gate.compare import compare_values, other_conditions
-from oomscope.gate.metrics import REQUESTED
-from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import Status
-from oomscope.gate.suite import Case, Suite
+from oomscope.gate.night.compare import compare_values, other_conditions
+from oomscope.gate.night.result import CaseResult, GateResult
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.metrics import REQUESTED
+from oomscope.gate.suite.suite import Case, Suite
 
 FREELY = frozenset({Status.NO_BASELINE, Status.INCOMPATIBLE, Status.BETTER, Status.SAME})
 """Accepted without being named."""

@@ -18,10 +18,10 @@ from oomscope.config.load import read_file
 from oomscope.config.problems import InvalidConfigError, Problem
 from oomscope.config.schema.section import Section
 from oomscope.config.yaml_tree import Dumper
-from oomscope.gate.bands import Bands
-from oomscope.gate.document import BOUNDS, parse_document
-from oomscope.gate.metrics import METRICS, MOST
-from oomscope.gate.suite_schema import MetricBands, MetricName
+from oomscope.gate.suite.bands import Bands
+from oomscope.gate.suite.document import BOUNDS, parse_document
+from oomscope.gate.suite.metrics import METRICS, MOST
+from oomscope.gate.suite.schema import MetricBands, MetricName
 from oomscope.probe.result import ProbeResult
 from oomscope.units import format_size
 
@@ -39,7 +39,7 @@ class Key:
     """What two measurements of a case have in common if they can be compared."""
 
     config: str
-    """What the suite asks for (:attr:`oomscope.gate.suite.Case.digest`)."""
+    """What the suite asks for (:attr:`oomscope.gate.suite.suite.Case.digest`)."""
     backend: str
     gpu: str
     """The card's model."""

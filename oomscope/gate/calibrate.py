@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oomscope.errors import MachineUnfitError, OomscopeError, TargetError
-from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Entry, Key
-from oomscope.gate.cases import Probe, plan_of
-from oomscope.gate.compare import REPORT_IT
-from oomscope.gate.metrics import METRICS, values_of
-from oomscope.gate.suite import Case
+from oomscope.gate.night.cases import Probe, plan_of
+from oomscope.gate.night.compare import REPORT_IT
+from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.metrics import METRICS, values_of
+from oomscope.gate.suite.suite import Case
 from oomscope.probe.external_oom import is_of_the_machine
 from oomscope.probe.result import ProbeResult
 

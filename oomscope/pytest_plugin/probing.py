@@ -12,7 +12,7 @@ import pytest
 from oomscope.pytest_plugin.failing import one_failure
 
 if TYPE_CHECKING:
-    from oomscope.cli.plan import Plan
+    from oomscope.cli.probe import Plan
     from oomscope.probe.result import ProbeResult
 
 _FilePath = str | PathLike[str]
@@ -95,10 +95,10 @@ class Probing:
         repo: _FilePath | None,
         settings: dict[str, object],
     ) -> Plan:
-        from oomscope.cli.options import settings_overrides
-        from oomscope.cli.options_targets import TargetOptions
-        from oomscope.cli.plan import plan_of
-        from oomscope.cli.source import config_source
+        from oomscope.cli.options.common import settings_overrides
+        from oomscope.cli.options.source import config_source
+        from oomscope.cli.options.targets import TargetOptions
+        from oomscope.cli.probe import plan_of
 
         source = config_source([str(word) for word in words], preset, settings_overrides(settings))
         if source.path is not None:

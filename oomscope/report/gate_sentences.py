@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.result import CaseResult, Culprit, GateResult
-from oomscope.gate.status import GRAVITY, Status, Tone
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult
+from oomscope.gate.night.status import GRAVITY, Status, Tone
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.report.bisect_sentences import short_hash
 from oomscope.report.ci.commands import Commands
 from oomscope.report.sentences import count

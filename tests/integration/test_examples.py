@@ -8,13 +8,11 @@ import runpy
 import shutil
 from pathlib import Path
 
-import jsonschema
 import pytest
 import xmlschema
 
-from oomscope.gate.result import GateResult
+from oomscope.gate.night.result import GateResult
 from tests.unit.report.browser import browse, in_a_browser
-from tests.unit.report.test_gate_gitlab import SCHEMA
 from tests.unit.report.test_html import Balance
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +54,6 @@ def test_no_example_tells_where_it_was_made(name: str) -> None:
 
 def test_each_is_what_its_reader_expects() -> None:
     xmlschema.XMLSchema(SCHEMAS / "junit.xsd").validate(EXAMPLES / "night.xml")
-    jsonschema.validate(json.loads(text(EXAMPLES, "code-quality.json")), SCHEMA)
     page = Balance()
     page.feed(text(EXAMPLES, "night.html"))
     assert page.open == []

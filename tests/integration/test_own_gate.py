@@ -13,8 +13,8 @@ from oomscope.cli.main import run
 from oomscope.config.presets import preset_names
 from oomscope.errors import ExitCode
 from oomscope.gate.baseline import load_baseline
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.suite import load_suite
+from oomscope.gate.suite.metrics import METRICS
+from oomscope.gate.suite.suite import load_suite
 from tests.forked import probes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,12 +10,12 @@ from oomscope.errors import GRAVITY, ExitCode, OomscopeError, gravest
 
 ROOT = Path(oomscope.__file__).parent
 WITHOUT_REMEDY = {
-    "bisect/checkouts.py": "its message says what to run, and goes into a note",
-    "bisect/measurements.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
-    "bisect/subjects.py": "the reason of an untestable commit, in a table",
-    "bisect/workplace.py": "the user's own command failed, and its words are shown",
+    "bisect/vcs/checkouts.py": "its message says what to run, and goes into a note",
+    "bisect/run/prober.py": "says again what an earlier attempt, or a probe's own process, said with its remedy",
+    "bisect/targets/subjects.py": "the reason of an untestable commit, in a table",
+    "bisect/run/workplace.py": "the user's own command failed, and its words are shown",
     "cli/main.py": "the user interrupted it, and knows what next",
-    "cli/bisect_group.py": "click's, which gets the remedy of every such error: see COMMAND --help",
+    "cli/bisect/command.py": "click's, which gets the remedy of every such error: see COMMAND --help",
 }
 """Files whose errors name no next step, and why."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from oomscope.gate.metrics import METRICS
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.units import EiB, GiB, KiB, MiB, PiB, TiB, format_size
 
 WANTED: Final = 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from oomscope.errors import UsageError
-from oomscope.gate.history import Trend, gravest_first
+from oomscope.gate.ledger.history import Trend, gravest_first
 from oomscope.probe.tuning.sweep import Sweep
 from oomscope.report import explain_sentences, sentences
 from oomscope.report.charts.marks import MARKS, in_order, shape_of

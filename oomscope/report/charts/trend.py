@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from oomscope.gate.history import Entry, Trend
+from oomscope.gate.ledger.history import Entry, Trend
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import short_hash
 from oomscope.report.charts.axis import Axis, axis_of

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oomscope.gate.names import baseline_beside
-from oomscope.gate.result import GateResult
+from oomscope.gate.culprit import with_variables
+from oomscope.gate.night.result import GateResult
+from oomscope.gate.suite.identity import baseline_beside
 from oomscope.report.ci.places import suite_path
 
 
@@ -58,11 +59,6 @@ class Commands:
     def _command(self, verb: str, *words: str) -> str:
         baseline = ("--baseline", self.baseline) if self.baseline else ()
         return with_variables(self.variables, shlex.join(["oomscope", "gate", verb, self.suite, *words, *baseline]))
-
-
-def with_variables(variables: Mapping[str, str], command: str) -> str:
-    """Return ``command`` in an environment in which ``variables`` are set."""
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())), command])
 
 
 def _each(option: str, names: Sequence[str]) -> list[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GRAVITY, Tone
+from oomscope.gate.night.result import CaseResult, GateResult
+from oomscope.gate.night.status import GRAVITY, Tone
 from oomscope.printable import printable
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import shortened

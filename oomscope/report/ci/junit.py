@@ -14,8 +14,8 @@ import re
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import Status
+from oomscope.gate.night.result import CaseResult, GateResult
+from oomscope.gate.night.status import Status
 from oomscope.report import gate_sentences
 from oomscope.report.ci.places import suite_path
 

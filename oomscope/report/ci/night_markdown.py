@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from textwrap import indent
 from typing import Final
 
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.result import CaseResult, Culprit, GateResult
-from oomscope.gate.status import GRAVITY, GREEN, Status, Tone
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult
+from oomscope.gate.night.status import GRAVITY, GREEN, Status, Tone
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import short_hash, shortened
 from oomscope.report.ci.commands import Commands

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import GRAVITY, Status, Tone, ruling
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import CaseResult, GateResult
+from oomscope.gate.night.status import GRAVITY, Status, Tone, ruling
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.report import gate_sentences
 from oomscope.report.charts.bars import Bar, bars
 from oomscope.report.ci.commands import Commands

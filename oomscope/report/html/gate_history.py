@@ -10,8 +10,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from oomscope.gate.history import Trend, gravest_first
-from oomscope.gate.metrics import METRICS
+from oomscope.gate.ledger.history import Trend, gravest_first
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.report import gate_sentences
 from oomscope.report.charts import marks
 from oomscope.report.charts.html import html_chart

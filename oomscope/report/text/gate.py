@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.gate.calibrate import Calibration
-from oomscope.gate.result import CaseResult, GateResult
-from oomscope.gate.status import Ruling, Status, ruling
+from oomscope.gate.night.result import CaseResult, GateResult
+from oomscope.gate.night.status import Ruling, Status, ruling
 from oomscope.report import gate_sentences
 from oomscope.report.ci.commands import Commands
 from oomscope.report.text.layout import facts, section, table

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from oomscope.gate.history import Entry, Step, Trend, gravest_first
-from oomscope.gate.status import ruling
+from oomscope.gate.ledger.history import Entry, Step, Trend, gravest_first
+from oomscope.gate.night.status import ruling
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import short_hash
 from oomscope.report.sentences import count

@@ -236,7 +236,7 @@ def test_what_is_no_night_is_one_line(suite: Path, capsys, text: str) -> None:
 
 def test_a_ledger_that_cannot_be_written_hides_no_regression(suite: Path, device: Device, capsys, monkeypatch) -> None:
     from oomscope.errors import InputError
-    from oomscope.gate.ledger import Ledger
+    from oomscope.gate.ledger.ledger import Ledger
 
     def full(_self, _night):
         raise InputError("cannot be used as a ledger: disk full")
@@ -251,7 +251,7 @@ def test_a_ledger_that_cannot_be_written_hides_no_regression(suite: Path, device
 
 
 def test_an_import_holds_no_measurement(suite: Path, device: Device, capsys, monkeypatch) -> None:
-    from oomscope.gate.ledger import Ledger
+    from oomscope.gate.ledger.ledger import Ledger
 
     gate(capsys, "run", "memory.yaml", "--quiet", "--result", "night.json")
     assert json.loads(Path("night.json").read_text())["cases"][0]["probe"]
@@ -339,7 +339,9 @@ def test_what_others_wrote_meanwhile_is_kept(suite: Path, device: Device, capsys
 @pytest.mark.parametrize("words", [("update",), ("calibrate", "--repeats", "5", "--write")])
 def test_the_baseline_is_held_from_reading_to_writing(suite: Path, device: Device, capsys, monkeypatch, words) -> None:
     from oomscope import files
-    from oomscope.cli import gate_calibrate, gate_update, options_gate
+    from oomscope.cli.gate import calibrate as gate_calibrate
+    from oomscope.cli.gate import options as options_gate
+    from oomscope.cli.gate import update as gate_update
 
     told, module = [], gate_update if words == ("update",) else gate_calibrate
 
@@ -413,3 +415,16 @@ def test_cases_that_only_the_baseline_has_are_told_and_removed(suite: Path, devi
     code, out, _ = gate(capsys, "update", "memory.yaml", "--quiet")
     assert (code, out) == (ExitCode.OK, "removed: other (the suite has no such case)\n")
     assert "other" not in kept.read_text()
+
+
+def test_a_defect_in_looking_for_lines_of_code_costs_them_and_not_the_night(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_given: object) -> None:
+        raise OSError("Argument list too long")
+
+    gate(capsys, "update", str(suite))
+    monkeypatch.setattr("oomscope.cli.gate.run.with_places", failing)
+    code, out, err = gate(capsys, "run", str(suite))
+    assert (code, out.startswith("GREEN")) == (0, True)
+    assert "internal error: OSError: Argument list too long" in err

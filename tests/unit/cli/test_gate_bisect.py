@@ -16,11 +16,11 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit
 from oomscope.bisect.run.places import InterruptedSearch, Places
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.vcs.ranges import parse_range
-from oomscope.cli.bisect import bisect, options_of
+from oomscope.cli.bisect.command import bisect, options_of
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode, GitError
-from oomscope.gate.ledger import Ledger
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.ledger import Ledger
+from oomscope.gate.night.status import Status
 from oomscope.probe.job import CommandTarget, EntryTarget
 from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
@@ -312,7 +312,7 @@ def test_nor_is_it_searched_where_memory_was_to_run_out(repo: Path, asked: list,
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(GitError("git: it is gone"), "git: it is gone"), (KeyError("step"), "internal error: KeyError: 'step'; please")],
+    [(GitError("git: it is gone"), "git: it is gone"), (KeyError("step"), "internal error: KeyError: 'step'")],
 )
 def test_a_search_that_fails_hides_no_regression(repo: Path, capsys, monkeypatch, error, said) -> None:
     def broken(_request, **_reporter):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.gate.result import Culprit
+from oomscope.gate.night.result import Culprit
 from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, new_repo
@@ -73,7 +73,7 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> dict[s
     run(["gate", "update", "memory.yaml", "--case", "train", "--quiet"])
     monkeypatch.setattr(variants, "launched", lambda _job, _stop: measured(GiB + MiB))
     monkeypatch.setattr(
-        "oomscope.cli.gate_bisect.culprit_of", lambda *_: Culprit(outcome="not searched", message="no end")
+        "oomscope.gate.culprit.culprit_of", lambda *_: Culprit(outcome="not searched", message="no end")
     )
     found = {}
     for command, words in COMMANDS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from oomscope.cli.gate_home import home_of
+from oomscope.gate.checkouts import home_of
 from tests.integration.program import commit, git, new_repo
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.gate.ledger import Ledger
+from oomscope.gate.ledger.ledger import Ledger
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.tuning import variants

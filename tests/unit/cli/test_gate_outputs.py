@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli import gate_outputs, gate_report
-from oomscope.cli.gate_outputs import RENDERERS, homed
+from oomscope.cli.gate import outputs as gate_outputs
+from oomscope.cli.gate import report as gate_report
+from oomscope.cli.gate.options import read_night
+from oomscope.cli.gate.outputs import RENDERERS, homed
 from oomscope.cli.main import run
-from oomscope.cli.options_gate import read_night
 from oomscope.errors import ExitCode
-from oomscope.gate.bands import EXACT
-from oomscope.gate.compare import compare_metric
-from oomscope.gate.home import Home
-from oomscope.gate.ledger import Ledger
-from oomscope.gate.result import GateResult
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.ledger import Ledger
+from oomscope.gate.night.compare import compare_metric
+from oomscope.gate.night.result import GateResult
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.bands import EXACT
+from oomscope.gate.suite.identity import Home
 from oomscope.probe.tuning import variants
 from oomscope.units import GiB, MiB
 from tests.integration.program import OOMSCOPE, new_repo
@@ -36,7 +37,6 @@ OUTPUTS = {
     "--html": ("night.html", "<!doctype html>"),
     "--summary": ("summary.md", "RED"),
     "--comment": ("comment.md", "<!-- oomscope gate: "),
-    "--code-quality": ("quality.json", "oomscope/worse"),
 }
 
 
@@ -246,7 +246,7 @@ def test_paths_count_from_the_repository_and_without_git_from_the_checkout(place
         (("red.json", "--html", "red.json"), "name one file"),
         (("red.json", "--html", "a", "--junit", "a"), "name one file"),
         (("red.json", "--comment", "green.json"), "file exists"),
-        (("red.json", "--code-quality", "no/such.json"), "its folder does not exist"),
+        (("red.json", "--junit", "no/such.xml"), "its folder does not exist"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_written(capsys, words, said) -> None:
@@ -256,7 +256,7 @@ def test_a_mistake_is_one_line_before_anything_is_written(capsys, words, said) -
 
 
 def test_nothing_is_rendered_that_was_not_asked_for(capsys, monkeypatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("jinja2", "oomscope.report.gate_night"))]:
+    for name in [name for name in sys.modules if name.startswith(("jinja2", "oomscope.report.html.gate"))]:
         monkeypatch.delitem(sys.modules, name)
     assert report(capsys, "green.json")[0] == ExitCode.OK
     assert "oomscope.report.html.gate" not in sys.modules

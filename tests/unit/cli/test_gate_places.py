@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli import gate_places
-from oomscope.cli.gate_home import home_of
-from oomscope.cli.gate_places import with_places
-from oomscope.gate.result import CaseResult, Culprit, GateResult, GrownLine, Place
-from oomscope.gate.status import Status
-from oomscope.gate.suite import load_suite
+from oomscope.gate.checkouts import home_of, with_places
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult, GrownLine, Place
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.suite import load_suite
 from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.units import GiB, MiB
 from tests.integration.program import commit, git, new_repo
@@ -99,14 +97,3 @@ def test_outside_of_git_and_without_a_checkout_there_is_none(repo: Path, tmp_pat
     assert with_places(found, suite).cases[0].place is None
     bundled = replace(found, cases=(replace(found.cases[0], checkout=None),), home=home_of(suite.path))
     assert with_places(replace(bundled, suite=str(suite.path)), suite).cases[0].place is None
-
-
-def test_a_defect_costs_the_lines_and_not_the_night(
-    repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing(*_given: object) -> None:
-        raise OSError("Argument list too long")
-
-    monkeypatch.setattr(gate_places, "_known", failing)
-    assert placed(repo, grown(at("train/step.py"))) is None
-    assert capsys.readouterr().err.startswith("oomscope: internal error: OSError: Argument list too long")

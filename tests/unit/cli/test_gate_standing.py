@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli.gate_standing import standings
-from oomscope.gate.suite import Case, load_suite
+from oomscope.gate.checkouts import standings
+from oomscope.gate.suite.suite import Case, load_suite
 from tests.integration.program import commit, git, new_repo
 
 SUITE = """\

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from oomscope.bisect.results.reporter import Plan, Work
-from oomscope.cli.onlooker import Onlooker
-from oomscope.cli.progress import shown_progress
+from oomscope.cli.terminal.live_progress import Onlooker
+from oomscope.cli.terminal.progress import shown_progress
 from oomscope.probe.job import Progress
 from tests.unit.report import searches
 

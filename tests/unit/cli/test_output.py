@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli.output import keep_log, refuse_existing, write_file
+from oomscope.cli.terminal.output import keep_log, refuse_existing, write_file
 from oomscope.errors import InputError
 
 

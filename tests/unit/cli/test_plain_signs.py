@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from oomscope.cli.plain_signs import IN_PLAIN_SIGNS
+from oomscope.cli.terminal.streams import IN_PLAIN_SIGNS
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 from rich.console import Console
 
 from oomscope.cli.main import COMMANDS, cli
-from oomscope.cli.options_progress import Telling
-from oomscope.cli.progress import Ticker
+from oomscope.cli.terminal.progress import Telling, Ticker
 from oomscope.probe.job import Progress
 
 LONG = {

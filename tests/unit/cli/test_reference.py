@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
+from docs.build.commands import commands_page, exit_codes_page
 from oomscope.cli.main import cli
-from oomscope.cli.reference import commands_page, exit_codes_page
 from oomscope.errors import GRAVITY, ExitCode
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

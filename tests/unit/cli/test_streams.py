@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli import main as entry
-from oomscope.cli.streams import OutputError, ReaderGoneError, named_failures
+from oomscope.cli.terminal.streams import OutputError, ReaderGoneError, named_failures
 from oomscope.errors import ExitCode
 
 FULL = (
@@ -21,7 +21,8 @@ FULL = (
 COMMANDS = """
 import os, sys, time
 import click
-from oomscope.cli import main, output
+from oomscope.cli import main
+from oomscope.cli.terminal import output
 
 def say_much():
     for number in range(20000):
@@ -133,7 +134,7 @@ def test_help_to_a_full_disk(program) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_the_encoding_lacks_is_escaped(encoding: str) -> None:
-    code = "import os; from oomscope.cli.main import run; from oomscope.cli import output, streams\n"
+    code = "import os; from oomscope.cli.main import run; from oomscope.cli.terminal import output, streams\n"
     code += "with streams.named_failures(): output.say('模 ' + os.fsdecode(b'\\xff'))"
     line = f'PYTHONIOENCODING={encoding} {sys.executable} -c "$CODE"'
     done = subprocess.run(["bash", "-c", line], env={"CODE": code}, capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.suggestions import name_nearest_file
+from oomscope.cli.terminal.hints import name_nearest_file
 from oomscope.errors import InputError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
-from oomscope.cli.tables import (
+from oomscope.cli.terminal.tables import (
     BISECT_TABLES,
     PROBE_TABLES,
     refuse_existing_tables,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.metrics import values_of
-from oomscope.gate.result import CaseResult, GateResult, Standing
-from oomscope.gate.status import Status
-from oomscope.gate.suite import Case, Suite
-from oomscope.gate.suite_schema import MetricBands
+from oomscope.gate.night.result import CaseResult, GateResult, Standing
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.metrics import values_of
+from oomscope.gate.suite.schema import MetricBands
+from oomscope.gate.suite.suite import Case, Suite
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.result import ErrorKind, Failure, Oom, Peak, ProbeResult, ReservedPeak
 from oomscope.snapshot.verdict_types import Verdict

@@ -8,10 +8,10 @@ import pytest
 
 from oomscope.errors import InputError
 from oomscope.gate.accept import accept
-from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.run import Night
-from oomscope.gate.status import Status
+from oomscope.gate.night.run import Night
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.bands import Band, Bands
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.run import Night
+from oomscope.gate.night.run import Night
+from oomscope.gate.suite.bands import Band, Bands
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case, entry, measured, played, suite
 

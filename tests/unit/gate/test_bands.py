@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import InputError
-from oomscope.gate.bands import Band
+from oomscope.gate.suite.bands import Band
 from oomscope.units import MiB
 
 SIZES = st.integers(0, 2**60)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from oomscope.errors import ExitCode, MachineUnfitError, OomscopeError, TargetError
 from oomscope.gate.calibrate import Spread, calibrate
-from oomscope.gate.compare import compare_case
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.status import Status
+from oomscope.gate.night.compare import compare_case
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.units import GiB, KiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from oomscope.errors import GRAVITY as CODES
 from oomscope.errors import ExitCode
-from oomscope.gate.bands import Band, Bands
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.compare import compare_case, compare_metric
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.status import GRAVITY, GREEN, Status, exit_code, worst
+from oomscope.gate.night.compare import compare_case, compare_metric
+from oomscope.gate.night.status import GRAVITY, GREEN, Status, exit_code, worst
+from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.metrics import METRICS
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from oomscope.errors import GRAVITY as CODES
 from oomscope.errors import ExitCode
-from oomscope.gate.metrics import METRICS
-from oomscope.gate.status import GRAVITY, exit_code
-from oomscope.gate.suite import load_suite
+from oomscope.gate.night.status import GRAVITY, exit_code
+from oomscope.gate.suite.metrics import METRICS
+from oomscope.gate.suite.suite import load_suite
 from oomscope.units import format_size
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.history import Trend, trends
-from oomscope.gate.ledger import Point
-from oomscope.gate.series import Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.history import Trend, trends
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Series
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oomscope.gate.home import Home, remote_name
+from oomscope.gate.suite.identity import Home, remote_name
 
 
 @pytest.mark.parametrize(

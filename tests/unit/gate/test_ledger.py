@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import InputError
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.home import Home
-from oomscope.gate.ledger import Ledger, default_ledger
-from oomscope.gate.series import Place, Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.ledger import Ledger, default_ledger
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Home, Place, Series
 from oomscope.units import GiB
 from tests.unit.gate.nights import case_result, night
 
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 WRITER = """
 import sys
 from pathlib import Path
-from oomscope.gate.ledger import Ledger
+from oomscope.gate.ledger.ledger import Ledger
 from tests.unit.gate.nights import case_result, night
 first, last = int(sys.argv[2]), int(sys.argv[3])
 for number in range(first, last):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oomscope.gate.metrics import METRICS, values_of
+from oomscope.gate.suite.metrics import METRICS, values_of
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import failed, measured, out_of_memory, peak
 

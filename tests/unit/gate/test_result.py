@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from oomscope.errors import InputError
-from oomscope.gate.home import Home
-from oomscope.gate.result import Culprit, GateResult, GrownLine, Place
+from oomscope.gate.night.result import Culprit, GateResult, GrownLine, Place
+from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
 from oomscope.report.ci.junit import junit_document
 from oomscope.report.ci.night_markdown import night_markdown

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.cli.gate_standing import standings
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.gate.baseline import Baseline
-from oomscope.gate.result import CaseResult, GateResult, Standing
-from oomscope.gate.run import InterruptedNight, Night
-from oomscope.gate.status import Status
-from oomscope.gate.suite import load_suite
+from oomscope.gate.checkouts import standings
+from oomscope.gate.night.result import CaseResult, GateResult, Standing
+from oomscope.gate.night.run import InterruptedNight, Night
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.suite import load_suite
 from oomscope.probe.process.launch import StoppedError
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import baseline, case, entry, failed, measured, out_of_memory, played, suite

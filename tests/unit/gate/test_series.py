@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oomscope.gate.home import Home
-from oomscope.gate.series import Place, Series, series_of
+from oomscope.gate.suite.identity import Home, Place, Series, series_of
 
 FIRST, OTHER = "a" * 40, "b" * 40
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from oomscope.errors import ExitCode
-from oomscope.gate.result import GateResult
-from oomscope.gate.status import Status, Tone, ruling
+from oomscope.gate.night.result import GateResult
+from oomscope.gate.night.status import Status, Tone, ruling
 from oomscope.report.ci.github import annotation_commands
-from oomscope.report.ci.gitlab import code_quality
 from oomscope.report.ci.junit import junit_document
 from oomscope.report.ci.night_markdown import night_markdown
 from oomscope.report.html.gate import night_page
@@ -23,7 +21,6 @@ from tests.unit.gate.nights import case_result, night
 
 SIGNS = {Tone.GOOD: "✅", Tone.WARN: "⚠️", Tone.BAD: "❌"}
 LEVELS = {Tone.WARN: "warning", Tone.BAD: "error"}
-SEVERITIES = {Tone.GOOD: {"info"}, Tone.WARN: {"minor"}, Tone.BAD: {"major", "critical"}}
 
 
 def of(status: Status, *, strict: bool) -> GateResult:
@@ -64,6 +61,3 @@ def test_every_form_shows_the_ruling(status: Status, strict: bool) -> None:
     assert ((b"<failure" in junit_document(found)) or (b"<error" in junit_document(found))) != come_to.passes
     levels = [command.partition(" ")[0] for command in annotation_commands(found)]
     assert levels == [f"::{level}" for level in [LEVELS.get(come_to.tone)] if level]
-    severities = {row["severity"] for row in json.loads(code_quality(found))}
-    assert severities <= SEVERITIES[come_to.tone]
-    assert bool(severities) == (status is not Status.SAME)

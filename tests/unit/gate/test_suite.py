@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from oomscope.config.problems import InvalidConfigError
 from oomscope.errors import ExitCode, InputError, NothingMeasuredError, OomscopeError
-from oomscope.gate.bands import Band, Bands
-from oomscope.gate.cases import own_target
-from oomscope.gate.suite import Suite, load_suite
+from oomscope.gate.night.cases import own_target
+from oomscope.gate.suite.bands import Band, Bands
+from oomscope.gate.suite.suite import Suite, load_suite
 from oomscope.probe.job import CommandTarget, EntryTarget
 from oomscope.units import MiB
 from tests.unit.gate.nights import case

@@ -10,7 +10,7 @@ import pytest
 
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
-from oomscope.gate.home import Home
+from oomscope.gate.suite.identity import Home
 from oomscope.report.ci.commands import Commands, with_variables
 from tests.unit.gate.nights import night
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.gate.history import Trend, trends
-from oomscope.gate.ledger import Point
-from oomscope.gate.result import CaseResult, Culprit, Standing
-from oomscope.gate.series import Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.history import Trend, trends
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.result import CaseResult, Culprit, Standing
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Series
 from oomscope.report.html import gate_history as gate_html
 from oomscope.report.html import page_size
 from oomscope.report.html.gate_history import history_page

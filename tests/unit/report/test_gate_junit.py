@@ -11,11 +11,11 @@ import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.gate.bands import EXACT
-from oomscope.gate.compare import compare_metric
-from oomscope.gate.home import Home
-from oomscope.gate.result import Culprit
-from oomscope.gate.status import GRAVITY, Status, exit_code
+from oomscope.gate.night.compare import compare_metric
+from oomscope.gate.night.result import Culprit
+from oomscope.gate.night.status import GRAVITY, Status, exit_code
+from oomscope.gate.suite.bands import EXACT
+from oomscope.gate.suite.identity import Home
 from oomscope.report.ci.junit import class_name, junit_document
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from oomscope.gate.status import Status, Tone, ruling
+from oomscope.gate.night.status import Status, Tone, ruling
 from oomscope.report.charts.marks import MARKS, in_order, mark, outlines
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.gate.bands import EXACT
-from oomscope.gate.compare import compare_metric
-from oomscope.gate.history import trends
-from oomscope.gate.ledger import Point
-from oomscope.gate.result import Standing
-from oomscope.gate.series import Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.history import trends
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.compare import compare_metric
+from oomscope.gate.night.result import Standing
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.bands import EXACT
+from oomscope.gate.suite.identity import Series
 from oomscope.report.html.gate import night_page
 from oomscope.report.html.gate_history import history_page
 from oomscope.units import GiB

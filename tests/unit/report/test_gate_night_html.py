@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.gate.bands import EXACT
-from oomscope.gate.compare import compare_metric
-from oomscope.gate.result import CaseResult, Culprit, GrownLine
-from oomscope.gate.status import GRAVITY, Status
+from oomscope.gate.night.compare import compare_metric
+from oomscope.gate.night.result import CaseResult, Culprit, GrownLine
+from oomscope.gate.night.status import GRAVITY, Status
+from oomscope.gate.suite.bands import EXACT
 from oomscope.report.html.gate import night_page
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from oomscope.gate.compare import MetricRow
-from oomscope.gate.result import Culprit, GateResult
-from oomscope.gate.status import Status
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import Culprit, GateResult
+from oomscope.gate.night.status import Status
 from oomscope.report.ci.commands import Commands
 from oomscope.report.gate_sentences import Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB

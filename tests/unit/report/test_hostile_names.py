@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from oomscope.bisect.results.result import CommitCulprit
-from oomscope.gate.history import trends
-from oomscope.gate.ledger import Point
-from oomscope.gate.result import CaseResult, Standing
-from oomscope.gate.series import Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.history import trends
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.result import CaseResult, Standing
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Series
 from oomscope.probe.tuning.sweep import Axis, Sweep
 from oomscope.report.html.bisect import bisect_page
 from oomscope.report.html.diff import diff_page

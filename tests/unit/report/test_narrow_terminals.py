@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from oomscope.gate.status import Status
+from oomscope.gate.night.status import Status
 from oomscope.probe.tuning.advise import Advice, Proposal
 from oomscope.probe.tuning.variants import Variant
 from oomscope.report.text.advise import advice_report

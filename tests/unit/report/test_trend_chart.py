@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from oomscope.gate.history import Entry, Trend, trends
-from oomscope.gate.ledger import Point
-from oomscope.gate.result import CaseResult
-from oomscope.gate.series import Series
-from oomscope.gate.status import Status
+from oomscope.gate.ledger.history import Entry, Trend, trends
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.result import CaseResult
+from oomscope.gate.night.status import Status
+from oomscope.gate.suite.identity import Series
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.pictures import PANELS, history_figure, history_picture
 from oomscope.report.charts.trend import CROWDED, runs, trend_plot

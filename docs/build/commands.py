@@ -1,0 +1,99 @@
+"""The reference pages of commands and exit codes, written from the code so that they cannot disagree with it.
+
+``make docs`` writes both; a test compares them with what is checked in.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import click
+
+from oomscope import errors
+from oomscope.cli.main import cli
+from oomscope.errors import GRAVITY, ExitCode
+
+_COMMANDS = """\
+# Commands
+
+Results go to standard output, progress and remarks to standard error. Every command takes `--json` and then prints one
+document with a `schema_version`; an error is a document too: `{"schema_version", "error": {"kind", "exit_code",
+"message", "where", "remedy"}}`. What the exit codes mean is on the page [exit codes](exit-codes.md).
+
+This page is written by `make docs`.
+"""
+
+_EXIT_CODES = """\
+# Exit codes
+
+| code | name | meaning |
+|---|---|---|
+"""
+
+_GRAVITY = """
+Where several apply the gravest is returned, in this order: {order}.
+
+`oomscope probe --git-bisect` speaks the language of `git bisect run` instead: 0 it fits (good), 1 out of memory (bad),
+125 the commit cannot be tested, 128 or more for everything that says nothing about the commit: such an error ends the
+bisection, and adds 128 to its code above. Which is which: [whose fault](design/command-line.md#whose-fault).
+
+A command that is ended by a signal returns 128 and the signal's number: 143 for SIGTERM, 129 for SIGHUP.
+
+This page is written by `make docs`.
+"""
+
+
+def commands_page() -> str:
+    """Return docs/cli.md."""
+    context = cli.make_context("oomscope", [], terminal_width=100, resilient_parsing=True)
+    return "\n".join([_COMMANDS, *_command(context)])
+
+
+def exit_codes_page() -> str:
+    """Return docs/exit-codes.md."""
+    meanings = _member_docstrings(ExitCode.__name__)
+    rows = "".join(f"| {code.value} | {code.name} | {meanings[code.name].replace('``', '`')} |\n" for code in ExitCode)
+    order = ", ".join(str(code.value) for code in GRAVITY)
+    return _EXIT_CODES + rows + _GRAVITY.format(order=order)
+
+
+def _command(context: click.Context) -> Iterator[str]:
+    """Yield the section of a command, then those of its subcommands."""
+    command = context.command
+    yield f"## {context.command_path}\n"
+    yield f"```\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                yield from _command(click.Context(child, info_name=name, parent=context))
+
+
+def _member_docstrings(class_name: str) -> dict[str, str]:
+    """Return the docstring under each member of an enumeration in ``oomscope.errors``."""
+    tree = ast.parse(inspect.getsource(errors))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    docstrings = {}
+    for member, text in pairwise(body):
+        if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name) and isinstance(text, ast.Expr):
+            docstrings[member.targets[0].id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return docstrings
+
+
+def write_pages(directory: Path) -> list[Path]:
+    """Write both pages into ``directory`` and return their paths."""
+    pages = {"cli.md": commands_page(), "exit-codes.md": exit_codes_page()}
+    paths = [directory / name for name in pages]
+    for path, text in zip(paths, pages.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+if __name__ == "__main__":
+    for written in write_pages(Path(sys.argv[1])):
+        sys.stdout.write(f"Wrote {written}\n")

@@ -1,0 +1,1 @@
+"""``oomscope bisect`` and its subcommands: one file a command."""

@@ -1,0 +1,235 @@
+"""``oomscope bisect``: find the commit, or the configuration keys, at fault, and print the evidence."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from oomscope.bisect.run.places import InterruptedSearch, JournalUse
+from oomscope.cli.bisect.journals import USE, SearchStoppedError
+from oomscope.cli.bisect.options import (
+    AxisOptions,
+    CheckoutOptions,
+    NoiseOptions,
+    StepOptions,
+    axis_options,
+    checkout_options,
+    cluster_options,
+    cluster_settings,
+    noise_options,
+    step_options,
+    with_values,
+)
+from oomscope.cli.bisect.request import SearchOptions, run_search
+from oomscope.cli.options.common import (
+    FILE,
+    csv_option,
+    finite,
+    jobs_option,
+    json_option,
+    measurement_options,
+    progress_options,
+    settings_overrides,
+)
+from oomscope.cli.options.source import dialect_option
+from oomscope.cli.options.targets import TargetOptions, target_options
+from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.tables import BISECT_TABLES, refuse_existing_tables, table_files, write_bisect_tables
+from oomscope.errors import ExitCode, gravest
+
+if TYPE_CHECKING:
+    from oomscope.bisect.results.result import BisectResult
+
+
+PATHS = "oomscope.paths"
+WORDS = "oomscope.words"
+_SUBCOMMAND = "oomscope.subcommand"
+
+SUBCOMMANDS = {
+    "log": "oomscope.cli.bisect.log:log",
+    "resume": "oomscope.cli.bisect.resume:resume",
+    "export": "oomscope.cli.bisect.export:export",
+}
+
+
+class SearchGroup(click.Group):
+    """A command with options of its own, whose words after ``--`` are paths as in git, and a group of commands."""
+
+    allow_interspersed_args = True
+    allow_extra_args = False
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which they are needed."""
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None for what is no command."""
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        module, _, attribute = SUBCOMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of a search; of a command about searches those come first of its own."""
+        params = super().get_params(ctx)
+        return [each for each in params if each not in self.params] if _SUBCOMMAND in ctx.meta else params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave all words to a command about searches; else put the paths into ``ctx.meta`` and parse the rest."""
+        if args and args[0] in SUBCOMMANDS:
+            ctx.meta[_SUBCOMMAND] = tuple(args)
+            ctx.allow_interspersed_args, ctx.allow_extra_args = False, True
+            return super().parse_args(ctx, args)
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[WORDS], ctx.meta[PATHS] = tuple(args), tuple(args[cut + 1 :])
+        return super().parse_args(ctx, with_values(args[:cut]))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Search, or run the command about searches."""
+        if _SUBCOMMAND not in ctx.meta:
+            return click.Command.invoke(self, ctx)
+        name, command, words = self.resolve_command(ctx, list(ctx.meta[_SUBCOMMAND]))
+        if command is None:
+            raise click.UsageError("Missing command.", ctx)
+        with command.make_context(name, words, parent=ctx) as inner:
+            return command.invoke(inner)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the words of a search."""
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+def complete_first_word(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the commands about searches that begin with ``incomplete``."""
+    return [CompletionItem(name) for name in SUBCOMMANDS if name.startswith(incomplete)]
+
+
+_OUTPUT = ("html", "tables", "force", "telling", "as_json")
+"""Parameters that say how the answer is given."""
+
+
+@click.group(
+    cls=SearchGroup, invoke_without_command=True, short_help="Find the commit or the configuration keys at fault."
+)
+@click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
+@click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
+@click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
+@dialect_option
+@target_options
+@click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
+@click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0),
+    callback=finite,
+    metavar="SECONDS",
+    help="End the search after this long, with its suspects.",
+)
+@step_options
+@noise_options
+@axis_options
+@checkout_options
+@jobs_option
+@cluster_options
+@measurement_options
+@click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
+@click.option("--state", type=FILE, metavar="DIR", help="Where results, clones and journals are kept.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the report as one offline HTML page.")
+@csv_option
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@progress_options
+@json_option
+@click.pass_context
+def bisect(
+    ctx: click.Context,
+    /,
+    *,
+    html: Path | None,
+    tables: Path | None,
+    force: bool,
+    telling: str | None,
+    as_json: bool,
+    **given: Any,
+) -> ExitCode:
+    """Find the first bad commit between GOOD and BAD, or the keys at fault where both are configuration files.
+
+    With --axis environment one commit or file is enough: what changes is in --env, --good-env and --bad-env.
+
+    KEY=VALUE overrides a configuration key at every commit or in both files. After -- come paths: only commits that
+    touch one of them can be at fault. The repository is never written to (unless --state DIR is in its work tree).
+
+    CLASS is any-oom, capacity, fragmentation, requested>SIZE, reserved>SIZE or, of a command, exit.
+
+    \b
+    oomscope bisect v1.2..main --harness harness.py --limit 80GiB
+    oomscope bisect v1.2..main --config configs/train.yaml --gpu h100-80gb
+    oomscope bisect ..main --find-good --harness harness.py --steps
+    oomscope bisect good.yaml..bad.yaml --bad 'requested>70GiB'
+    oomscope bisect v1.2 --axis environment --harness h.py --env a.env..b.env
+    """
+    from oomscope.cli.terminal.live_progress import onlooker_of
+
+    read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
+    refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
+    refuse_existing(html, force=force, option="--html")
+    refuse_existing_tables(tables, BISECT_TABLES, force=force)
+    options = options_of(ctx)
+    try:
+        with onlooker_of(telling, answers_here=not as_json) as onlooker:
+            result = run_search(options, onlooker)
+    except InterruptedSearch as stop:
+        raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
+    lost = _write_files(result, f"Bisect of {options.ends}", html=html, tables=tables)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from oomscope.report.text.bisect import bisect_report
+
+        print_report(bisect_report(result))
+    return gravest([result.exit_code, *lost])
+
+
+def _write_files(result: BisectResult, title: str, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
+    """Write what was asked for, before anything is printed, and return the codes of what is lost."""
+    lost: list[ExitCode] = []
+    if html is not None:
+        lost += written(partial(_write_page, html, result, title))
+    if tables is not None:
+        lost += written(partial(write_bisect_tables, tables, result))
+    return lost
+
+
+def _write_page(path: Path, result: BisectResult, title: str) -> None:
+    from oomscope.report.html.bisect import bisect_page
+
+    write_file(path, bisect_page(result, title=title))
+
+
+def options_of(ctx: click.Context) -> SearchOptions:
+    """Return what ``ctx``, a search that was parsed, asks for."""
+    given = {name: value for name, value in ctx.params.items() if name not in _OUTPUT}
+    overrides = (*given.pop("overrides"), *settings_overrides(given))
+    given["steps"] = StepOptions.of(given)
+    given["noise"] = NoiseOptions.of(given)
+    given["target"] = TargetOptions.of(given)
+    given["cluster"] = cluster_settings(given)
+    given["checkouts"] = CheckoutOptions.of(given)
+    given["journal"] = ctx.meta.get(USE) or JournalUse(words=ctx.meta[WORDS])
+    return SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)
+
+
+def _files_read(ends: str, *, is_open: bool) -> list[tuple[str, Path]]:
+    """Return the configurations that a search over keys reads, with their name for people; none of an open range."""
+    from oomscope.bisect.vcs.ranges import FileRange, parse_ends
+
+    range_ = None if is_open else parse_ends(ends)
+    files = (range_.good, range_.bad) if isinstance(range_, FileRange) else ()
+    return [("GOOD..BAD", file) for file in files if isinstance(file, Path)]

@@ -1,0 +1,379 @@
+"""Options of ``oomscope bisect`` that say what is walked besides commits: configuration keys and the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from oomscope.cli.options.common import MOST, Size, finite
+from oomscope.errors import UsageError
+from oomscope.units import parse_size
+
+if TYPE_CHECKING:
+    from oomscope.bisect.changes.change_set import Layer
+    from oomscope.bisect.results.noise import Noise
+    from oomscope.bisect.results.sections import StepsWanted
+    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.run.slurm import ClusterSettings
+    from oomscope.bisect.targets.preparation import Preparation
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+AXES = ("commits", "config", "environment", "both")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisOptions:
+    """What the command line says about axes."""
+
+    axis: str | None = None
+    env: str | None = None
+    good_env: tuple[str, ...] = ()
+    bad_env: tuple[str, ...] = ()
+    packages: str | None = None
+    hunks: bool = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> AxisOptions:
+        """Take the options out of ``given``."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the environment changes."""
+        return bool(self.env or self.good_env or self.bad_env or self.packages)
+
+    def layers(self, places: Places) -> tuple[Layer, ...]:
+        """Return the changes of the environment; none where it does not change.
+
+        Args:
+            places: where packages are kept that differ from the installed ones.
+
+        Raises:
+            UsageError: an option is ill-formed.
+            InputError: a file of variables or packages cannot be read.
+        """
+        return (*self._variables(), *self._packages(places))
+
+    def _variables(self) -> tuple[Layer, ...]:
+        from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
+
+        if not (self.env or self.good_env or self.bad_env):
+            return ()
+        names, low, high = ("the good environment", "the bad environment"), {}, {}
+        if self.env:
+            files = two_files(self.env, "--env")
+            low, high = (read_environment(file) for file in files)
+            names = (str(files[0]), str(files[1]))
+        low |= parse_variables(self.good_env, "--good-env")
+        high |= parse_variables(self.bad_env, "--bad-env")
+        return (EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]),)
+
+    def _packages(self, places: Places) -> tuple[Layer, ...]:
+        from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
+
+        if not self.packages:
+            return ()
+        good, bad = two_files(self.packages, "--packages")
+        return (
+            PackageDeltas(
+                low=read_requirements(good),
+                high=read_requirements(bad),
+                overlays=Overlays(places.packages.absolute()),
+                good=str(good),
+                bad=str(bad),
+                inherited=os.environ.get("PYTHONPATH", ""),
+            ),
+        )
+
+
+def axis_options(command: Command) -> Command:
+    """Add the options; :meth:`AxisOptions.of` takes their values."""
+    options = (
+        click.option(
+            "--axis",
+            type=click.Choice(AXES),
+            metavar="AXIS",
+            help="commits, config (the default between files), environment, or both (code and config).",
+        ),
+        click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
+        click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),
+        click.option("--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."),
+        click.option("--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, mixed likewise."),
+        click.option(
+            "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def two_files(text: str, option: str) -> tuple[Path, Path]:
+    """Return the two files that ``text`` names.
+
+    Raises:
+        UsageError: one of them is not there.
+    """
+    from oomscope.bisect.vcs.ranges import FileRange, parse_range
+
+    found = parse_range(text)
+    if isinstance(found, FileRange) and isinstance(found.good, Path) and isinstance(found.bad, Path):
+        return found.good, found.bad
+    raise UsageError(f"{text!r} names no two files", where=option, remedy="write GOOD-FILE..BAD-FILE")
+
+
+LONGEST_S = 7 * 86_400.0
+"""The most that a set-up may be given, in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckoutOptions:
+    """What the command line says about repairs and set-ups."""
+
+    fixup: tuple[str, ...] = ()
+    setup: str | None = None
+    setup_timeout: float | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> CheckoutOptions:
+        """Take the options out of ``given``."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Which of the options were given, by the name that people know."""
+        return {"--fixup": bool(self.fixup), "--setup": self.setup is not None}
+
+    def preparation(self) -> Preparation:
+        """Return what is done to each checkout.
+
+        Raises:
+            UsageError: an option is ill-formed, means nothing without another, or names a file that is not there.
+        """
+        from oomscope.bisect.targets.preparation import TIMEOUT_S, Fixup, Preparation, Setup
+
+        if self.setup is not None and not self.setup.strip():
+            raise UsageError("--setup without a command", remedy="give --setup CMD")
+        if self.setup is None and not self.fixup and self.setup_timeout is not None:
+            raise UsageError("--setup-timeout without a set-up or a repair", remedy="give --setup CMD")
+        timeout_s = TIMEOUT_S if self.setup_timeout is None else self.setup_timeout
+        return Preparation(
+            fixups=tuple(Fixup.parse(text) for text in self.fixup),
+            setup=None if self.setup is None else Setup(command=self.setup, timeout_s=timeout_s),
+            timeout_s=timeout_s,
+        )
+
+
+def checkout_options(command: Command) -> Command:
+    """Add the options; :meth:`CheckoutOptions.of` takes their values."""
+    options = (
+        click.option(
+            "--fixup",
+            multiple=True,
+            metavar="'RANGE: PATCH|CMD'",
+            help="Repair the commits of RANGE (A..B, a revision or *) by a patch file or a command.",
+        ),
+        click.option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build."),
+        click.option(
+            "--setup-timeout",
+            type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),
+            callback=finite,
+            metavar="SECONDS",
+            help="End a --setup, or a command of --fixup, after this long (default: 1800).",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_LOCAL, _SLURM = "local", "slurm"
+
+
+def cluster_options(command: Command) -> Command:
+    """Add ``--executor`` and ``--slurm``; :func:`cluster_settings` takes their values."""
+    options = (
+        click.option(
+            "--executor",
+            type=click.Choice([_LOCAL, _SLURM]),
+            default=_LOCAL,
+            metavar="[local|slurm]",
+            help="Where probes run: here (default), or as Slurm jobs, --jobs of them at once.",
+        ),
+        click.option(
+            "--slurm",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of sbatch for each job, such as partition=gpu or gpus-per-node=1.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def cluster_settings(given: dict[str, Any]) -> ClusterSettings | None:
+    """Take the options out of ``given`` and return where jobs go; None for this machine.
+
+    Raises:
+        UsageError: options for jobs without any, or ones that jobs cannot have.
+    """
+    from oomscope.bisect.run.slurm import ClusterSettings
+
+    executor, words = given.pop("executor"), given.pop("slurm")
+    if executor == _SLURM:
+        return ClusterSettings.parse(words)
+    if words:
+        raise UsageError("--slurm without jobs", remedy="add --executor slurm, or leave it out")
+    return None
+
+
+_LEAST = 0.5
+
+
+class Probability(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
+    """A probability at which something may be called the answer."""
+
+    name = "probability"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, which lies between a half and one."""
+        number = float(click.FLOAT.convert(value, param, ctx))
+        if not _LEAST < number < 1:
+            self.fail(f"{value} is no probability above {_LEAST} and below 1.", param, ctx)
+        return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions:
+    """What the command line says about answers that may be wrong."""
+
+    confidence: float | None = None
+    repeats: int | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> NoiseOptions:
+        """Take the options out of ``given``."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    def wanted(self) -> Noise | None:
+        """Return how to meet noise; None leaves it to the backend.
+
+        Raises:
+            UsageError: a confidence is asked for, and nothing may be probed more than once.
+        """
+        from oomscope.bisect.results.noise import CONFIDENCE, REPEATS, Noise
+
+        if self.confidence is None and self.repeats is None:
+            return None
+        repeats = REPEATS if self.repeats is None else self.repeats
+        if self.confidence is not None and repeats == 1:
+            raise UsageError(
+                "--confidence with --repeats 1",
+                remedy="leave one out: with one probe of each every answer is believed",
+            )
+        return Noise(confidence=CONFIDENCE if self.confidence is None else self.confidence, repeats=repeats)
+
+
+def noise_options(command: Command) -> Command:
+    """Add the options; :meth:`NoiseOptions.of` takes their values."""
+    options = (
+        click.option(
+            "--confidence",
+            type=Probability(),
+            metavar="P",
+            help="Weigh answers that may be wrong, and probe again until one is this probable (cuda: 0.95).",
+        ),
+        click.option(
+            "--repeats",
+            type=click.IntRange(1, MOST),
+            metavar="N",
+            help="Probe one commit, or mixture, up to N times for that (default: 20); 1 believes every answer.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+_EXHAUSTIVE = "--exhaustive"
+_ALL = "all"
+
+
+class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
+    """A number of commits, or all of them."""
+
+    name = "looks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; as large as any history for ``all``."""
+        from oomscope.bisect.results.sections import EVERYWHERE
+
+        if value == _ALL:
+            return EVERYWHERE
+        try:
+            return int(click.IntRange(1, MOST).convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is no whole number from 1 to {MOST}, nor {_ALL}", param, ctx)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """What the command line says about steps and about where they begin."""
+
+    steps: bool = False
+    min_step: str | None = None
+    exhaustive: int | None = None
+    find_good: bool = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> StepOptions:
+        """Take the options out of ``given``."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    def wanted(self) -> StepsWanted | None:
+        """Return which steps are asked for; None for none."""
+        from oomscope.bisect.results.sections import StepsWanted
+        from oomscope.bisect.search.steps import Threshold
+
+        if not (self.steps or self.min_step is not None or self.exhaustive):
+            return None
+        least = None if self.min_step is None else Threshold.of(parse_size(self.min_step, where="--min-step"))
+        return StepsWanted(threshold=least, looks=self.exhaustive or 0)
+
+
+def step_options(command: Command) -> Command:
+    """Add the options; :meth:`StepOptions.of` takes their values."""
+    options = (
+        click.option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead."),
+        click.option(
+            "--min-step",
+            type=Size(),
+            metavar="SIZE",
+            help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
+        ),
+        click.option(
+            _EXHAUSTIVE,
+            type=Looks(),
+            metavar="[=N]",
+            help="Probe all commits (or N, spread) where ends are equal, too; implies --steps.",
+        ),
+        click.option(
+            "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def with_values(arguments: Sequence[str]) -> list[str]:
+    """Return ``arguments`` in which ``--exhaustive`` has a value, so that it does not take the next word for one."""
+    return [f"{_EXHAUSTIVE}={_ALL}" if word == _EXHAUSTIVE else word for word in arguments]

@@ -1,0 +1,1 @@
+"""``oomscope gate`` and its subcommands: one file a command."""

@@ -1,0 +1,201 @@
+"""Options that the commands of the gate share, and what they name: suite, baseline, ledger and the probe."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from oomscope.cli.options.common import FILE
+from oomscope.cli.terminal.output import refuse_existing, write_file
+from oomscope.cli.terminal.progress import shown_progress, telling_of
+from oomscope.errors import ConfigError, InputError, UsageError
+from oomscope.gate.suite.identity import baseline_beside
+
+if TYPE_CHECKING:
+    from oomscope.gate.baseline import Baseline
+    from oomscope.gate.night.cases import Probe
+    from oomscope.gate.night.result import CaseResult, GateResult
+    from oomscope.gate.night.run import Announce
+    from oomscope.gate.suite.suite import Suite
+    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.result import ProbeResult
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MOST_RESULT_BYTES = 1024**3
+"""Of a JSON document that is read back."""
+
+suite_argument = click.argument("suite", type=FILE, metavar="SUITE.yaml")
+baseline_option = click.option(
+    "--baseline", type=FILE, metavar="FILE", help="What was accepted (default: SUITE.baseline.yaml beside the suite)."
+)
+case_option = click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
+ledger_option = click.option(
+    "--ledger",
+    type=FILE,
+    metavar="FILE",
+    help="Where all nights are kept (default: $XDG_STATE_HOME/oomscope/gate.sqlite).",
+)
+
+
+def baseline_path(suite: Path, given: Path | None) -> Path:
+    """Return the baseline's file: the one given, else the one beside the suite."""
+    return given or baseline_beside(suite)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Return the baseline in ``path``; an empty one where there is no such file.
+
+    Raises:
+        InvalidConfigError: there is one, and it is wrong.
+    """
+    from oomscope.gate.baseline import Baseline, load_baseline
+
+    return load_baseline(path) if path.exists() else Baseline()
+
+
+def write_baseline(path: Path, baseline: Baseline, *, is_told: bool = True) -> None:
+    """Write ``baseline`` to ``path``, if what is written can be read again.
+
+    Raises:
+        InputError: it could not, or the place cannot be written to; the file stays as it was.
+    """
+    from oomscope.gate.baseline import parse_baseline
+
+    text = baseline.to_text()
+    try:
+        parse_baseline(text.encode(), path)
+    except ConfigError as error:
+        raise InputError(
+            f"not written, since nothing could read it again: {error.message}",
+            where=str(path),
+            remedy="split the suite, or leave out the case that it names",
+        ) from None
+    write_file(path, text, is_told=is_told)
+
+
+def ledger_path(given: Path | None) -> Path:
+    """Return the ledger's file: the one given, else the user's own.
+
+    Raises:
+        UsageError: none is given, and the user has no home directory.
+    """
+    from oomscope.gate.ledger.ledger import default_ledger
+
+    try:
+        return given or default_ledger()
+    except RuntimeError:  # of pathlib, where nothing names a home
+        raise UsageError("no home directory to keep a ledger in", remedy="give --ledger FILE") from None
+
+
+def read_night(path: Path) -> GateResult:
+    """Return the night that ``oomscope gate run`` wrote to ``path``.
+
+    Raises:
+        InputError: it cannot be read, or is none.
+    """
+    import json
+
+    from oomscope.gate.night.result import GateResult
+
+    remedy = "give a file that oomscope gate run --json wrote"
+    try:
+        if path.stat().st_size > MOST_RESULT_BYTES:
+            raise InputError("is larger than any result of the gate", where=str(path), remedy=remedy)
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path), remedy=remedy) from None
+    except (ValueError, RecursionError):
+        raise InputError("is no JSON", where=str(path), remedy=remedy) from None
+    return GateResult.from_json(document, where=str(path))
+
+
+def gate_probe() -> Probe:
+    """Return the probe of a gate: warm where it can be, each with a card for itself where there are any."""
+    from oomscope.bisect.run.runner import Cards, visible_cards
+    from oomscope.probe.machine.environment import own_environment
+    from oomscope.probe.tuning.variants import launched
+
+    cards = Cards(visible_cards(own_environment()))
+
+    def probe(job: ProbeJob, stop: threading.Event) -> ProbeResult:
+        with cards.lent(job) as lent:
+            return launched(lent, stop)
+
+    return probe
+
+
+@contextmanager
+def announced(suite: Suite, telling: str | None) -> Iterator[Announce]:
+    """Yield what tells of each case of ``suite`` as it is done, by ``--quiet`` and ``--verbose``."""
+    with shown_progress(suite.path.name, telling_of(telling)) as ticker:
+        ticker.stage("case", 0, len(suite.cases))
+
+        def tell(done: int, total: int, case: CaseResult) -> None:
+            reason = f", {case.reason}" if case.reason else ""
+            ticker.line(f"{done} of {total}: {case.name}: {case.status}{reason}")
+            ticker.stage("case", done, total)
+
+        yield tell
+
+
+_OPTIONS = (
+    click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well."),
+    click.option("--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case."),
+    click.option("--html", type=FILE, metavar="FILE", help="Write the night as one offline HTML page."),
+    click.option(
+        "--summary",
+        type=FILE,
+        metavar="FILE",
+        help="Write a summary in Markdown (default: appended to $GITHUB_STEP_SUMMARY where that is set).",
+    ),
+    click.option("--comment", type=FILE, metavar="FILE", help="Write the text of a comment on a pull request."),
+    click.option("--annotations", is_flag=True, help="Print annotations for GitHub Actions to standard error."),
+    click.option("--force", is_flag=True, help="Overwrite files that exist."),
+)
+
+
+def output_options(command: Command) -> Command:
+    """Give ``command`` the options; it takes them as keywords, from which :meth:`OutputOptions.of` is made."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where a night is written."""
+
+    result: Path | None = None
+    junit: Path | None = None
+    html: Path | None = None
+    summary: Path | None = None
+    comment: Path | None = None
+    annotations: bool = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> OutputOptions:
+        """Return what a command was given."""
+        return cls(**{field.name: given[field.name] for field in fields(cls)})
+
+    @property
+    def files(self) -> list[tuple[str, Path | None]]:
+        """Each option that names a file, with its path."""
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "annotations"}
+        return [(f"--{name.replace('_', '-')}", path) for name, path in named.items()]
+
+    def refuse_existing(self, *, force: bool) -> None:
+        """Refuse, before anything is measured, what cannot be written in the end.
+
+        Raises:
+            InputError: a file exists and ``force`` is not set, or its place cannot be written to.
+        """
+        for option, path in self.files:
+            refuse_existing(path, force=force, option=option)

@@ -1,0 +1,274 @@
+"""Options that several commands share. Those of a measurement stand for configuration keys and become overrides."""
+
+from __future__ import annotations
+
+import math
+import mimetypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from oomscope.errors import OomscopeError, UsageError
+from oomscope.units import parse_size
+
+if TYPE_CHECKING:
+    from oomscope.config.overrides import Override
+    from oomscope.snapshot.read.limits import Limits
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SETTINGS = {
+    "backend": "probe.backend",
+    "rank": "probe.rank",
+    "world_size": "probe.world_size",
+    "iterations": "probe.iterations",
+    "timeout": "probe.timeout_s",
+    "limit": "device.limit",
+    "gpu": "device.gpu",
+    "address_policy": "device.address_policy",
+}
+"""Option to configuration key."""
+MOST = 2**31 - 1
+"""The most that a count in a configuration can be."""
+
+
+class Size(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
+    """Bytes, such as ``80GiB``; kept as written, so that messages and commands say what the user said."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it names a size."""
+        try:
+            parse_size(value)
+        except OomscopeError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time, kept as written for the same reason."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it is a number; which ones make sense is for the configuration to say."""
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return str(value)
+
+
+class Picture(click.Path):
+    """A file for a PNG picture: no name that promises a picture of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        kind, _ = mimetypes.guess_type(os.fspath(value))
+        if kind in _OTHER_PICTURES or ((kind or "").startswith("image/") and kind != "image/png"):
+            self.fail(f"{os.fspath(value)!r} would hold a PNG picture; end its name in .png", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = click.Path(path_type=Path)
+PICTURE = Picture()
+_OTHER_PICTURES = {"application/pdf", "application/postscript"}
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+redact_option = click.option(
+    "--redact",
+    type=click.Choice(["paths", "source", "all"]),
+    help="Hide folders; files, functions and lines as well; or modules and annotations, too.",
+)
+
+
+def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse ``nan`` and ``inf``, which click takes for numbers.
+
+    Raises:
+        click.BadParameter: the value is one of them.
+    """
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
+
+
+limit_option = click.option(
+    "--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
+)
+gpu_option = click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb.")
+
+
+world_size_option = click.option(
+    "--world-size",
+    type=click.IntRange(1, MOST),
+    metavar="N",
+    help="Ranks of the world: with --harness or a program those that it sees (default: 1), with --from the job's.",
+)
+
+
+def measurement_options(command: Command) -> Command:
+    """Add the options that say how to measure."""
+    options = (
+        limit_option,
+        gpu_option,
+        click.option(
+            "--backend",
+            type=click.Choice(["auto", "cuda", "virtual"]),
+            metavar="NAME",
+            help="Where to measure: auto, cuda or virtual (default: auto).",
+        ),
+        click.option(
+            "--address-policy",
+            type=click.Choice(["ascending", "descending", "scattered"]),
+            metavar="ORDER",
+            help="Of a virtual card's addresses: ascending, descending or scattered.",
+        ),
+        click.option("--iterations", type=click.IntRange(1, MOST), metavar="N", help="Training steps (default: 2)."),
+        click.option(
+            "--timeout", type=Seconds(), metavar="SECONDS", help="End a probe after this long (default: 600)."
+        ),
+        click.option("--rank", metavar="N|first|last|worst", help="Which rank of the world to play (default: first)."),
+        world_size_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def settings_overrides(given: dict[str, Any]) -> list[Override]:
+    """Take what options of a measurement ``given`` has out of it, and return the overrides that they stand for."""
+    from oomscope.config.overrides import Override
+
+    values = {option: given.pop(option) for option in SETTINGS if option in given}
+    return [
+        Override(f"{SETTINGS[option]}={value}", written=f"--{option.replace('_', '-')} {value}")
+        for option, value in values.items()
+        if value is not None
+    ]
+
+
+def snapshot_limits_options(command: Command) -> Command:
+    """Add ``--read-limit``; the command gets the ``limits`` of :func:`oomscope.snapshot.read.load.load_snapshot`."""
+    return click.option(
+        "--read-limit",
+        "limits",
+        multiple=True,
+        metavar="NAME=VALUE",
+        envvar="OOMSCOPE_READ_LIMITS",
+        show_envvar=True,
+        callback=_limits,
+        help="What reading a file may take, such as memory=32GiB, file=8GiB or seconds=60.",
+    )(command)
+
+
+def _limits(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Limits:
+    from oomscope.snapshot.read.limits import Limits
+
+    return Limits.of(values)
+
+
+def progress_options(command: Command) -> Command:
+    """Add the options; the command gets ``telling``. The later of two counts."""
+    options = (
+        click.option("--quiet", "telling", flag_value="quiet", help="No progress on standard error."),
+        click.option(
+            "--verbose", "telling", flag_value="verbose", help="Progress in lines that stay, also without a terminal."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+MOST_JOBS = 64
+_AUTO = "auto"
+
+
+class Jobs(click.ParamType):  # type: ignore[type-arg] # generic only since click 8.5
+    """A number of probes, or as many as this process has cores."""
+
+    name = "jobs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if value == _AUTO:
+            return min(MOST_JOBS, cores())
+        try:
+            return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is no whole number from 1 to {MOST_JOBS}, nor {_AUTO}", param, ctx)
+
+
+def cores() -> int:
+    """Return the cores that this process may run on, where the system says; else those of the machine."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def jobs_option(command: Command) -> Command:
+    """Add ``--jobs``."""
+    option = click.option(
+        "--jobs",
+        type=Jobs(),
+        default=1,
+        metavar="N",
+        help="Probes side by side, a core or a GPU each (auto: one a core); the answer is the same (default: 1).",
+    )
+    return option(command)
+
+
+class NamedCard(NamedTuple):
+    """What the user says of a card."""
+
+    limit: int | None
+    """Bytes in all; None where no card is named."""
+    non_torch: int
+    """Bytes of it that the process holds outside PyTorch."""
+
+
+def card_options(command: Command) -> Command:
+    """Add ``--limit``, ``--gpu`` and ``--non-torch``."""
+    options = (
+        limit_option,
+        gpu_option,
+        click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of it outside PyTorch (default: none)."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> NamedCard:
+    """Return what the three options say.
+
+    Raises:
+        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given of no card.
+    """
+    from oomscope.units import MiB, parse_size
+
+    if limit is not None and gpu is not None:
+        raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
+    if non_torch is not None and limit is None and gpu is None:
+        raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
+    total = None if limit is None else parse_size(limit)
+    if gpu is not None:
+        from oomscope.virtual.cards import find_card
+
+        total = find_card(gpu).total_bytes
+    if limit is not None and limit.isdecimal() and 0 < int(limit) < MiB:
+        raise UsageError(
+            f"--limit {limit} is a card of {limit} bytes", remedy=f"say --limit {limit}GiB if you mean that"
+        )
+    return NamedCard(total, parse_size(non_torch or 0))
+
+
+csv_option = click.option("--csv", "tables", type=FILE, metavar="DIR", help="Write the tables as CSV files into DIR.")

@@ -1,0 +1,1 @@
+"""What commands print and write: results, progress, files, hints and failures."""

@@ -1,0 +1,197 @@
+"""``--csv DIR``: the tables of one result as CSV files in a folder, all of them or what the folder held before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.cli.terminal.output import named_refusal, refuse_existing, remark
+from oomscope.errors import InputError
+from oomscope.files import take_name
+from oomscope.printable import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from oomscope.bisect.results.result import BisectResult
+    from oomscope.probe.job import ProbeJob
+    from oomscope.probe.result import ProbeResult
+    from oomscope.probe.tuning.sweep import Sweep
+    from oomscope.snapshot.compare.diff import Difference
+    from oomscope.snapshot.explain.explanation import Explanation
+    from oomscope.snapshot.explain.rank_set import RankSet
+
+PROBE_TABLES = ("sites", "categories", "phases", "tried", "events")
+BISECT_TABLES = ("steps", "probes", "grown_sites")
+EXPLAIN_TABLES = ("categories", "sites", "modules", "tried", "pins", "timeline", "ranks")
+SWEEP_TABLES = ("combinations",)
+DIFF_TABLES = ("changed_lines", "changed_totals")
+"""Functions of :mod:`oomscope.report.dataframes`, each of which becomes a file of its name."""
+
+
+def refuse_existing_tables(directory: Path | None, names: Sequence[str], *, force: bool) -> None:
+    """Refuse, before any work is done, to overwrite a table of the user's.
+
+    Raises:
+        InputError: ``directory`` is a file or its folder does not exist, or it holds one of the tables and ``force``
+            is not set.
+    """
+    if directory is None:
+        return
+    if directory.is_dir():
+        for name in names:
+            refuse_existing(directory / _file(name), force=force, option="--csv")
+    elif directory.exists():
+        raise InputError("is not a directory", where=str(directory), remedy="give a folder to --csv")
+    else:
+        refuse_existing(directory, force=force, option="--csv")
+
+
+def table_files(directory: Path | None, names: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return what ``--csv`` writes, for :func:`~oomscope.cli.terminal.output.refuse_one_place`."""
+    if directory is None:
+        return []
+    return [("--csv", path) for path in (directory, *(directory / _file(name) for name in names))]
+
+
+def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> None:
+    """Write the tables of a probe; ``events`` is one of them where its snapshot was written.
+
+    Raises:
+        InputError: the place cannot be written to.
+        SnapshotError: the snapshot cannot be read back.
+    """
+    from oomscope.report import dataframes
+
+    tables = {
+        "sites": dataframes.sites(result),
+        "categories": dataframes.categories(result),
+        "phases": dataframes.phases(result),
+        "tried": dataframes.tried(result),
+    }
+    if result.snapshot is not None:
+        tables["events"] = _events(result.snapshot, job)
+    _write(directory, tables, PROBE_TABLES)
+
+
+def write_bisect_tables(directory: Path, result: BisectResult) -> None:
+    """Write the tables of a search.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report import dataframes
+
+    tables = {
+        "steps": dataframes.steps(result),
+        "probes": dataframes.probes(result),
+        "grown_sites": dataframes.grown_sites(result),
+    }
+    _write(directory, tables, BISECT_TABLES)
+
+
+def write_explain_tables(directory: Path, found: Explanation | RankSet) -> None:
+    """Write the tables of an explained snapshot, or of a folder of them.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report.explain_dataframes import tables_of
+
+    _write(directory, tables_of(found), EXPLAIN_TABLES)
+
+
+def write_diff_tables(directory: Path, difference: Difference) -> None:
+    """Write the tables of a comparison.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report import dataframes
+
+    tables = {
+        "changed_lines": dataframes.changed_lines(difference),
+        "changed_totals": dataframes.changed_totals(difference),
+    }
+    _write(directory, tables, DIFF_TABLES)
+
+
+def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
+    """Write the table of a sweep.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    from oomscope.report.sweep_dataframes import combinations
+
+    _write(directory, {"combinations": combinations(sweep)}, SWEEP_TABLES)
+
+
+def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
+    """Return the events of a probe's snapshot, with the lines that its result names."""
+    from oomscope.probe.analysis.sites import site_rule
+    from oomscope.report import dataframes
+    from oomscope.snapshot.read.load import load_snapshot
+
+    recorded = load_snapshot(snapshot)
+    trace = max(recorded.traces, key=len)  # a device that was not probed has no events
+    return dataframes.events(trace, recorded.segments, choose=site_rule(job).site_of)
+
+
+def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
+    """Write ``tables``, and remove what an earlier run left of ``names``: the folder speaks of one result."""
+    target = directory.absolute()
+    is_new = not target.is_dir()
+    try:
+        staging = Path(tempfile.mkdtemp(dir=target.parent if is_new else target, prefix=f".{target.name}."))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    try:
+        for name, table in tables.items():
+            _write_table(staging / _file(name), table)
+        if is_new:
+            staging.chmod(0o755)
+            staging.replace(target)
+        else:
+            for name in tables:
+                with named_refusal(directory / _file(name)) as force:
+                    take_name(staging / _file(name), target / _file(name), force=force)
+            for name in set(names) - set(tables):
+                (target / _file(name)).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for name in tables:
+        remark(f"Wrote {directory / _file(name)}")
+
+
+def _write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write one table; an index with a name is its first column."""
+    texts = table.select_dtypes(["string", "category"])
+    harmless = {str(name): column.map(harmless_cell, na_action="ignore") for name, column in texts.items()}
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table.assign(**harmless).to_csv(file, index=table.index.name is not None, lineterminator="\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def harmless_cell(text: str) -> str:
+    """Return ``text`` without control characters, and quoted by ``'`` where a spreadsheet would take it for a formula.
+
+    Source: OWASP, "CSV Injection".
+    """
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t")) else shown
+
+
+def _file(name: str) -> str:
+    return f"{name}.csv"
+
+
+def _unwritable(directory: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write: {error.strerror}", where=str(directory), remedy="choose another place")

@@ -1,0 +1,264 @@
+"""From a confirmed regression to its commit: a search from the last green night in the ledger to what was measured."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oomscope.errors import GitError, OomscopeError
+from oomscope.files import real_path
+from oomscope.gate.checkouts import folder_of, newest_before, path_inside, place_inside
+from oomscope.gate.night.status import Status
+
+if TYPE_CHECKING:
+    from oomscope.bisect.requests import CommitRequest
+    from oomscope.bisect.results.reporter import Reporter
+    from oomscope.bisect.results.result import BisectResult
+    from oomscope.bisect.run.places import Places
+    from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
+    from oomscope.gate.ledger.ledger import Ledger
+    from oomscope.gate.night.compare import MetricRow
+    from oomscope.gate.night.result import CaseResult, Culprit, GateResult, Standing
+    from oomscope.gate.suite.suite import Case, Suite
+
+QUANTITIES = {"peak_requested": "requested", "peak_reserved": "reserved"}
+"""Metrics that the search knows, and what ``--bad`` calls them."""
+INTERRUPTED = "the search was interrupted; oomscope bisect begins it anew, from the last green commit in gate history"
+NOT_BEGUN = "an earlier search of this night was interrupted; oomscope bisect begins one, from the last green commit"
+ANY_OOM = "any-oom"
+"""What ``--bad`` calls running out of memory; of it no commit has a share."""
+BACKEND, BACKENDS = "probe.backend", {"virtual", "cuda"}
+"""What chooses between the devices, by default which of them are there, and what it knows."""
+LINES_KEPT = 10
+"""Of the lines that grew with the commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searching:
+    """How commits are searched for."""
+
+    book: Ledger | None
+    """Knows the green nights; None for no ledger."""
+    reporter: Callable[[], AbstractContextManager[Reporter]]
+    """Opens what is told of one search."""
+    jobs: int = 1
+    """Probes side by side."""
+    state: Path | None = None
+    """Where results, clones and journals are kept; None for where ``oomscope bisect`` keeps them."""
+
+    def places(self) -> Places:
+        """Return the same as the search has it."""
+        from oomscope.bisect.run.places import Places
+
+        return Places.default() if self.state is None else Places(self.state.absolute())
+
+
+def with_culprits(night: GateResult, suite: Suite, how: Searching) -> GateResult:
+    """Return ``night`` with whose commit each regression was; an interrupt ends the searches and not the night."""
+    from oomscope.gate.night.result import Culprit
+
+    cases, is_interrupted = [], False
+    for case, measured in zip(night.cases, suite.cases, strict=True):
+        culprit: Culprit | None = None
+        if not is_interrupted:
+            try:
+                culprit = culprit_of(case, measured, night, how)
+            except KeyboardInterrupt as stop:
+                is_interrupted = True
+                culprit = Culprit(outcome="not searched", message=_interrupted(stop))
+        elif case.status is Status.WORSE:
+            culprit = Culprit(outcome="not searched", message=NOT_BEGUN)
+        cases.append(replace(case, culprit=culprit))
+    return replace(night, cases=tuple(cases))
+
+
+def _interrupted(stop: KeyboardInterrupt) -> str:
+    """Return how a search that was interrupted goes on, or that it begins anew where no probe of it was answered."""
+    from oomscope.bisect.run.places import InterruptedSearch
+
+    return f"the search was interrupted; {stop.remedy}" if isinstance(stop, InterruptedSearch) else INTERRUPTED
+
+
+def culprit_of(case: CaseResult, measured: Case, night: GateResult, how: Searching) -> Culprit | None:
+    """Return whose commit made ``case`` worse, or why that cannot be said; None for a case that is not worse.
+
+    Args:
+        case: what came of it.
+        measured: the case as the suite has it.
+        night: the night that it is of.
+        how: how it is searched for.
+    """
+    from oomscope.gate.night.result import Culprit
+
+    if case.status is not Status.WORSE:
+        return None
+    try:
+        why_not, good = _start(case, measured, night, how.book)
+        if why_not:
+            return Culprit(outcome="not searched", message=why_not)
+        row = None if _bad(case) == ANY_OOM else _decisive(case)
+        request = _request(case, measured, good, how)
+        culprit = _culprit(_search(request, how), good, row)
+        return _with_commands(culprit, request, case, night) if culprit.commit else culprit
+    except OomscopeError as error:
+        return Culprit(outcome="not searched", message=str(error))
+    except Exception as error:  # noqa: BLE001 - a defect of the search hides no regression
+        from oomscope.gate.night.cases import traced
+
+        return Culprit(outcome="not searched", message=f"internal error: {traced(error)}; please report it")
+
+
+def _start(case: CaseResult, measured: Case, night: GateResult, book: Ledger | None) -> tuple[str, str]:
+    """Return why no search is possible, or the commit that it begins with."""
+    from oomscope.gate.suite.identity import Place
+
+    if measured.kind == "preset":
+        return "a preset has no history: what changed is oomscope, torch or the machine", ""
+    if case.standing is None:
+        return "what was measured lies in no git repository", ""
+    if book is None:
+        return "there is no ledger that knows the last green night", ""
+    if not _bad(case):
+        return "the search knows requested and reserved bytes, and running out of memory, only", ""
+    suite = Place(path=night.suite, home=night.home)
+    green = book.green_commits(case, suite=suite, inside=place_inside(Path(night.suite)))
+    return _last_green(measured, case.standing, green)
+
+
+def _last_green(measured: Case, standing: Standing, green: frozenset[str]) -> tuple[str, str]:
+    """Return why no green night can be searched from, or the commit of the last one before what was measured."""
+    from oomscope.bisect.vcs.repository import Repository
+
+    if not green:
+        return "the ledger has no green night of this case at another commit", ""
+    folder = folder_of(measured)
+    nearest = newest_before(folder, standing.commit, green)
+    if nearest is not None:
+        return "", nearest
+    why = "the clone is shallow: run git fetch --unshallow" if Repository.open(folder).is_shallow else "other branches"
+    return f"no green night of this case is at an earlier commit of this history ({why})", ""
+
+
+def _decisive(case: CaseResult) -> MetricRow | None:
+    """Return the first metric that is worse and that the search knows."""
+    found = (row for row in case.rows if row.status is Status.WORSE and row.name in QUANTITIES)
+    return next((row for row in found if row.expected is not None), None)
+
+
+def _bad(case: CaseResult) -> str:
+    """Return the class of bad results: out of memory where it fitted, or that metric; empty where there is none."""
+    if case.ran_out:
+        return ANY_OOM
+    row = _decisive(case)
+    return "" if row is None else f"{QUANTITIES[row.name]}>{(row.expected or 0) + (row.fail or 0)}"
+
+
+def _request(case: CaseResult, measured: Case, good: str, how: Searching) -> CommitRequest:
+    from oomscope.bisect.requests import CommitRequest
+    from oomscope.bisect.results.predicate import Bad
+    from oomscope.bisect.run.places import JournalUse
+    from oomscope.bisect.vcs.ranges import RevisionRange
+
+    head = case.standing.commit if case.standing else ""
+    request = CommitRequest(
+        repo=real_path(folder_of(measured)),
+        range=RevisionRange(good=good, bad=head),
+        subject=_subject(measured),
+        bad=Bad.parse(_bad(case)),
+        jobs=how.jobs,
+        places=how.places(),
+    )
+    return replace(request, journal=JournalUse(words=_words(request, measured, how)))
+
+
+def _search(request: CommitRequest, how: Searching) -> BisectResult:
+    from oomscope.bisect.commit_bisect import bisect_commits
+
+    with how.reporter() as reporter:
+        return bisect_commits(request, reporter=reporter)
+
+
+def _words(request: CommitRequest, case: Case, how: Searching) -> tuple[str, ...]:
+    """Return the words after ``oomscope bisect`` that ask the same, by which ``bisect resume`` goes on."""
+    from oomscope.bisect.targets.subjects import OwnCode
+
+    subject = request.subject
+    if isinstance(subject, OwnCode):
+        target = subject.target_at("").words()
+    else:
+        target = ("--config", subject.path, *(("--from", subject.dialect) if subject.dialect else ()))
+    state = () if how.state is None else ("--state", str(how.state.absolute()))
+    return (
+        f"{request.range.good}..{request.range.bad}",
+        *case.overrides,
+        *("--repo", str(request.repo.absolute()), *target, "--bad", str(request.bad)),
+        *("--jobs", str(how.jobs), *state),
+    )
+
+
+def _subject(case: Case) -> ConfigInRepo | OwnCode:
+    from oomscope.bisect.targets.subjects import ConfigInRepo, own_code_of
+    from oomscope.gate.night.cases import own_target
+    from oomscope.probe.targets.settings import harness_settings
+
+    if case.own_kind is not None:
+        target = own_target(case, case.own_kind).at("")  # which is no commit's
+        return own_code_of(target, harness_settings(case.overrides), case.overrides)
+    return ConfigInRepo(path=path_inside(case.path), dialect=case.extras.get("from"), overrides=case.overrides)
+
+
+def _culprit(found: BisectResult, good: str, row: MetricRow | None) -> Culprit:
+    from oomscope.bisect.results.result import CommitCulprit
+    from oomscope.gate.night.result import Culprit, GrownLine
+
+    verdict = found.verdict.headline if found.verdict and found.first_bad and found.first_bad.result.oom else ""
+    if not isinstance(found.culprit, CommitCulprit):
+        return Culprit(outcome=found.outcome, message=found.message, good=good, verdict=verdict)
+    commit = found.culprit
+    rows = sorted(commit.sites, key=lambda row: -row.delta_bytes)[:LINES_KEPT]
+    grown = tuple(
+        GrownLine(site=row.site, category=row.category, delta_bytes=row.delta_bytes)
+        for row in rows
+        if row.site is not None and row.delta_bytes > 0
+    )
+    grew = {"peak_requested": commit.delta.requested_bytes, "peak_reserved": commit.delta.reserved_bytes}
+    return Culprit(
+        outcome=found.outcome,
+        message=found.message,
+        good=good,
+        brought=None if row is None else grew[row.name],
+        beyond=None if row is None else row.difference,
+        commit=commit.commit,
+        subject=commit.subject,
+        author=commit.author,
+        verdict=verdict,
+        site=grown[0].site.brief if grown else "",
+        grown=grown,
+    )
+
+
+def _with_commands(culprit: Culprit, request: CommitRequest, case: CaseResult, night: GateResult) -> Culprit:
+    """Return ``culprit`` with commands that measure its commit on any machine: at the root of a checkout, as here."""
+    from oomscope.bisect.targets.subjects import subject_of
+    from oomscope.bisect.vcs.repository import Repository
+
+    choice, backend = request.subject, case.key.backend if case.key else ""
+    if backend in BACKENDS and not any(text.startswith(f"{BACKEND}=") for text in choice.overrides):
+        choice = replace(choice, overrides=(*choice.overrides, f"{BACKEND}={backend}"))
+    root = Path(night.suite.removesuffix(night.home.path)) if night.home is not None else None
+    try:
+        repository = Repository.open(request.repo)
+        subject = subject_of(choice, repository, Path())
+        *before, probe = subject.commands(repository.resolve(culprit.commit), root)
+    except GitError:  # the repository is gone by now, and the commit is known
+        return culprit
+    return replace(culprit, commands=(*before, with_variables(night.variables, probe)))
+
+
+def with_variables(variables: Mapping[str, str], command: str) -> str:
+    """Return ``command`` in an environment in which ``variables`` are set."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in sorted(variables.items())), command])

@@ -1,0 +1,1 @@
+"""The ledger of all nights, and the trends in it."""

@@ -1,0 +1,208 @@
+"""Trends: each case's numbers night by night, with what changed from one to the next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+from oomscope.gate.baseline import Key
+from oomscope.gate.ledger.ledger import Point
+from oomscope.gate.night.result import Culprit, Standing
+from oomscope.gate.night.status import Status, Tone, ruling
+from oomscope.gate.suite.identity import Series
+from oomscope.gate.suite.metrics import METRICS
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One night of a trend."""
+
+    night: str
+    started: str
+    status: Status
+    value: int | None
+    """The metric; None where it was not measured."""
+    change: int | None
+    """Since the last night that measured it under the same key; None where there is none."""
+    standing: Standing | None
+    is_comparable: bool
+    """Measured under the key of the night before; else the trend begins afresh."""
+    reason: str = ""
+    culprit: Culprit | None = None
+    band: int = 0
+    """How much worse the metric might have been on that night without being told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A change from one measured night to the next."""
+
+    before: Entry
+    after: Entry
+    change: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """One metric of one case, on one kind of card."""
+
+    series: Series
+    name: str
+    metric: str
+    entries: tuple[Entry, ...]
+    """Oldest first."""
+    label: str
+    """What people call it: the case and its suite, and what else tells it from the others."""
+    backend: str | None = None
+    """Where it was measured; None where no night measured it."""
+    gpu: str | None = None
+
+    @property
+    def values(self) -> list[int]:
+        """The values that were measured."""
+        return [entry.value for entry in self.entries if entry.value is not None]
+
+    @property
+    def status(self) -> Status:
+        """That of the last night."""
+        return self.entries[-1].status
+
+    @property
+    def stretch(self) -> list[Entry]:
+        """The measured nights since the conditions changed last."""
+        begin = max((at for at, entry in enumerate(self.entries) if not entry.is_comparable), default=0)
+        return [entry for entry in self.entries[begin:] if entry.value is not None]
+
+    @property
+    def change(self) -> int | None:
+        """From the first night of the stretch to the last; None where there are not two."""
+        nights = self.stretch
+        first, last = (nights[0].value, nights[-1].value) if len(nights) > 1 else (None, None)
+        return last - first if first is not None and last is not None else None
+
+    @property
+    def step(self) -> Step | None:
+        """The largest step of the stretch in the direction of its change, of equal ones the last.
+
+        None where no step is beyond the band that warns. Where the number came back to what it was, the largest of all.
+        """
+        nights, way = self.stretch, self.change or 0
+        steps = [
+            Step(before=before, after=after, change=after.change)
+            for before, after in pairwise(nights)
+            if after.change and abs(after.change) > after.band and after.change * way >= 0
+        ]
+        return max(reversed(steps), key=lambda step: abs(step.change), default=None)
+
+    @property
+    def gravity(self) -> tuple[int, int]:
+        """Sorts trends, smallest first: worse, then no answer, then told, then green; then what grew worse most."""
+        tone = ruling([self.status]).tone
+        rank = 0 if self.status is Status.WORSE else 1 + [Tone.BAD, Tone.WARN, Tone.GOOD].index(tone)
+        larger_is_worse = self.metric not in METRICS or METRICS[self.metric].is_worse_when_larger
+        return rank, -(self.change or 0) if larger_is_worse else self.change or 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "suite": self.series.suite,
+            "repository": self.series.repository or None,
+            "name": self.name,
+            "metric": self.metric,
+            "backend": self.backend,
+            "gpu": self.gpu,
+            "change": self.change,
+            "nights": [
+                {
+                    "night": entry.night,
+                    "started": entry.started,
+                    "status": str(entry.status),
+                    "value": entry.value,
+                    "change": entry.change,
+                    "commit": entry.standing.commit if entry.standing else None,
+                    "subject": entry.standing.subject if entry.standing else None,
+                    "dirty": entry.standing.dirty if entry.standing else None,
+                    "is_comparable": entry.is_comparable,
+                    "culprit": entry.culprit.commit or None if entry.culprit else None,
+                    "reason": entry.reason,
+                }
+                for entry in self.entries
+            ],
+        }
+
+
+def trends(points: Iterable[Point], metric: str) -> tuple[Trend, ...]:
+    """Return the trend of ``metric`` for each suite, case and card in ``points``, oldest first within a case.
+
+    A night without a measurement tells of no card, and is one of each on which the case is measured.
+    """
+
+    def owner(point: Point) -> tuple[Series, str]:
+        return point.series, point.case.name
+
+    cases = {whose: list(nights) for whose, nights in groupby(sorted(points, key=owner), key=owner)}
+    has_several = len({series.repository for series, _ in cases} - {""}) > 1
+    return tuple(
+        trend
+        for (series, name), nights in cases.items()
+        for trend in _of_cards(series, name, metric, nights, of_repository=has_several)
+    )
+
+
+def gravest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
+    """Return ``trends`` in the order in which people want to hear of them."""
+    return tuple(sorted(trends, key=lambda trend: trend.gravity))
+
+
+def _of_cards(
+    series: Series, name: str, metric: str, nights: Sequence[Point], *, of_repository: bool
+) -> Iterator[Trend]:
+    """Yield the trend of each card on which a case was measured; of a case that never was, one all the same."""
+    cards = list(dict.fromkeys(point.case.key.card for point in nights if point.case.key is not None))
+    suite = f"{series.suite} of {series.repository}" if series.repository and of_repository else series.suite
+    for card in cards or [("", "")]:
+        machine = [" ".join(filter(None, card))] if len(cards) > 1 else []
+        own = [point for point in nights if point.case.key is None or point.case.key.card == card]
+        yield Trend(
+            series=series,
+            name=name,
+            metric=metric,
+            entries=tuple(_entries(own, metric)),
+            label=f"{name} ({', '.join([suite, *machine])})",
+            backend=card[0] or None,
+            gpu=card[1] or None,
+        )
+
+
+def _entries(points: Sequence[Point], metric: str) -> list[Entry]:
+    entries: list[Entry] = []
+    key: Key | None = None
+    before: int | None = None
+    for point in points:
+        case = point.case
+        is_comparable = case.key is None or key is None or case.key == key
+        if not is_comparable:
+            before = None
+        value = case.values.get(metric)
+        change = value - before if value is not None and before is not None else None
+        entries.append(
+            Entry(
+                night=point.night,
+                started=point.started,
+                status=case.status,
+                value=value,
+                change=change,
+                standing=case.standing,
+                is_comparable=is_comparable,
+                reason=case.reason,
+                culprit=case.culprit,
+                band=next((row.warn or 0 for row in case.rows if row.name == metric), 0),
+            )
+        )
+        key = case.key or key
+        before = value if value is not None else before
+    return entries

@@ -1,0 +1,1 @@
+"""A night: every case measured, compared with its baseline, and confirmed."""

@@ -1,0 +1,1 @@
+"""The suite: what is measured, by which metrics and within which bands."""

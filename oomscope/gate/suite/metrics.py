@@ -1,0 +1,134 @@
+"""What the gate watches of a measurement: each metric has a worse direction and the bands it has by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from oomscope.gate.suite.bands import EXACT, Band, Bands
+from oomscope.probe.demand import is_lower_bound, requested_bytes, reserved_bytes
+from oomscope.probe.result import ProbeResult, ReservedPeak
+from oomscope.units import MiB
+
+MOST: Final = 2**100
+"""Of any number: bytes stay below 2**63, and operations of an iteration may pass it."""
+SEGMENT: Final = Bands(warn=Band(), fail=Band(absolute=20 * MiB))
+"""Reserved bytes come in segments: one large one (20 MiB, ``kLargeBuffer`` of CUDACachingAllocator) more or less turns
+on the order of allocations, so any commit may move it once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number of a measurement."""
+
+    name: str
+    meaning: str
+    """What it is, for the documentation."""
+    read: Callable[[ProbeResult], int | None]
+    """Its value; None where this measurement does not tell."""
+    bands: Bands = EXACT
+    """What it has without any in the suite or in the baseline."""
+    is_worse_when_larger: bool = True
+    by_default: bool = True
+    """Whether a case without a list of metrics has it."""
+    is_bytes: bool = True
+    is_of_the_card: bool = True
+    """Whether it is memory of the card, of which there cannot be more than the card has."""
+
+
+def _peak_requested(result: ProbeResult) -> int | None:
+    return None if result.peak is None or is_lower_bound(result) else requested_bytes(result)
+
+
+def _peak_reserved(result: ProbeResult) -> int | None:
+    cut = result.demand_cut or (result.outcome == "oom" and result.demand_peak is None)
+    return None if result.peak is None or cut else reserved_bytes(result)
+
+
+def _uncut_peak(result: ProbeResult) -> ReservedPeak | None:
+    """Return where most was reserved, in a run that no limit made otherwise."""
+    is_cut = result.outcome == "oom" or result.demand_peak is not None
+    return None if is_cut else result.reserved_peak
+
+
+def _overhead(result: ProbeResult) -> int | None:
+    highest = _uncut_peak(result)
+    return None if highest is None else highest.reserved_bytes - highest.requested_bytes
+
+
+def _largest_free(result: ProbeResult) -> int | None:
+    highest = _uncut_peak(result)
+    return None if highest is None else highest.largest_free_bytes
+
+
+def _pinned(result: ProbeResult) -> int | None:
+    return result.pinned_bytes
+
+
+def _non_torch(result: ProbeResult) -> int | None:
+    return result.non_torch_bytes if result.backend == "cuda" else None
+
+
+def _flops(result: ProbeResult) -> int | None:
+    return sum(result.flops.values()) if result.flops else None
+
+
+_ALL: Final = (
+    Metric(
+        name="peak_requested",
+        meaning="the most bytes requested at once; of a run that went out of memory, those of the same run "
+        "without a limit",
+        read=_peak_requested,
+    ),
+    Metric(
+        name="peak_reserved",
+        meaning="the most bytes that the caching allocator held, without a limit where it had to empty its cache",
+        read=_peak_reserved,
+        bands=SEGMENT,
+    ),
+    Metric(
+        name="overhead",
+        meaning="reserved less requested bytes at the moment at which most was reserved; of runs that fit without "
+        "emptying the cache",
+        read=_overhead,
+        bands=SEGMENT,
+        by_default=False,
+    ),
+    Metric(
+        name="largest_free",
+        meaning="the largest block that the allocator held at that moment and nobody used; less is worse, since a "
+        "request that found room then finds none",
+        read=_largest_free,
+        bands=SEGMENT,
+        is_worse_when_larger=False,
+        by_default=False,
+    ),
+    Metric(name="pinned", meaning="the most pinned bytes of the host", read=_pinned, is_of_the_card=False),
+    Metric(
+        name="non_torch",
+        meaning="bytes of the card that the process holds outside PyTorch: context, cuBLAS, NCCL (cuda only)",
+        read=_non_torch,
+        bands=Bands(warn=Band(), fail=Band(absolute=64 * MiB)),
+    ),
+    Metric(
+        name="flops",
+        meaning="floating-point operations of an iteration, recomputation included (bundled transformer only)",
+        read=_flops,
+        is_bytes=False,
+        is_of_the_card=False,
+    ),
+)
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _ALL})
+"""All metrics by name, in the order of reports."""
+REQUESTED: Final = "peak_requested"
+"""Without it, nothing says how much memory a case takes."""
+
+
+def values_of(result: ProbeResult) -> dict[str, int]:
+    """Return every metric that ``result`` tells; none where nothing was measured."""
+    if result.outcome == "error":
+        return {}
+    read = {name: metric.read(result) for name, metric in METRICS.items()}
+    return {name: value for name, value in read.items() if value is not None}

@@ -1,0 +1,213 @@
+"""What the file of a suite may say: its keys, checked one by one and against each other."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+
+from oomscope.config.problems import shown
+from oomscope.config.schema.section import Section
+from oomscope.errors import InputError
+from oomscope.gate.suite.bands import Band
+from oomscope.gate.suite.document import misplaced
+from oomscope.gate.suite.metrics import METRICS
+from oomscope.probe.job import OWN_KINDS
+from oomscope.units import parse_size
+
+Source = Literal["preset", "config", "harness", "entry", "command"]
+SOURCES: tuple[Source, ...] = ("preset", "config", *OWN_KINDS)
+"""Keys of a case of which one says what is measured."""
+RANKS = ("first", "last", "worst")
+MOST_RANK: Final = 2**31 - 1
+MOST_BYTES: Final = 2**63 - 1
+NEVER_TOLD: Final = ("warn is wider than fail, so that nothing is told before it fails", "lower warn, or raise fail")
+"""What is wrong with such bands, and what to do."""
+
+
+def _band(value: object) -> Band | None:
+    if value is None or isinstance(value, Band):
+        return value
+    try:
+        return Band.parse(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _named(value: object) -> object:
+    """Turn a list of metrics into a mapping without bands."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return dict.fromkeys(value)
+    return value
+
+
+def _metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"unknown metric {shown(name)}; metrics are {', '.join(METRICS)}")
+    return name
+
+
+def _size(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576")
+    try:
+        size = parse_size(value)
+    except InputError:
+        raise ValueError(f"{shown(value)} is not a size; give a size such as 80GiB, 512MiB or 1048576") from None
+    if size > MOST_BYTES:
+        raise ValueError(f"{shown(value)} is larger than any card; give a size such as 80GiB, 512MiB or 1048576")
+    return str(value)
+
+
+def _path(text: str) -> str:
+    try:
+        is_path = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise ValueError(f"no file can be called {shown(text)}; give a path from the suite's folder")
+    return text
+
+
+def _override(text: str) -> str:
+    if "=" not in text:
+        raise ValueError(f"{shown(text)} is no section.key=value; write it with =")
+    return text
+
+
+def _rank(value: object) -> object:
+    """Refuse what is no rank, in one sentence; a list of ranks becomes a tuple."""
+    each = value if isinstance(value, list) else [value]
+    for one in each:
+        if one is not None and one not in RANKS and (not isinstance(one, int) or isinstance(one, bool)):
+            raise ValueError(f"{shown(one)} is no rank; give a number, {', '.join(RANKS)}, or a list of ranks")
+        if isinstance(one, int) and not 0 <= one <= MOST_RANK:
+            raise ValueError(f"no world has a rank {shown(one)}; give 0, or a number below the size of the world")
+    if not isinstance(value, list):
+        return value
+    if not each or None in each or "worst" in each or len(set(each)) < len(each):
+        raise ValueError("a list of ranks holds each once; give numbers, first or last")
+    return tuple(each)
+
+
+class MetricBands(Section):
+    """How far one metric may be worse than its baseline."""
+
+    warn: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
+    """Beyond this it is told (default: any difference): a size, a share, or a list of both."""
+    fail: Annotated[Band | None, BeforeValidator(_band)] = Field(default=None)
+    """Beyond this the gate fails."""
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether nothing is ever told before it fails, whatever is expected."""
+        return self.warn is not None and self.fail is not None and self.warn.is_wider(self.fail)
+
+    @model_validator(mode="after")
+    def _check(self) -> MetricBands:
+        if self.contradicts:
+            raise misplaced("warn", "; ".join(NEVER_TOLD))
+        return self
+
+    def over(self, other: MetricBands) -> MetricBands:
+        """Return what this says, and what ``other`` says where this says nothing; the two may contradict each other."""
+        return MetricBands.model_construct(warn=self.warn or other.warn, fail=self.fail or other.fail)
+
+
+MetricName = Annotated[str, AfterValidator(_metric)]
+Metrics = Annotated[dict[MetricName, MetricBands | None] | None, BeforeValidator(_named)]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Place = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
+Override = Annotated[str, AfterValidator(_override)]
+Limit = Annotated[str | None, BeforeValidator(_size)]
+Rank = Annotated[int | str | tuple[int | str, ...] | None, BeforeValidator(_rank)]
+
+
+class _Shared(Section):
+    """What a case may have, and the defaults of all cases."""
+
+    overrides: tuple[Override, ...] = Field(default=(), strict=False)
+    """``section.key=value`` each; those of the defaults come first."""
+    rank: Rank = None
+    """The rank that is played: a number, ``first``, ``last`` or ``worst``; of a list each is a case of its own."""
+    limit: Limit = None
+    """A card with so many bytes in all, such as ``80GiB``."""
+    metrics: Metrics = None
+    """The metrics that count, as a list, or a mapping to bands, whose metrics count beside the default ones; those of a
+    case are added to the defaults'."""
+    _chooses: bool = PrivateAttr(default=False)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the metrics are a list: then no others count."""
+        return self._chooses
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_kind(cls, value: Any, handler: ModelWrapValidatorHandler[_Shared]) -> _Shared:
+        made = handler(value)
+        made._chooses = isinstance(value, dict) and isinstance(value.get("metrics"), list)
+        return made
+
+
+class DefaultsDocument(_Shared):
+    """``defaults:`` of a suite."""
+
+
+class CaseDocument(_Shared):
+    """One of ``cases:``."""
+
+    name: Name
+    """What reports and the baseline call it."""
+    preset: str | None = None
+    """The bundled transformer under a preset."""
+    config: Place | None = None
+    """The bundled transformer under a configuration file; the path is from the suite's folder."""
+    dialect: Literal["megatron", "bridge", "nemo"] | None = Field(default=None, alias="from")
+    """With ``config``: whose names the file has, where not oomscope's own."""
+    harness: Place | None = None
+    """Your own code through a harness file; the path is from the suite's folder."""
+    entry: str | None = None
+    """Your own code through a function of the checkout, ``pkg.module:function``."""
+    command: str | None = None
+    """Your own code through a command that is run in the checkout."""
+    metric_regex: str | None = None
+    """With ``command``: finds the bytes in what it prints, by its one group."""
+    snapshot_glob: str | None = None
+    """With ``command``: the memory snapshots that it writes, from the root of the checkout."""
+    repo: Place | None = None
+    """With ``harness``, ``entry`` or ``command``: the checkout under test (default: the suite's folder)."""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> CaseDocument:
+        given = [key for key in SOURCES if getattr(self, key) is not None]
+        if len(given) != 1:
+            said = " and ".join(given) or "nothing"
+            raise ValueError(f"{said} to measure; give one of {', '.join(SOURCES)}")
+        (source,) = given
+        own = " or ".join(OWN_KINDS)
+        for key, owner, is_given, is_owned in (
+            ("repo", own, self.repo, source in OWN_KINDS),
+            ("from", "config", self.dialect, source == "config"),
+            ("metric_regex", "command", self.metric_regex, source == "command"),
+            ("snapshot_glob", "command", self.snapshot_glob, source == "command"),
+        ):
+            if is_given is not None and not is_owned:
+                raise misplaced(key, f"{key} without {owner}; name one, or leave {key} out")
+        if source == "command" and (self.metric_regex is None) == (self.snapshot_glob is None):
+            said = "neither" if self.metric_regex is None else "both"
+            why = f"command with {said} of metric_regex and snapshot_glob; give one: it tells the bytes"
+            raise misplaced("command", why)
+        return self
+
+
+class SuiteDocument(Section):
+    """A suite file."""
+
+    cases: tuple[CaseDocument, ...] = Field(strict=False)
+    """What is measured."""
+    defaults: DefaultsDocument = DefaultsDocument()
+    """What all cases have, unless they say otherwise."""
