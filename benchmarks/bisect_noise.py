@@ -5,7 +5,7 @@ are probed as well. "plain" believes every answer; "best of 3" and "best of 5" p
 answers agree; oomscope's search weighs all answers until one commit is 95 % sure, and gives no answer where none is.
 Rounds are counted with several jobs: in each round all of them begin what is likeliest to be asked.
 
-    python benchmarks/bisect_noise.py [CASES] [--jobs K] [--prior WRONG RIGHT] [--commits N ...]
+    python benchmarks/bisect_noise.py [CASES] [--jobs K] [--commits N ...]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
 from oomscope.bisect.search.line import Answer, Search
-from oomscope.bisect.search.posterior import PosteriorSearch, Prior
+from oomscope.bisect.search.posterior import PosteriorSearch
 from oomscope.bisect.search.speculation import ahead
 
 Question = tuple[int, int]
@@ -198,14 +198,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="?", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument(
-        "--prior", type=float, nargs=2, metavar=("WRONG", "RIGHT"), help="of both rates, for oomscope's"
-    )
     parser.add_argument("--commits", type=int, nargs="+", default=[64, 256, 1000])
     given = parser.parse_args()
-    if given.prior:
-        prior = Prior(wrong=given.prior[0], right=given.prior[1])
-        METHODS["oomscope"] = lambda last: Weighing(PosteriorSearch(last=last, false_good=prior, false_bad=prior))
     print(f"{given.cases} cases each: right / wrong, mean probes, mean rounds with {given.jobs} jobs\n")
     print(f"| commits | good is bad | bad is good | {' | '.join(METHODS)} |")
     print("|---" * (3 + len(METHODS)) + "|")

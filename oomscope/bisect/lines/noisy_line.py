@@ -219,15 +219,10 @@ def posterior_of(search: ProbedLine) -> Posterior | None:
     if state is None:
         return None
     probabilities = state.probabilities.tolist()
-    good, bad = state.false_good_rate, state.false_bad_rate
     return Posterior(
         rows=tuple((search.commit(place).hash, probabilities[place]) for place in range(1, state.last + 1)),
         none=state.none,
         already=state.already,
-        false_good=good.mean,
-        false_good_interval=(good.low, good.high),
-        false_bad=bad.mean,
-        false_bad_interval=(bad.low, bad.high),
         confidence=state.confidence,
         wanted=state.enough,
     )

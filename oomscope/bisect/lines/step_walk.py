@@ -1,11 +1,14 @@
 """Finds every step of a line that was searched for its culprit, then inside the merges that steps came with.
 
-What the search has measured on its way is told to the step search first, so that nothing is asked twice. What is left
-of a merge when the steps that it brought in are taken off stays its own, if it is more than the threshold.
+What the search has measured on its way is told to the step search first, so that nothing is asked twice. Where
+measurements differ from probe to probe, each position that is asked about is measured ``MEASURED`` times, and a step is
+a difference of means that stands clear of the spread of one probe, which the ends show. What is left of a merge when
+the steps that it brought in are taken off stays its own, if it is more than the threshold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +22,14 @@ from oomscope.bisect.run.deadline import OutOfTimeError
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.search.line import Search
 from oomscope.bisect.search.measured import Bytes
-from oomscope.bisect.search.repeated_steps import RepeatedStepSearch
 from oomscope.bisect.search.speculation import ahead
 from oomscope.bisect.search.spread import Spread
 from oomscope.bisect.search.steps import Step, StepSearch, Threshold
 from oomscope.errors import GitError
 from oomscope.units import format_size
+
+MEASURED = 3
+"""Measurements of each position that is asked about, where they differ from probe to probe."""
 
 
 @dataclass
@@ -59,6 +64,7 @@ class StepWalk:
         default = Threshold.of(0) if self.noise is not None and is_real else Threshold()
         self._threshold = self.wanted.threshold or default
         rows, looks = self._rows(search, self.wanted.looks)
+        start, end = search.measured(0) or start, search.measured(search.track.last) or end
         spread = self._spread
         rows = self._with_merges(search, rows, looks)
         rest = end - start - sum((row.delta for row in rows), start=Bytes())
@@ -93,33 +99,51 @@ class StepWalk:
         self._known |= search.known
         return tuple(search.row(step) for step in state.steps), state.looks
 
-    def _split(self, search: ProbedLine, looks: int) -> StepSearch | RepeatedStepSearch:
-        state = self._begin(search).looking(looks)
+    def _split(self, search: ProbedLine, looks: int) -> StepSearch:
+        last = search.track.last
         try:
-            while (wanted := state.wanted) is not None:
-                search.prober.foresee(partial(_ahead, search, state))
-                search.probe(wanted, "step", anew=self.noise is not None)
-                state = state.told(wanted, search.answers[wanted].latest)
+            for end in (0, last):
+                self._repeat(search, end)
         except OutOfTimeError:
             self._is_complete = False
-        if isinstance(state, RepeatedStepSearch):
-            self._spread = state.spread
+        first, final = search.measured(0) or Bytes(), search.measured(last) or Bytes()
+        state = StepSearch.over(last, first, final, self._least(search)).looking(looks)
+        if self.noise is None:
+            for position in search.records:
+                state = state.told(position, search.measured(position))
+        try:
+            while self._is_complete and (wanted := state.wanted) is not None:
+                search.prober.foresee(partial(_ahead, search, state, anew=self.noise is not None))
+                if wanted not in search.records:
+                    search.probe(wanted, "step", anew=self.noise is not None)
+                self._repeat(search, wanted)
+                state = state.told(wanted, search.measured(wanted))
+        except OutOfTimeError:
+            self._is_complete = False
         return state
 
-    def _begin(self, search: ProbedLine) -> StepSearch | RepeatedStepSearch:
-        """Return the search for steps that knows what was measured along the line."""
-        last = search.track.last
+    def _repeat(self, search: ProbedLine, position: int) -> None:
+        """Measure ``position`` again until it was measured ``MEASURED`` times; without noise do nothing.
+
+        Raises:
+            OutOfTimeError: the deadline passed.
+        """
+        wanted = min(MEASURED, self.noise.repeats) if self.noise is not None else 0
+        while 0 < len(search.samples(position)) < wanted:
+            search.prober.foresee(lambda: (search.again(position, later=1),))
+            search.probe(position, "step", anew=True)
+            if search.answers[position].latest is None:
+                return
+
+    def _least(self, search: ProbedLine) -> Threshold:
+        """Return what two means differ by at most to count as equal: the threshold, or the spread if that is more."""
         if self.noise is None:
-            first, end = search.measured(0) or Bytes(), search.measured(last) or Bytes()
-            plain = StepSearch.over(last, first, end, self._threshold)
-            for position in search.records:
-                plain = plain.told(position, search.measured(position))
-            return plain
-        state = RepeatedStepSearch.over(last, self._threshold, self.noise.confidence, self.noise.repeats)
-        for position in search.records:
-            for sample in search.samples(position) or (None,):
-                state = state.told(position, sample)
-        return state
+            return self._threshold
+        if self._spread is None:
+            self._spread = Spread.of([search.samples(position) for position in search.records])
+        comparisons = 2 * math.ceil(math.log2(search.track.last + 1)) + 1
+        confidence = 1 - (1 - self.noise.confidence) / comparisons
+        return self._threshold.raised_to(self._spread.limit(min(MEASURED, self.noise.repeats), confidence))
 
     def _with_merges(self, search: ProbedLine, rows: tuple[StepRow, ...], looks: int) -> tuple[StepRow, ...]:
         """Return ``rows`` with what each merge among them brought in ahead of what is left of it."""
@@ -173,22 +197,19 @@ class StepWalk:
 
     def _significant(self, rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
         """Return the rows above the threshold, and above what single probes differ by."""
-        spread = self._spread.limit((1, 1), self.noise.confidence) if self._spread and self.noise else Threshold.of(0)
+        spread = self._spread.limit(1, self.noise.confidence) if self._spread and self.noise else Threshold.of(0)
         least = self._threshold.raised_to(spread)
         return tuple(row for row in rows if least.is_exceeded_by(row.delta))
 
 
-def _ahead(search: ProbedLine, state: StepSearch | RepeatedStepSearch) -> Iterator[Experiment | Untestable]:
+def _ahead(search: ProbedLine, state: StepSearch, *, anew: bool) -> Iterator[Experiment | Untestable]:
     """Yield what a search for steps is going to measure: in each range that differs, one half at least goes on.
 
     Where none does, the looks that follow as long as they find nothing.
     """
-    measured_by = search.experiment
-    if isinstance(state, RepeatedStepSearch):
-        measured_by = search.again
-        yield from map(measured_by, state.again)
-    elif not state.splitting:
-        yield from map(search.experiment, state.looks_ahead())
+    measured_by = search.again if anew else search.experiment
+    if not state.splitting:
+        yield from map(measured_by, state.looks_ahead())
     wanted = ahead(
         state.splitting,
         lambda range_: range_.wanted,

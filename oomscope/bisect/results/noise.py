@@ -1,4 +1,4 @@
-"""What a search does where answers may be wrong, and what it answers beside the culprit: probabilities and rates."""
+"""What a search does where answers may be wrong, and what it answers beside the culprit: probabilities."""
 
 from __future__ import annotations
 
@@ -52,13 +52,6 @@ class Posterior:
     """Probability that there is no culprit: the bad end is good."""
     already: float
     """Probability that the good end is bad already."""
-    false_good: float
-    """How often a bad commit is expected to answer good."""
-    false_good_interval: tuple[float, float]
-    """Holds that rate with a probability of 95 %."""
-    false_bad: float
-    """How often a good commit is expected to answer bad."""
-    false_bad_interval: tuple[float, float]
     confidence: float
     """Probability of the answer."""
     wanted: float

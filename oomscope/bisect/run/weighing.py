@@ -1,8 +1,7 @@
 """Asks about single states, such as mixtures of keys, as often as it takes to be sure of each.
 
 Along a line of commits no good one follows a bad one. Between mixtures, corners or tries nothing orders the answers,
-so that each is weighed by itself (:mod:`oomscope.bisect.search.answer_counts`). Without noise each state is asked about
-once.
+so that each is weighed by itself. Without noise each state is asked about once.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from oomscope.bisect.results.noise import Noise, heeded, percent
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.prober import Ahead, AnswerAndResult, Prober, Question, nothing_ahead
-from oomscope.bisect.search.answer_counts import AnswerCounts
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import bytes_of
+from oomscope.bisect.search.posterior import probability_of, rate_of
 
 
 @dataclass
@@ -32,7 +31,6 @@ class Weighing:
     prober: Prober
     asked_for: Noise | None = None
     decisions: int = 1
-    _tallies: AnswerCounts = field(default_factory=AnswerCounts)
     _given: dict[str, list[tuple[int, AnswerAndResult]]] = field(default_factory=dict)
     """The answers to each state, by what it measures, each with the number of its measurement."""
     _settled: dict[str, Answer] = field(default_factory=dict)
@@ -77,7 +75,7 @@ class Weighing:
         settled = {state: answer for state, answer in self._settled.items() if answer is not Answer.UNTESTABLE}
         if noise is None or not settled:
             return
-        doubt = sum(1 - self._tallies.probability(state, answer) for state, answer in settled.items())
+        doubt = sum(1 - self._probability(state, answer) for state, answer in settled.items())
         probes = sum(len(self._given[state]) for state in settled)
         self.prober.note(
             f"answers were weighed: {len(settled)} states were probed {probes} times, each until its answer was "
@@ -95,8 +93,6 @@ class Weighing:
         record, result = self.prober.ask(question, experiment.repeated(number))
         self._given.setdefault(state, []).append((number, (record, result)))
         self._is_on_card |= result is not None and result.backend == "cuda"
-        if record.answer is not Answer.UNTESTABLE:
-            self._tallies = self._tallies.told(state, record.answer)
 
     @property
     def _noise(self) -> Noise | None:
@@ -119,17 +115,25 @@ class Weighing:
         if self._noise is None or given[0] is Answer.UNTESTABLE:
             return given[-1]
         for answer in (Answer.GOOD, Answer.BAD):
-            if self._tallies.probability(state, answer) >= self._enough(self._noise):
+            if self._probability(state, answer) >= self._enough(self._noise):
                 return answer
         return Answer.UNTESTABLE
+
+    def _probability(self, state: str, answer: Answer) -> float:
+        counts = [self._counts(each) for each in self._given]
+        rate = rate_of(sum(map(min, counts)), sum(map(sum, counts)))
+        return probability_of(answer, self._counts(state), rate)
+
+    def _counts(self, state: str) -> tuple[int, int]:
+        given = [record.answer for _, (record, _) in self._given[state]]
+        return given.count(Answer.GOOD), given.count(Answer.BAD)
 
     def _worded(self, state: str, record: ProbeRecord) -> ProbeRecord:
         """Return ``record``, which speaks for ``state``, with what is believed of that."""
         answer = self._settled[state]
         if answer is record.answer:
             return record
-        given = [record.answer for _, (record, _) in self._given[state]]
-        good, bad = given.count(Answer.GOOD), given.count(Answer.BAD)
+        good, bad = self._counts(state)
         return replace(record, answer=answer, reason=f"answers contradict each other: {good} good, {bad} bad")
 
     def _speaking(self, state: str) -> tuple[int, AnswerAndResult]:

@@ -1,8 +1,8 @@
 """How much the bytes of one position differ from probe to probe, and when two positions differ by more than that: pure.
 
-The spread of single probes is taken to be the same along the line, so that every position that was measured more than
-once adds to one estimate (the pooled standard deviation), and a large step shows after one probe on each side. Two
-means differ where Student's t says so; with the few probes that there are a normal law would be too sure.
+The spread of one probe is taken to be the same along the line: every position that was measured more than once adds to
+one estimate (the pooled standard deviation). Two means differ where Student's t says so; with the few probes that there
+are a normal law would be too sure.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
 
 _WIDEST = 2**62
 """More than any difference of bytes."""
-_MANY = 200
-"""Degrees of freedom beyond which the exact sum is longer than it is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,29 +39,19 @@ class Spread:
         overhead = _pooled([[value.overhead_bytes or 0 for value in values] for values in repeated], freedom)
         return cls(requested_bytes=live, overhead_bytes=overhead, freedom=freedom)
 
-    def limit(self, probes: tuple[int, int], confidence: float) -> Threshold:
+    def limit(self, probes: int, confidence: float) -> Threshold:
         """Return what the means of two positions may differ by without a difference being shown.
 
         Args:
             probes: of either position.
             confidence: probability that means of equal positions differ by no more.
         """
-        first, second = probes
-        live, overhead = self.limits(np.array([math.sqrt(1 / first + 1 / second)]), confidence)
-        return Threshold(requested_bytes=int(live[0]), overhead_bytes=int(overhead[0]))
-
-    def limits(self, factors: NDArray[np.float64], confidence: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return what requested bytes and overhead may differ by in several comparisons without a shown difference.
-
-        Args:
-            factors: the standard deviation of each difference, in those of one probe.
-            confidence: probability that means of equal positions differ by no more.
-        """
         if self.freedom == 0:
-            unknown = np.full(len(factors), _WIDEST)
-            return unknown, unknown
-        widths = student(confidence, self.freedom) * factors
-        return (widths * self.requested_bytes).astype(np.int64), (widths * self.overhead_bytes).astype(np.int64)
+            return Threshold.of(_WIDEST)
+        width = student(confidence, self.freedom) * math.sqrt(2 / probes)
+        return Threshold(
+            requested_bytes=int(width * self.requested_bytes), overhead_bytes=int(width * self.overhead_bytes)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -86,24 +70,11 @@ def mean(values: Sequence[Bytes]) -> Bytes:
 @lru_cache(maxsize=1024)
 def student(confidence: float, freedom: int) -> float:
     """Return the t that a Student variable of ``freedom`` degrees stays within, on either side, with ``confidence``."""
-    if freedom > _MANY:
-        return _near_normal(NormalDist().inv_cdf((1 + confidence) / 2), freedom)
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
     return math.tan(high) * math.sqrt(freedom)
-
-
-def _near_normal(normal: float, freedom: int) -> float:
-    """Return t where its law is close to a normal one: Abramowitz and Stegun, 26.7.5."""
-    terms = (
-        (normal**3 + normal) / 4,
-        (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96,
-        (3 * normal**7 + 19 * normal**5 + 17 * normal**3 - 15 * normal) / 384,
-        (79 * normal**9 + 776 * normal**7 + 1482 * normal**5 - 1920 * normal**3 - 945 * normal) / 92160,
-    )
-    return normal + math.fsum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))
 
 
 def _within(angle: float, freedom: int) -> float:

@@ -22,7 +22,7 @@ from oomscope.report.html.page_size import fitting
 from oomscope.report.html.probe import measurement_charts, render
 from oomscope.report.html.script import Script
 from oomscope.report.step_sets import step_sets
-from oomscope.report.text.bisect_noise import rates_text
+from oomscope.report.text.bisect_noise import BOUND
 
 LINES_SHOWN: Final = 200
 """Lines of code in their table."""
@@ -71,7 +71,7 @@ def _page(result: BisectResult, title: str, share: float) -> str:
         is_reserved_known=all(step.delta.reserved_bytes is not None for step in result.steps),
         rows=bisect_rows,
         remedy=remedy(result),
-        rates=rates_text(result.posterior) if result.posterior else None,
+        rates=BOUND if result.posterior else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The posterior is Bayes' own, the question tells most, and without noise the search is plain bisection."""
+"""The posterior is Bayes' own, the question tells most, and the answer is right as often as it says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomscope.bisect.search.line import Answer, Search
-from oomscope.bisect.search.posterior import ENDS_WRONG, PosteriorSearch, Prior
+from oomscope.bisect.search.line import Answer
+from oomscope.bisect.search.posterior import (
+    ENDS_WRONG,
+    SEEN_RIGHT,
+    SEEN_WRONG,
+    PosteriorSearch,
+    probability_of,
+    rate_of,
+)
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
-GRID = (np.arange(400) + 0.5) / 400
 
+GRID = (np.arange(400) + 0.5) / 400
 Answers = list[tuple[int, Answer]]
 
 
@@ -33,28 +40,24 @@ def after(search: PosteriorSearch, answers: Answers) -> PosteriorSearch:
     return search
 
 
-def brute_force(last: int, answers: Answers, prior: Prior) -> list[float]:
-    """Integrate over both rates on a grid, for each candidate."""
-    density = GRID ** (prior.wrong - 1) * (1 - GRID) ** (prior.right - 1)
+def by_hand(last: int, answers: Answers) -> list[float]:
+    """Integrate over the rate of wrong answers on a grid, for each candidate."""
+    density = GRID ** (SEEN_WRONG - 1) * (1 - GRID) ** (SEEN_RIGHT - 1)
     weights = []
     for candidate in range(last + 2):
-        false_good, false_bad = density.copy(), density.copy()
+        weight = density * (ENDS_WRONG if candidate in {0, last + 1} else (1 - 2 * ENDS_WRONG) / last)
         for position, answer in answers:
-            is_bad = position >= candidate
-            rates = false_good if is_bad else false_bad
-            rates *= GRID if (answer is BAD) != is_bad else 1 - GRID
-        outside = candidate in {0, last + 1}
-        share = ENDS_WRONG if outside else (1 - 2 * ENDS_WRONG) / last
-        weights.append(share * false_good.sum() * false_bad.sum())
+            weight *= 1 - GRID if (answer is BAD) == (position >= candidate) else GRID
+        weights.append(float(weight.sum()))
     return [weight / sum(weights) for weight in weights]
 
 
-@given(told(), st.sampled_from([Prior(), Prior(wrong=2, right=5), Prior(wrong=1, right=19)]))
-def test_the_posterior_is_what_brute_force_says(case: tuple[int, Answers], prior: Prior) -> None:
+@given(told())
+def test_the_posterior_is_what_bayes_rule_says(case: tuple[int, Answers]) -> None:
     last, answers = case
-    search = after(PosteriorSearch(last=last, false_good=prior, false_bad=prior), answers)
+    search = after(PosteriorSearch(last=last), answers)
     assert search.probabilities.sum() == pytest.approx(1)
-    assert list(search.probabilities) == pytest.approx(brute_force(last, answers, prior), abs=2e-3)
+    assert list(search.probabilities) == pytest.approx(by_hand(last, answers), abs=2e-3)
     assert search.none == search.probabilities[-1]
     assert search.already == search.probabilities[0]
 
@@ -76,24 +79,12 @@ def test_the_information_is_the_expected_fall_of_entropy(case: tuple[int, Answer
         assert search.information[search.wanted] == pytest.approx(search.information.max(), abs=1e-8)
 
 
-def asked(search: Search | PosteriorSearch, oracle: Callable[[int], Answer]) -> list[int]:
-    positions = []
-    while (position := search.wanted) is not None:
-        positions.append(position)
-        search = search.told(position, oracle(position))
-    return positions
-
-
-@given(st.data())
-def test_without_noise_it_asks_exactly_what_plain_bisection_asks(data: st.DataObject) -> None:
-    last = data.draw(st.integers(1, 300))
-    culprit = data.draw(st.integers(1, last))
-
-    def oracle(position: int) -> Answer:
-        return BAD if position >= culprit else GOOD
-
-    noiseless = after(PosteriorSearch.noiseless(last), [(0, GOOD), (last, BAD)])
-    assert asked(noiseless, oracle) == asked(Search.over(last), oracle)
+def test_a_single_state_is_as_probable_as_its_answers_say() -> None:
+    assert probability_of(BAD, (0, 0), 0.1) == 0.5
+    assert probability_of(BAD, (0, 1), 0.1) == pytest.approx(0.9)
+    assert probability_of(GOOD, (1, 3), 0.1) == pytest.approx(1 - probability_of(BAD, (1, 3), 0.1))
+    assert probability_of(BAD, (2, 5), 0.1) == pytest.approx(probability_of(BAD, (0, 3), 0.1))
+    assert rate_of(5, 20) > rate_of(0, 0) > rate_of(0, 20)
 
 
 def run(search: PosteriorSearch, oracle: Callable[[int], Answer]) -> PosteriorSearch:
@@ -142,12 +133,6 @@ def test_answers_like_a_coins_end_without_an_answer() -> None:
     unsure = [search for search in searches if not search.is_sure]
     assert len(unsure) >= 7
     assert all(search.found.kind == "suspects" and search.confidence < 0.95 for search in unsure)
-
-
-def test_contradictions_teach_the_rates() -> None:
-    search = after(PosteriorSearch(last=1), [(0, GOOD)] * 15 + [(0, BAD)] * 5 + [(1, BAD)] * 20)
-    assert search.false_bad_rate.low < 0.25 < search.false_bad_rate.high
-    assert search.false_good_rate.high < 0.15
 
 
 @settings(max_examples=60)

@@ -131,10 +131,6 @@ def test_a_posterior_is_a_bar_for_each_probable_candidate() -> None:
         rows=rows,
         none=0.01,
         already=0.01,
-        false_good=0.02,
-        false_good_interval=(0.0, 0.1),
-        false_bad=0.1,
-        false_bad_interval=(0.05, 0.2),
         confidence=0.6,
         wanted=0.9,
     )
@@ -143,7 +139,7 @@ def test_a_posterior_is_a_bar_for_each_probable_candidate() -> None:
     assert chart.count('class="row"') == 16 + 1 + 2
     assert re.search(r"60 %", chart)
     assert "none: the bad end is good" in chart
-    assert "A good commit answers bad in 10" in bisect_page(result, title="t")
+    assert "The probabilities hold where" in bisect_page(result, title="t")
 
 
 def test_a_search_that_was_really_made_is_shown_with_what_a_merge_brought(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.report.text.bisect import bisect_report
-from oomscope.report.text.bisect_noise import likeliest, rates_text
+from oomscope.report.text.bisect_noise import likeliest
 from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches
 
@@ -15,10 +15,6 @@ POSTERIOR = Posterior(
     rows=(("a" * 40, 0.0102), ("d" * 40, 0.9696), ("e" * 40, 0.0002)),
     none=0.0199,
     already=0.0001,
-    false_good=0.101,
-    false_good_interval=(0.021, 0.25),
-    false_bad=0.05,
-    false_bad_interval=(0.002, 0.2),
     confidence=0.9696,
     wanted=0.95,
 )
@@ -26,13 +22,6 @@ POSTERIOR = Posterior(
 
 def test_the_likeliest_come_first_and_the_rest_is_left_out() -> None:
     assert [name[0] for name, _ in likeliest(POSTERIOR)] == ["d", "a"]
-
-
-def test_rates_come_with_their_intervals() -> None:
-    assert rates_text(POSTERIOR) == (
-        "A good commit answers bad in 5 % (0.2 % to 20 %) of its probes, a bad one good in 10.1 % (2.1 % to 25 %); "
-        "95 % intervals. What is sure here is so where at most every fifth probe is wrong"
-    )
 
 
 def test_certainty_is_not_rounded_up() -> None:
