@@ -180,7 +180,7 @@ def flops_text(result: ProbeResult) -> str | None:
 
 
 def cost_text(result: ProbeResult) -> str | None:
-    """Return the estimate of a step, what of it recomputation and offloading are, and what leaves the card."""
+    """Return the estimate of a step, and what of it recomputation, offloading and communication are."""
     cost = result.cost
     if not cost:
         return None
@@ -193,10 +193,7 @@ def cost_text(result: ProbeResult) -> str | None:
         ("bubble_s", "waiting for other stages"),
     )
     parts = [f"{format_seconds(cost[key])} {name}" for key, name in named if cost[key] > 0]
-    text += f", of which {', '.join(parts)}" if parts else ""
-    sent = (("network_bytes", "to other ranks"), ("pcie_bytes", "to the host and back"))
-    moved = [f"{format_size(int(cost[key]))} {name}" for key, name in sent if cost[key]]
-    return f"{text}; {', '.join(moved)}" if moved else text
+    return f"{text}, of which {', '.join(parts)}" if parts else text
 
 
 def format_seconds(seconds: float) -> str:

@@ -9,8 +9,9 @@ a reduce-scatter until the next one is filled, and a backward gathers the next u
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.ledger import Ledger, element_size
 from oomscope.model.cost.parameters import layer_parameters, stage_parameters
+from oomscope.model.cost.traffic import element_bytes
+from tests.ledgers.layer import Ledger
 
 
 def gathered_for_the_model(config: Config) -> int:
@@ -20,7 +21,7 @@ def gathered_for_the_model(config: Config) -> int:
     """
     head = stage_parameters(config, 0, pre_process=False, post_process=True)
     vocabulary = config.padded_vocab_size * config.model.hidden_size // config.parallel.tensor_model_parallel_size
-    return element_size(config) * (head if config.model.transformer_impl == "local" else head - vocabulary)
+    return element_bytes(config) * (head if config.model.transformer_impl == "local" else head - vocabulary)
 
 
 def shard_ledger(config: Config) -> Ledger:
@@ -28,7 +29,7 @@ def shard_ledger(config: Config) -> Ledger:
 
     In 16 bits those are fp32 copies, and the gradients that backward makes, ``gradients``, are gone by then.
     """
-    element = element_size(config)
+    element = element_bytes(config)
     parameters = stage_parameters(config, config.model.num_layers, pre_process=True, post_process=True)
     shard = parameters // (config.parallel.data_parallel_size * config.parallel.context_parallel_size)
     return {
@@ -45,7 +46,7 @@ def gathered_in_forward(config: Config, layer: int = 1) -> Ledger:
 
     With ``torch_fsdp2_reshard_after_forward`` off, all layers before it are still gathered besides.
     """
-    unit = element_size(config) * layer_parameters(config, layer)
+    unit = element_bytes(config) * layer_parameters(config, layer)
     return {"model": gathered_for_the_model(config), "gathered_parameters": unit, "gathering": unit}
 
 
@@ -54,7 +55,7 @@ def gathered_in_backward(config: Config, layer: int = 1) -> Ledger:
 
     Without resharding nothing is gathered again; the parameters are those of all layers up to it.
     """
-    unit = element_size(config) * layer_parameters(config, layer)
+    unit = element_bytes(config) * layer_parameters(config, layer)
     resharded = config.parallel.torch_fsdp2_reshard_after_forward
     return {
         "model": gathered_for_the_model(config),

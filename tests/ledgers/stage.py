@@ -1,14 +1,15 @@
 """How many bytes a stage keeps from forward to backward, in closed form: its layers, the embedding and the head.
 
-Symbols as in ``oomscope/model/cost/ledger.py``, which has the rows of a layer.
+Symbols as in ``layer.py``, which has the rows of a layer.
 """
 
 from __future__ import annotations
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.ledger import Ledger, element_size, hidden_bytes, kept_layer_ledger
+from oomscope.model.cost.traffic import element_bytes
 from oomscope.model.layers.cross_entropy import loss_form
 from oomscope.model.memory.layer_groups import layer_groups
+from tests.ledgers.layer import Ledger, hidden_bytes, kept_layer_ledger
 
 _INDEX = 8
 """Bytes of a token index (int64)."""
@@ -64,7 +65,7 @@ def head_ledger(config: Config) -> Ledger:
     }
     logits = n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
     if form.kernels == "te":
-        return {**rows, "logits_gradient": (element_size(config) if form.overwrites_logits else 4) * logits}
+        return {**rows, "logits_gradient": (element_bytes(config) if form.overwrites_logits else 4) * logits}
     return {
         **rows,
         "vocabulary_softmax": 4 * logits,
@@ -107,7 +108,7 @@ def logits_bytes(config: Config) -> int:
     :func:`head_ledger`: six bytes a logit at the loss's peak. In fp32 the copy is the logits themselves.
     """
     n = _tokens(config)
-    return element_size(config) * n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
+    return element_bytes(config) * n * config.padded_vocab_size // config.parallel.tensor_model_parallel_size
 
 
 def stage_bytes(config: Config, num_layers: int, *, pre_process: bool, post_process: bool, first: int = 0) -> int:

@@ -1,8 +1,9 @@
 """An estimate of what a step takes, part by part: what a saving of memory costs in time, before anybody runs it.
 
 Time is work over speed: matrix products over FLOP/s, element-wise kernels over memory bandwidth, collectives and
-copies over their links, with a share of each peak that is assumed (``cost.*``). What the parts cost relative to each
-other is sounder than their sum, which leaves out launch latencies, stragglers and the data loader.
+copies over their links, with a share of each peak that is assumed (``cost.*``). ``advise`` and ``sweep`` rank by it.
+What the parts cost relative to each other is sounder than their sum, which leaves out launch latencies, stragglers and
+the data loader.
 """
 
 from __future__ import annotations
@@ -19,16 +20,15 @@ from oomscope.model.cost.flops import (
     recomputed_layer_flops,
     tokens_of,
 )
-from oomscope.model.cost.offload_traffic import offloaded_bytes
 from oomscope.model.cost.parameters import expert_parameters, prediction_layers, stage_parameters
 from oomscope.model.cost.traffic import (
     Collectives,
     element_bytes,
-    gathers_tokens,
     layer_collectives,
     layer_traffic,
-    prediction_collectives,
-    prediction_traffic,
+    offloaded_bytes,
+    recomputed_collectives,
+    recomputed_traffic,
 )
 from oomscope.model.memory.layer_groups import recomputes_predictions
 from oomscope.model.parallel.parallel_state import Axis, group_of, rank_coordinates
@@ -55,7 +55,7 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """Seconds of one iteration on one rank, by what they are spent on, and the bytes that leave the card."""
+    """Seconds of one iteration on one rank, by what they are spent on."""
 
     matmul_s: float = 0.0
     """Matrix products of forward and backward."""
@@ -73,29 +73,20 @@ class StepCost:
     """Reducing gradients and gathering parameters, less what overlap hides."""
     optimizer_offload_s: float = 0.0
     """Copies to and from the host's optimizer, and its update."""
-    recompute_flops: int = 0
-    network_bytes: int = 0
-    """Sent to other ranks, in the node and beyond."""
-    pcie_bytes: int = 0
-    """Copied to the host and back."""
 
     @property
     def seconds(self) -> float:
         """The whole iteration."""
-        return float(sum(getattr(self, field.name) for field in fields(self) if field.name.endswith("_s")))
-
-    def without_savings_s(self) -> float:
-        """Return the seconds of the same iteration without recomputation and offloading."""
-        spent = self.seconds - self.activation_offload_s - self.optimizer_offload_s - self.recompute_s
-        in_pipeline = self.matmul_s + self.elementwise_s + self.collectives_s
-        saved = self.recompute_s + self.activation_offload_s
-        return spent - (self.bubble_s * saved / (in_pipeline + saved) if self.bubble_s else 0.0)
+        return float(sum(getattr(self, field.name) for field in fields(self)))
 
     @property
     def slowdown(self) -> float:
         """What recomputation and offloading add, as a share of the iteration without them."""
-        plain = self.without_savings_s()
-        return self.seconds / plain - 1 if plain > 0 else 0.0
+        saved = self.recompute_s + self.activation_offload_s
+        worked = self.matmul_s + self.elementwise_s + self.collectives_s + saved
+        added = saved + self.optimizer_offload_s + (self.bubble_s * saved / worked if self.bubble_s else 0.0)
+        plain = self.seconds - added
+        return added / plain if plain > 0 else 0.0
 
     def to_json(self) -> dict[str, float]:
         """Return all parts, ``seconds`` and ``slowdown``."""
@@ -114,14 +105,12 @@ def step_cost(config: Config, *, rank: int, rates: Rates) -> StepCost:
 
 @dataclass
 class _Passes:
-    """Seconds of one microbatch, and bytes that it sends."""
+    """Seconds of the forward and backward of one microbatch."""
 
     matmul: float = 0.0
     elementwise: float = 0.0
     collectives: float = 0.0
     recompute: float = 0.0
-    recompute_flops: int = 0
-    network_bytes: int = 0
 
     @property
     def forward(self) -> float:
@@ -145,25 +134,18 @@ class _Estimate:
 
     def cost(self) -> StepCost:
         config, passes, times = self._config, self._microbatch(), self._config.num_microbatches
-        offloaded = offloaded_bytes(config, self._stage)
-        copy = offloaded / times / self._rates.pcie
+        copy = offloaded_bytes(config, self._stage) / times / self._rates.pcie
         exposed = max(0.0, copy - passes.forward) + max(0.0, copy - passes.backward)
         work = times * (passes.forward + passes.backward + exposed)
-        stages = config.parallel.pipeline_model_parallel_size
-        reduced = self._data_parallel(passes)
-        host_parameters = self._host_parameters()
         return StepCost(
             matmul_s=times * passes.matmul,
             elementwise_s=times * passes.elementwise,
             collectives_s=times * passes.collectives,
             recompute_s=times * passes.recompute,
             activation_offload_s=times * exposed,
-            bubble_s=work * (stages - 1) / (config.model_chunks * times),
-            data_parallel_s=reduced[0],
-            optimizer_offload_s=self._optimizer_offload(host_parameters),
-            recompute_flops=times * passes.recompute_flops,
-            network_bytes=times * (passes.network_bytes + self._pipeline_bytes()) + reduced[1],
-            pcie_bytes=2 * offloaded + 2 * _FP32 * host_parameters,
+            bubble_s=work * (config.parallel.pipeline_model_parallel_size - 1) / (config.model_chunks * times),
+            data_parallel_s=self._data_parallel(passes),
+            optimizer_offload_s=self._optimizer_offload(),
         )
 
     # One microbatch -------------------------------------------------------------------------------------------
@@ -190,215 +172,111 @@ class _Estimate:
         passes.elementwise += moved / self._rates.memory
 
     def _add_prediction(self, passes: _Passes) -> None:
-        """Add one depth of multi-token prediction: a layer, a projection between collectives, norms, and a head."""
-        config, rates, is_again = self._config, self._rates, recomputes_predictions(self._config)
+        """Add one depth of multi-token prediction: a layer, a projection, and a head."""
+        config, is_again = self._config, recomputes_predictions(self._config)
         last = config.model.num_layers - 1
         self._add(passes, StageLayer(last, is_again))
         self._add_head(passes)
-        flops = prediction_flops(config)[0] - layer_flops(config, last).total - head_flops(config)
-        moved, sent = prediction_traffic(config), prediction_collectives(config)
-        passes.matmul += 3 * flops / rates.matmul
-        passes.elementwise += 3 * moved / rates.memory
-        passes.collectives += 2 * sent / self._link("tp")
-        passes.network_bytes += (3 if is_again else 2) * sent
-        if is_again:
-            passes.recompute += flops / rates.matmul + moved / rates.memory + sent / self._link("tp")
-            passes.recompute_flops += flops
+        projection = prediction_flops(config)[0] - layer_flops(config, last).total - head_flops(config)
+        passes.matmul += 3 * projection / self._rates.matmul
+        passes.recompute += projection / self._rates.matmul if is_again else 0.0
 
     def _add(self, passes: _Passes, layer: StageLayer) -> None:
-        config, rates = self._config, self._rates
-        flops, moved = layer_flops(config, layer.number).total, layer_traffic(config, layer.number).total
-        sent = layer_collectives(config, layer.number)
+        config, number, rates = self._config, layer.number, self._rates
+        flops, moved = layer_flops(config, number).total, sum(layer_traffic(config, number))
+        sent = layer_collectives(config, number)
         passes.matmul += 3 * flops / rates.matmul
         passes.elementwise += 3 * moved / rates.memory
-        passes.collectives += 2 * self._communication(sent) + self._gathered_again(sent)
-        passes.network_bytes += 2 * sent.total
-        if layer.recomputed:
-            again = (flops, moved, sent)
-        else:
-            again = (
-                recomputed_layer_flops(config, layer.number),
-                recomputed_traffic(config, layer.number),
-                _recomputed_collectives(config, sent, layer.number),
-            )
-        passes.recompute += again[0] / rates.matmul + again[1] / rates.memory + self._communication(again[2])
-        passes.recompute_flops += again[0]
-        passes.network_bytes += again[2].total
+        passes.collectives += 2 * self._communication(sent)
+        if config.parallel.sequence_parallel:  # backward gathers again what only its shards were kept of
+            passes.collectives += sent.by_axis(config)["tp"] / 2 / self._link("tp")
+        if not layer.recomputed:
+            flops, moved = recomputed_layer_flops(config, number), recomputed_traffic(config, number)
+            sent = recomputed_collectives(config, number)
+        passes.recompute += flops / rates.matmul + moved / rates.memory + self._communication(sent)
 
     def _communication(self, sent: Collectives) -> float:
-        experts: Axis = "expert_tp_ep" if gathers_tokens(self._config) else "ep"
-        sent_by_axis: tuple[tuple[int, Axis], ...] = (
-            (sent.tp, "tp"),
-            (sent.cp, "cp"),
-            (sent.ep, experts),
-            (sent.expert_tp, "expert_tp"),
-        )
-        return sum(sent_bytes / self._link(axis) for sent_bytes, axis in sent_by_axis)
-
-    def _gathered_again(self, sent: Collectives) -> float:
-        """Return what sequence parallelism gathers again in backward, the shards alone being kept."""
-        if not self._config.parallel.sequence_parallel:
-            return 0.0
-        return sent.tp / 2 / self._link("tp")
-
-    def _pipeline_bytes(self) -> int:
-        """Return what goes to neighbouring stages: a hidden state forward and its gradient back, for each chunk."""
-        config = self._config
-        if config.parallel.pipeline_model_parallel_size == 1:
-            return 0
-        shards = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
-        hidden = element_bytes(config) * tokens_of(config) * config.model.hidden_size // shards
-        return 2 * hidden * config.model_chunks
+        return sum(nbytes / self._link(axis) for axis, nbytes in sent.by_axis(self._config).items())
 
     # One step -------------------------------------------------------------------------------------------------
 
-    def _data_parallel(self, passes: _Passes) -> tuple[float, int]:
-        """Return exposed seconds and bytes of reducing gradients and of gathering or keeping parameters."""
-        config = self._config
-        if config.parallel.use_torch_fsdp2:
-            return self._fully_sharded(passes)
-        if config.parallel.use_megatron_fsdp:
-            return self._megatron_fsdp(passes)
-        gradient = _FP32 if config.precision.grad_reduce_in_fp32 else element_bytes(config)
-        reduce_s = gather_s = 0.0
-        sent = 0
-        for parameters, axis in self._replicated():
-            ranks, link = len(group_of(config, self._rank, axis)), self._link(axis)
-            share = parameters * (ranks - 1) // ranks
-            again = element_bytes(config) if config.optimizer.use_distributed_optimizer else gradient
-            over_instances = self._over_instances(parameters // ranks * gradient)
-            reduce_s += share * gradient / link + over_instances / self._link("inter_dist_opt")
-            gather_s += share * again / link
-            sent += share * (gradient + again) + over_instances
-        if config.optimizer.overlap_grad_reduce:
-            reduce_s = max(0.0, reduce_s - passes.backward)
-        if config.optimizer.overlap_param_gather:
-            gather_s = max(0.0, gather_s - passes.forward)
-        return reduce_s + gather_s, sent
+    def _data_parallel(self, passes: _Passes) -> float:
+        """Return the exposed seconds of reducing gradients and of gathering or keeping parameters.
 
-    def _over_instances(self, shard_bytes: int) -> int:
-        """Return what the all-reduce of a shard over the optimizer's instances sends."""
-        instances = self._config.optimizer.num_distributed_optimizer_instances
-        return 2 * shard_bytes * (instances - 1) // instances
-
-    def _fully_sharded(self, passes: _Passes) -> tuple[float, int]:
-        """Return the same of FSDP2: each microbatch gathers every unit, and reduces it, beside the computation."""
-        config = self._config
-        ranks, link, times = len(group_of(config, self._rank, "dp_cp")), self._link("dp_cp"), config.num_microbatches
-        share = element_bytes(config) * self._parameters() * (ranks - 1) // ranks
-        again = 1 if config.parallel.torch_fsdp2_reshard_after_forward else 0
-        exposed = max(0.0, share / link - passes.forward) + max(0.0, (1 + again) * share / link - passes.backward)
-        return times * exposed, times * (2 + again) * share
-
-    def _megatron_fsdp(self, passes: _Passes) -> tuple[float, int]:
-        """Return the same of Megatron-FSDP: each microbatch communicates what is sharded, each step the rest once.
-
-        Units are gathered in forward and in backward; what belongs to none is counted so too, although it is not
-        gathered again.
+        Fully sharded parameters are gathered for every microbatch, in forward and, if they were let go, in backward.
         """
-        config, times = self._config, self._config.num_microbatches
-        strategy = config.parallel.data_parallel_sharding_strategy
-        shares = [
-            (parameters * (ranks - 1) // ranks, self._link(axis))
-            for parameters, axis in self._replicated()
-            for ranks in [len(group_of(config, self._rank, axis))]
-        ]
-        gradient = self._reduced_bytes()
-        again = element_bytes(config) if strategy != "no_shard" else gradient
-        reduced, gathered = (sum(share for share, _ in shares) * size for size in (gradient, again))
-        reduce_s, gather_s = (sum(share * size / link for share, link in shares) for size in (gradient, again))
-        if strategy == "optim_grads_params":
-            exposed = max(0.0, gather_s - passes.forward) + max(0.0, gather_s + reduce_s - passes.backward)
-            return times * exposed, times * (2 * gathered + reduced)
-        reductions = times if strategy == "optim_grads" else 1
-        if strategy == "optim_grads" or config.optimizer.overlap_grad_reduce:
+        parallel, optimizer, times = self._config.parallel, self._config.optimizer, self._config.num_microbatches
+        element, reduced = element_bytes(self._config), self._reduced_bytes()
+        strategy = parallel.data_parallel_sharding_strategy if parallel.use_megatron_fsdp else None
+        gathers = strategy != "no_shard" if strategy else optimizer.use_distributed_optimizer
+        reduce_s, gather_s = self._replicas_s(reduced), self._replicas_s(element if gathers else reduced)
+        if parallel.use_torch_fsdp2 or strategy == "optim_grads_params":
+            reduce_s, gather_s = self._replicas_s(reduced), self._replicas_s(element)
+            again = gather_s if strategy or parallel.torch_fsdp2_reshard_after_forward else 0.0
+            return times * (max(0.0, gather_s - passes.forward) + max(0.0, again + reduce_s - passes.backward))
+        reduce_s += self._over_instances_s(reduced)
+        if optimizer.overlap_grad_reduce or strategy == "optim_grads":
             reduce_s = max(0.0, reduce_s - passes.backward)
-        if config.optimizer.overlap_param_gather:
+        if optimizer.overlap_param_gather:
             gather_s = max(0.0, gather_s - passes.forward)
-        return reductions * reduce_s + gather_s, reductions * reduced + gathered
+        return (times if strategy == "optim_grads" else 1) * reduce_s + gather_s
 
     def _reduced_bytes(self) -> int:
-        """Return the bytes in which Megatron-FSDP reduces a gradient."""
-        parallel = self._config.parallel
+        """Return the bytes an element in which gradients are reduced."""
+        parallel, element = self._config.parallel, element_bytes(self._config)
+        if parallel.use_torch_fsdp2:
+            return element
+        if not parallel.use_megatron_fsdp:
+            return _FP32 if self._config.precision.grad_reduce_in_fp32 else element
         sizes = {"fp32": _FP32, "bf16": 2, "fp16": 2}
-        kept = sizes.get(parallel.megatron_fsdp_main_grads_dtype, element_bytes(self._config))
+        kept = sizes.get(parallel.megatron_fsdp_main_grads_dtype, element)
         return sizes.get(parallel.megatron_fsdp_grad_comm_dtype, kept)
 
-    def _parameters(self) -> int:
-        stages = self._config.parallel.pipeline_model_parallel_size
-        return stage_parameters(
-            self._config,
-            len(self._layers),
-            pre_process=self._stage == 0,
-            post_process=self._stage == stages - 1,
-            first=self._layers[0].number if self._layers else 0,
-        )
+    def _replicas_s(self, element: int) -> float:
+        """Return the seconds of one reduce-scatter or all-gather of all parameters, ``element`` bytes each."""
+        seconds = 0.0
+        for parameters, axis in self._replicated():
+            ranks = len(group_of(self._config, self._rank, axis))
+            seconds += element * parameters * (ranks - 1) // ranks / self._link(axis)
+        return seconds
+
+    def _over_instances_s(self, element: int) -> float:
+        """Return the seconds of the all-reduce of gradient shards over the optimizer's instances."""
+        instances = self._config.optimizer.num_distributed_optimizer_instances
+        if instances == 1:
+            return 0.0
+        shards = sum(count // len(group_of(self._config, self._rank, axis)) for count, axis in self._replicated())
+        return 2 * element * shards * (instances - 1) / instances / self._link("inter_dist_opt")
 
     def _replicated(self) -> tuple[tuple[int, Axis], tuple[int, Axis]]:
         """Return the parameters of this rank, dense and of experts, with the axes of those that share their states."""
-        experts = sum(
-            expert_parameters(self._config) for layer in self._layers if self._config.is_moe_layer(layer.number)
+        config = self._config
+        numbers = [layer.number for layer in self._layers]
+        first, last = numbers[0] if numbers else 0, config.model.num_layers - 1
+        whole = stage_parameters(
+            config, len(numbers), pre_process=self._stage == 0, post_process=self._is_last, first=first
         )
-        if self._is_last and self._config.is_moe_layer(self._config.model.num_layers - 1):
-            experts += prediction_layers(self._config) * expert_parameters(self._config)
-        return (self._parameters() - experts, "intra_dp_cp"), (experts, "intra_expert_dp")
+        layers = sum(config.is_moe_layer(number) for number in numbers)
+        layers += prediction_layers(config) if self._is_last and config.is_moe_layer(last) else 0
+        experts = layers * expert_parameters(config)
+        return (whole - experts, "intra_dp_cp"), (experts, "intra_expert_dp")
 
-    def _host_parameters(self) -> int:
-        """Return how many parameters of this rank the host updates."""
+    def _optimizer_offload(self) -> float:
+        """Return the seconds of the host's part of the step: one after the other, or the longest of them."""
         optimizer = self._config.optimizer
         if not optimizer.optimizer_cpu_offload:
-            return 0
+            return 0.0
         is_sharded = self._config.shards_optimizer_states
-        updated = sum(
+        updated = optimizer.optimizer_offload_fraction * sum(
             parameters / (len(group_of(self._config, self._rank, axis)) if is_sharded else 1)
             for parameters, axis in self._replicated()
         )
-        return round(optimizer.optimizer_offload_fraction * updated)
-
-    def _optimizer_offload(self, parameters: int) -> float:
-        """Return the seconds of the host's part of the step: one after the other, or the longest of them."""
-        copy = _FP32 * parameters / self._rates.pcie
+        copy = _FP32 * updated / self._rates.pcie
         neighbours = min(self._rates.gpus_per_node, self._config.parallel.world_size)
-        update = _HOST_ADAM_BYTES * parameters * neighbours / self._rates.host_memory
-        if self._config.optimizer.overlap_cpu_optimizer_d2h_h2d:
-            return max(copy, update)
-        return copy + update + copy
+        update = _HOST_ADAM_BYTES * updated * neighbours / self._rates.host_memory
+        return max(copy, update) if optimizer.overlap_cpu_optimizer_d2h_h2d else copy + update + copy
 
     def _link(self, axis: Axis) -> float:
         """Return the bandwidth along ``axis``: NVLink where the group stays inside a node."""
         nodes = {rank // self._rates.gpus_per_node for rank in group_of(self._config, self._rank, axis)}
         return self._rates.nvlink if len(nodes) == 1 else self._rates.network
-
-
-def recomputed_traffic(config: Config, layer: int) -> int:
-    """Return the element-wise bytes that selective recomputation moves again in ``layer``."""
-    traffic, modules, moe = layer_traffic(config, layer), config.recompute_modules, config.is_moe_layer(layer)
-    fused = config.model.transformer_impl == "transformer_engine"
-    again = 0
-    if "core_attn" in modules:
-        again += traffic.core_attention
-    if ("moe" if moe else "mlp") in modules:
-        again += traffic.activation + (traffic.norms // 2 if fused and not moe else 0)
-    elif moe:
-        again += traffic.activation - traffic.shared_activation if "moe_act" in modules else 0
-        again += traffic.shared_activation if "shared_experts" in modules else 0
-    if "mla_up_proj" in modules and config.model.multi_latent_attention:
-        again += traffic.attention - traffic.core_attention
-    if "layernorm" in modules and (moe or not fused):
-        again += traffic.norms // 2 if fused else traffic.norms
-    return again
-
-
-def _recomputed_collectives(config: Config, sent: Collectives, layer: int) -> Collectives:
-    """Return what selective recomputation sends again: an ordinary checkpoint replays its region's collectives."""
-    modules, moe = config.recompute_modules, config.is_moe_layer(layer)
-    whole_mlp = ("moe" if moe else "mlp") in modules
-    latents = sent.latents_tp if "mla_up_proj" in modules else 0
-    return Collectives(
-        attention_tp=latents,
-        latents_tp=latents,
-        mlp_tp=sent.mlp_tp if whole_mlp or (moe and "shared_experts" in modules) else 0,
-        cp=sent.cp if "core_attn" in modules else 0,
-        ep=sent.ep if whole_mlp else 0,
-        expert_tp=sent.expert_tp if whole_mlp else 0,
-    )

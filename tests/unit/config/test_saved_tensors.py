@@ -7,7 +7,8 @@ import pytest
 from oomscope.config.load import load_preset
 from oomscope.config.presets import preset_names
 from oomscope.config.saved_tensors import largest_of_layer, largest_of_module
-from oomscope.model.cost.ledger import element_size, layer_ledger
+from oomscope.model.cost.traffic import element_bytes
+from tests.ledgers.layer import layer_ledger
 
 
 @pytest.mark.parametrize("backend", ["flash", "unfused"])
@@ -16,7 +17,7 @@ def test_no_tensor_is_larger_than_the_bound(preset: str, backend: str) -> None:
     config = load_preset(preset, (f"model.attention_backend={backend}",)).config
     for layer in range(config.model.num_layers):
         rows = layer_ledger(config, layer)
-        assert max(rows.values()) <= largest_of_layer(config) * element_size(config)
+        assert max(rows.values()) <= largest_of_layer(config) * element_bytes(config)
         attention = [rows[name] for name in ("attention_output", "softmax") if name in rows]
-        assert max(attention) <= largest_of_module(config, "core_attn") * element_size(config)
-        assert rows["qkv_input"] <= largest_of_module(config, "qkv_linear") * element_size(config)
+        assert max(attention) <= largest_of_module(config, "core_attn") * element_bytes(config)
+        assert rows["qkv_input"] <= largest_of_module(config, "qkv_linear") * element_bytes(config)

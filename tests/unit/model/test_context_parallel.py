@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.model.cost.ledger import kept_layer_ledger, layer_ledger
 from oomscope.model.layers import context_attention
 from oomscope.model.parallel.context_parallel import ContextParallel
+from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, stage_bytes
 from tests.unit.model.halves import half
 

@@ -1,15 +1,20 @@
-"""The estimate of time repeats what was published, and no saving is free of what it does."""
+"""The estimate of time repeats what was published, and the page that says so; no saving is free of what it does."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from oomscope.config.load import load_preset
 from oomscope.config.schema import Config
 from oomscope.model.cost.step_time import Rates, StepCost, step_cost
+from oomscope.model.cost.traffic import element_bytes, layer_collectives, offloaded_bytes
+from tests.ledgers.layer import kept_layer_ledger
 
 A100 = Rates(
     matmul=312e12 * 0.65,
@@ -20,20 +25,17 @@ A100 = Rates(
     host_memory=150e9,
     gpus_per_node=8,
 )
+PCIE_5 = Rates(**{**A100.__dict__, "pcie": 64e9 * 0.7})
 FULL = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 SELECTIVE = {"recompute_granularity": "selective"}
 
 
 def korthikanti_22b(*, sequence_parallel: bool = False, **recompute) -> StepCost:
+    """Return the cost of the model of Table 4 of Korthikanti et al. 2022."""
+    model = {"num_layers": 48, "hidden_size": 6144, "num_attention_heads": 64, "vocab_size": 51200}
     config = Config.model_validate(
         {
-            "model": {
-                "num_layers": 48,
-                "hidden_size": 6144,
-                "num_attention_heads": 64,
-                "vocab_size": 51200,
-                "attention_backend": "unfused",
-            },
+            "model": {**model, "attention_backend": "unfused"},
             "parallel": {"tensor_model_parallel_size": 8, "sequence_parallel": sequence_parallel},
             "data": {"seq_length": 2048, "micro_batch_size": 4},
             "recompute": recompute,
@@ -42,16 +44,90 @@ def korthikanti_22b(*, sequence_parallel: bool = False, **recompute) -> StepCost
     return step_cost(config, rank=0, rates=A100)
 
 
-def test_full_recomputation_costs_a_third_as_table_4_of_korthikanti_has_it() -> None:
-    """Measured there: 27.2 ms for 19.6 ms a layer, 39 % more."""
-    assert korthikanti_22b(**FULL).slowdown == pytest.approx(0.39, abs=0.06)
+def llama(*overrides: str) -> StepCost:
+    return step_cost(load_preset("llama3-70b", overrides).config, rank=0, rates=A100)
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_selective_recomputation_costs_what_table_4_has(sequence_parallel: bool) -> None:
-    """Measured there: 20.9 ms for 19.6 ms, and with sequence parallelism 20.3 ms for 19.0 ms; 7 % more each."""
-    cost = korthikanti_22b(sequence_parallel=sequence_parallel, **SELECTIVE)
-    assert cost.slowdown == pytest.approx(0.07, abs=0.02)
+def selective(*modules: str) -> float:
+    chosen = f"recompute.recompute_modules=[{','.join(modules)}]"
+    return llama("data.seq_length=4096", "recompute.recompute_granularity=selective", chosen).slowdown
+
+
+def resplit(*sizes: str) -> float:
+    """Time of a step over that of TP 4, PP 4, DP 4 and 32 microbatches, where half the replicas do twice as many."""
+    four = llama("parallel.tensor_model_parallel_size=4", "parallel.data_parallel_size=4", "data.num_microbatches=32")
+    halved = ("parallel.tensor_model_parallel_size=4", "parallel.data_parallel_size=2", "data.num_microbatches=64")
+    return llama(*halved, *sizes).seconds / four.seconds - 1
+
+
+def qwen_on_the_host(fraction: float, rank: int = 0) -> StepCost:
+    """Qwen3-30B-A3B on 16 H100 with ``fraction`` of its optimizer on the host, as Megatron-Bridge measured it."""
+    sizes = {"tensor_model": 2, "pipeline_model": 2, "expert_model": 4, "expert_tensor": 1, "data": 4}
+    overrides = [f"parallel.{name}_parallel_size={size}" for name, size in sizes.items()]
+    overrides += ["parallel.sequence_parallel=true", "optimizer.optimizer_cpu_offload=true"]
+    overrides += [f"optimizer.optimizer_offload_fraction={fraction}"]
+    return step_cost(load_preset("qwen3-30b-a3b-shaped", overrides).config, rank=rank, rates=PCIE_5)
+
+
+# Published measurements, and the page ----------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
+ROWS = {
+    cells[0]: cells[1:]
+    for line in PAGE.split("## Against published measurements")[1].splitlines()
+    if line.startswith("| ") and len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 3
+}
+SHARES: dict[str, Callable[[], float]] = {
+    "full recomputation of it": lambda: korthikanti_22b(**FULL).slowdown,
+    "selective recomputation, attention unfused": lambda: korthikanti_22b(**SELECTIVE).slowdown,
+    "the same with sequence parallelism": lambda: korthikanti_22b(sequence_parallel=True, **SELECTIVE).slowdown,
+    "`mlp` recomputation of Llama 3 70B (Megatron-Bridge)": lambda: selective("mlp"),
+    "`mlp, core_attn` of it": lambda: selective("mlp", "core_attn"),
+    "`core_attn` of it, attention fused": lambda: selective("core_attn"),
+    "`layernorm` on top of that": lambda: selective("core_attn", "layernorm") - selective("core_attn"),
+    "tensor parallelism doubled, Llama 3 70B": lambda: resplit("parallel.tensor_model_parallel_size=8"),
+    "pipeline parallelism doubled and replicas halved": lambda: resplit("parallel.pipeline_model_parallel_size=8"),
+}
+LAYER = "a layer of the 22B model on A100, TP 8 (Korthikanti et al. 2022, Table 4)"
+HOSTED = {"the optimizer of Qwen3-30B-A3B on the host, 16 H100 (Megatron-Bridge)": 1.0, "half of it": 0.5}
+
+
+@pytest.mark.parametrize("claim", SHARES)
+def test_a_share_on_the_page_is_the_estimate(claim: str) -> None:
+    estimated = ROWS[claim][1]
+    assert float(re.findall(r"[-+][\d.]+", estimated)[0]) == pytest.approx(100 * SHARES[claim](), abs=0.51)
+
+
+def test_seconds_on_the_page_are_the_estimate() -> None:
+    assert ROWS[LAYER][1] == f"{1000 * korthikanti_22b().seconds / 48:.1f} ms"
+    for claim, fraction in HOSTED.items():
+        assert ROWS[claim][1] == f"{qwen_on_the_host(fraction).optimizer_offload_s:.2f} s"
+    assert set(ROWS) - set(SHARES) - set(HOSTED) - {LAYER} == {"claim"}
+
+
+@pytest.mark.parametrize(
+    ("estimate", "measured", "within"),
+    [
+        (lambda: korthikanti_22b(**FULL).slowdown, 27.2 / 19.6 - 1, 0.06),
+        (lambda: korthikanti_22b(**SELECTIVE).slowdown, 20.9 / 19.6 - 1, 0.02),
+        (lambda: korthikanti_22b(sequence_parallel=True, **SELECTIVE).slowdown, 20.3 / 19.0 - 1, 0.02),
+        (lambda: selective("mlp"), 710 / 593.6 - 1, 0.06),
+        (lambda: selective("mlp", "core_attn") - selective("mlp"), 593.6 / 586.8 - 1, 0.01),
+        (lambda: selective("core_attn", "layernorm") - selective("core_attn"), 0.003, 0.01),
+    ],
+)
+def test_recomputation_costs_what_was_measured(estimate: Callable[[], float], measured: float, within: float) -> None:
+    """Times a layer of Table 4 of Korthikanti et al. 2022, TFLOP/s of Megatron-Bridge's cards."""
+    assert estimate() == pytest.approx(measured, abs=within)
+
+
+@pytest.mark.parametrize(("fraction", "seconds"), [(0.25, 0.875), (0.5, 1.488), (0.75, 2.191), (1.0, 3.193)])
+@pytest.mark.parametrize("rank", [0, 15])
+def test_the_optimizer_on_the_host_costs_what_megatron_bridge_measured(
+    fraction: float, seconds: float, rank: int
+) -> None:
+    """Steps of 996 ms without, and of 1871, 2484, 3187 and 4189 ms."""
+    assert qwen_on_the_host(fraction, rank).optimizer_offload_s == pytest.approx(seconds, rel=0.1)
 
 
 def test_a_layer_takes_what_table_4_has() -> None:
@@ -60,31 +136,28 @@ def test_a_layer_takes_what_table_4_has() -> None:
     assert korthikanti_22b(sequence_parallel=True).seconds < korthikanti_22b().seconds
 
 
-def llama(*overrides: str) -> StepCost:
-    return step_cost(load_preset("llama3-70b", overrides).config, rank=0, rates=A100)
+# What savings do -------------------------------------------------------------------------------------------------
 
 
-def test_recomputing_the_mlp_of_llama_70b_costs_about_a_fifth() -> None:
-    """Megatron-Bridge's card: 593.6 for 710 TFLOP/s with fp8 products, 20 % more time."""
-    modules = "recompute.recompute_granularity=selective", "recompute.recompute_modules=[mlp]"
-    assert llama("data.seq_length=4096", *modules).slowdown == pytest.approx(0.20, abs=0.06)
-
-
-def test_what_does_nothing_costs_nothing() -> None:
-    modules = "recompute.recompute_granularity=selective", "recompute.recompute_modules=[layernorm]"
-    assert llama(*modules).recompute_s == 0
+def test_parts_sum_to_the_whole_and_the_rest_is_the_step_without_savings() -> None:
+    cost = llama(*[f"recompute.{key}={value}" for key, value in FULL.items()])
+    document = cost.to_json()
+    assert document["seconds"] == pytest.approx(sum(value for key, value in document.items() if key.endswith("_s")))
+    assert cost.seconds / (1 + cost.slowdown) == pytest.approx(llama().seconds)
     assert llama().slowdown == 0
-
-
-def test_recomputation_repeats_collectives() -> None:
-    full = [f"recompute.{key}={value}" for key, value in FULL.items()]
-    assert llama(*full).network_bytes > llama().network_bytes
+    assert selective("layernorm") == 0
 
 
 def test_half_of_the_layers_cost_half() -> None:
     recompute = "recompute.recompute_granularity=full", "recompute.recompute_method=block"
     costs = [llama(*recompute, f"recompute.recompute_num_layers={n}").recompute_s for n in (10, 20)]
     assert costs[1] == pytest.approx(2 * costs[0])
+
+
+def test_a_deeper_pipeline_waits_longer() -> None:
+    shares = [(cost := llama(f"data.num_microbatches={m}")).bubble_s / cost.seconds for m in (32, 4)]
+    assert shares[0] < 0.1
+    assert shares[1] > 0.3
 
 
 def test_a_depth_of_multi_token_prediction_costs_more_than_a_layer_and_a_head() -> None:
@@ -105,100 +178,100 @@ def two_stages(depths: int | None, rank: int, *, num_layers: int = 8) -> StepCos
     return step_cost(config, rank=rank, rates=A100)
 
 
-def test_a_deeper_pipeline_waits_longer() -> None:
-    assert llama("data.num_microbatches=32").bubble_s / llama("data.num_microbatches=32").seconds < 0.1
-    assert llama("data.num_microbatches=4").bubble_s / llama("data.num_microbatches=4").seconds > 0.3
-
-
-def test_offloaded_activations_cross_the_bus_twice_and_hide_behind_computation() -> None:
+def test_offloaded_activations_hide_behind_computation() -> None:
     preset = load_preset("llama3-8b", ["offload.cpu_offloading=true", "offload.cpu_offloading_num_layers=8"]).config
-    few = step_cost(preset, rank=0, rates=A100)
-    assert few.pcie_bytes % (2 * preset.num_microbatches) == 0
-    assert few.pcie_bytes > 0
     slow = Rates(**{**A100.__dict__, "pcie": 1e9})
-    assert step_cost(preset, rank=0, rates=slow).activation_offload_s > few.activation_offload_s
+    assert step_cost(preset, rank=0, rates=A100).activation_offload_s < (
+        step_cost(preset, rank=0, rates=slow).activation_offload_s
+    )
 
 
-QWEN_ON_16_H100 = (
-    "parallel.tensor_model_parallel_size=2",
-    "parallel.sequence_parallel=true",
-    "parallel.pipeline_model_parallel_size=2",
-    "parallel.expert_model_parallel_size=4",
-    "parallel.expert_tensor_parallel_size=1",
-    "parallel.data_parallel_size=4",
-    "optimizer.optimizer_cpu_offload=true",
-)
+@pytest.mark.parametrize("preset", ["gpt-tiny", "llama3-8b", "qwen3-30b-a3b-shaped"])
+def test_a_whole_layer_sends_about_what_it_saves(preset: str) -> None:
+    """The ledger, which the model is held to, has the small tensors and the masks of dropout too."""
+    overrides = [
+        "model.hidden_dropout=0",
+        "model.attention_dropout=0",
+        "offload.cpu_offloading=true",
+        "offload.cpu_offloading_num_layers=1",
+        "data.num_microbatches=1",
+    ]
+    config = load_preset(preset, overrides).config
+    assert offloaded_bytes(config, 0) == pytest.approx(sum(kept_layer_ledger(config).values()), rel=0.2)
 
 
-def qwen_on_the_host(fraction: float, rank: int = 0) -> StepCost:
-    """Qwen3-30B-A3B with ``fraction`` of its optimizer on the host, as Megatron-Bridge measured it."""
-    fifth_generation = Rates(**{**A100.__dict__, "pcie": 64e9 * 0.7})
-    preset = load_preset("qwen3-30b-a3b-shaped", [*QWEN_ON_16_H100, f"optimizer.optimizer_offload_fraction={fraction}"])
-    return step_cost(preset.config, rank=rank, rates=fifth_generation)
-
-
-@pytest.mark.parametrize("rank", [0, 15])
-def test_experts_on_the_host_are_shared_by_fewer_replicas(rank: int) -> None:
-    """15.27 GB are spared at 8 bytes a state: 1.91e9 states a rank, the dense ones over 4 replicas, experts over 2."""
-    host_parameters = qwen_on_the_host(1.0, rank).pcie_bytes / 8
-    assert host_parameters == pytest.approx(15.27e9 / 8, rel=0.001)
-
-
-@pytest.mark.parametrize(("fraction", "seconds"), [(0.25, 0.875), (0.5, 1.488), (0.75, 2.191), (1.0, 3.193)])
-def test_the_optimizer_on_the_host_costs_what_megatron_bridge_measured(fraction: float, seconds: float) -> None:
-    """Steps of 996 ms without, and of 1871, 2484, 3187 and 4189 ms."""
-    assert qwen_on_the_host(fraction).optimizer_offload_s == pytest.approx(seconds, rel=0.1)
-
-
-def test_parts_sum_to_the_whole() -> None:
-    cost = llama(*[f"recompute.{key}={value}" for key, value in FULL.items()])
-    document = cost.to_json()
-    parts = [value for key, value in document.items() if key.endswith("_s")]
-    assert document["seconds"] == pytest.approx(sum(parts))
-    assert cost.without_savings_s() == pytest.approx(llama().seconds)
-
-
-def test_each_microbatch_gathers_fully_sharded_parameters_twice_and_reduces_them() -> None:
-    """In two bytes each, beside the computation; without resharding they are gathered once."""
-    alone = ("parallel.tensor_model_parallel_size=1", "parallel.sequence_parallel=false")
-    fsdp2 = (*alone, "parallel.data_parallel_size=8", "parallel.use_torch_fsdp2=true")
-    once = (*fsdp2, "parallel.torch_fsdp2_reshard_after_forward=false")
-    not_sharded = "optimizer.use_distributed_optimizer=false"
-    costs = {
-        (settings, count): step_cost(
-            load_preset("llama3-8b", [not_sharded, f"data.num_microbatches={count}", *settings]).config,
-            rank=0,
-            rates=A100,
-        )
-        for settings in (fsdp2, once)
-        for count in (1, 2)
-    }
-    share = 2 * 8.03e9 * 7 / 8
-    assert costs[fsdp2, 1].network_bytes == pytest.approx(3 * share, rel=0.01)
-    assert costs[once, 1].network_bytes == pytest.approx(2 * share, rel=0.01)
-    assert costs[fsdp2, 2].network_bytes == 2 * costs[fsdp2, 1].network_bytes
-    assert costs[fsdp2, 2].data_parallel_s == pytest.approx(2 * costs[fsdp2, 1].data_parallel_s)
+def test_modules_send_what_they_save_as_far_as_layers_are_not_recomputed() -> None:
+    offload = ["offload.fine_grained_activation_offloading=true", "model.transformer_impl=transformer_engine"]
+    offload += ["offload.offload_modules=[qkv_linear]", "recompute.recompute_granularity=full"]
+    offload += ["recompute.recompute_method=block", "recompute.recompute_num_layers=8"]
+    config = load_preset("llama3-8b", offload).config
+    hidden = element_bytes(config) * config.data.seq_length * config.data.micro_batch_size * config.model.hidden_size
+    shards = config.parallel.tensor_model_parallel_size if config.parallel.sequence_parallel else 1
+    layers = config.model.num_layers - 8
+    assert offloaded_bytes(config, 0) == config.num_microbatches * layers * hidden // shards
 
 
 @pytest.mark.parametrize(
-    ("strategy", "once", "each_time"),
-    [("no_shard", 8, 0), ("optim", 4 + 2, 0), ("optim_grads", 2, 4), ("optim_grads_params", 0, 2 + 2 + 4)],
+    ("settings", "gathers", "each_time"),
+    [
+        (("use_torch_fsdp2=true",), 3, True),
+        (("use_torch_fsdp2=true", "torch_fsdp2_reshard_after_forward=false"), 2, True),
+        (("use_megatron_fsdp=true", "data_parallel_sharding_strategy=no_shard"), 2, False),
+        (("use_megatron_fsdp=true", "data_parallel_sharding_strategy=optim"), 2, False),
+        (("use_megatron_fsdp=true", "data_parallel_sharding_strategy=optim_grads_params"), 3, True),
+    ],
 )
-def test_megatron_fsdp_sends_what_it_shards_in_every_microbatch(strategy: str, once: int, each_time: int) -> None:
-    """Bytes a parameter, of fp32 gradients and bf16 parameters: once a step, and each time."""
-    settings = (
-        "parallel.tensor_model_parallel_size=1",
-        "parallel.sequence_parallel=false",
-        "parallel.data_parallel_size=8",
-        "parallel.use_megatron_fsdp=true",
-        "parallel.megatron_fsdp_main_grads_dtype=fp32",
-        f"parallel.data_parallel_sharding_strategy={strategy}",
-    )
+def test_what_is_sharded_is_sent_in_every_microbatch(settings: tuple[str, ...], gathers: int, each_time: bool) -> None:
+    """Of parameters and gradients of two bytes over a link that nothing hides."""
+    alone = ("tensor_model_parallel_size=1", "sequence_parallel=false", "data_parallel_size=8", *settings)
+    formats = ("megatron_fsdp_main_grads_dtype=bf16", "megatron_fsdp_grad_comm_dtype=bf16") * ("meg" in settings[0])
+    slow = Rates(**{**A100.__dict__, "nvlink": 1e8})
     for count in (1, 3):
-        cost = step_cost(
-            load_preset("llama3-8b", [*settings, f"data.num_microbatches={count}"]).config, rank=0, rates=A100
-        )
-        assert cost.network_bytes == pytest.approx((once + count * each_time) * 8.03e9 * 7 / 8, rel=0.01)
+        overrides = [f"parallel.{setting}" for setting in (*alone, *formats)]
+        overrides += ["optimizer.use_distributed_optimizer=false", f"data.num_microbatches={count}"]
+        cost = step_cost(load_preset("llama3-8b", overrides).config, rank=0, rates=slow)
+        sent = gathers * (count if each_time else 1) * 2 * 8.03e9 * 7 / 8
+        assert cost.data_parallel_s == pytest.approx(sent / 1e8, rel=0.02)
+
+
+# What layers send ------------------------------------------------------------------------------------------------
+
+EXPERTS = {"num_moe_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 128, "add_bias_linear": False}
+HIDDEN = 2 * (2 * 64) * 256
+
+
+def sent_by(model: dict[str, object], **parallel: object):
+    shape = {"num_layers": 2, "hidden_size": 256, "num_attention_heads": 8, "vocab_size": 1000, **model}
+    data = {"seq_length": 64, "micro_batch_size": 2}
+    return layer_collectives(Config.model_validate({"model": shape, "parallel": parallel, "data": data}))
+
+
+def test_all_to_all_sends_rows_and_all_gather_tokens() -> None:
+    """Of top-2 rows three quarters leave, there and back; or every token goes to the other three ranks."""
+    parallel = {"expert_model_parallel_size": 4, "data_parallel_size": 4}
+    assert sent_by({**EXPERTS, "moe_token_dispatcher_type": "alltoall"}, **parallel).ep == 2 * 2 * HIDDEN * 3 // 4
+    assert sent_by({**EXPERTS, "moe_token_dispatcher_type": "allgather"}, **parallel).ep == 2 * HIDDEN * 3
+
+
+def test_parts_of_experts_are_sent_all_rows() -> None:
+    """Expert TP 2: each rank's rows, which sequence parallelism has halved, go to the other one and back."""
+    parallel = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "expert_tensor_parallel_size": 2}
+    alltoall = sent_by({**EXPERTS, "moe_token_dispatcher_type": "alltoall"}, **parallel)
+    allgather = sent_by({**EXPERTS, "moe_token_dispatcher_type": "allgather"}, **parallel)
+    assert (alltoall.ep, alltoall.expert_tp, alltoall.mlp_tp) == (0, 2 * 2 * HIDDEN // 2, 0)
+    assert (allgather.ep, allgather.expert_tp) == (2 * HIDDEN // 2, 0)
+
+
+def test_heads_for_sequences_send_less_than_the_ring_the_more_ranks_there_are() -> None:
+    def sent(cp_comm_type: str, **model: object) -> int:
+        levels = {"hierarchical_context_parallel_sizes": (2, 2)} if cp_comm_type == "a2a+p2p" else {}
+        return sent_by(model, context_parallel_size=4, cp_comm_type=cp_comm_type, **levels).cp
+
+    own = HIDDEN // 4
+    assert sent("p2p") == sent("all_gather") == 3 * 2 * own
+    assert sent("a2a") == 4 * own * 3 // 4
+    assert sent("p2p", num_query_groups=4) == 3 * own
+    assert sent("a2a+p2p") == 4 * own // 2 + 2 * own
 
 
 def test_an_estimate_needs_no_torch() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.ledger import kept_layer_ledger, layer_ledger
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.layers import core_attention
+from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 from tests.ledgers.stage import embedding_ledger, head_ledger, layers_bytes, logits_bytes, stage_bytes
 from tests.unit.model.halves import half
 

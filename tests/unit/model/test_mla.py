@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from oomscope.config.schema import Config
-from oomscope.model.cost.ledger import kept_layer_ledger, layer_ledger
 from oomscope.model.cost.parameters import stage_parameters
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.layers.multi_latent_attention import LatentAttention
 from oomscope.model.parallel.parallel_state import ParallelState
+from tests.ledgers.layer import kept_layer_ledger, layer_ledger
 
 LATENT = {
     "multi_latent_attention": True,

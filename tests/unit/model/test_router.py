@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from oomscope.config.schema import Config, ModelConfig
-from oomscope.model.cost.ledger import kept_layer_ledger
 from oomscope.model.moe.aux_loss import Balance
 from oomscope.model.moe.expert_bias import settle_routers
 from oomscope.model.moe.router import Router
@@ -20,6 +19,7 @@ from oomscope.model.moe.routing import choose, even_shares
 from oomscope.model.moe.row_plan import capacity
 from oomscope.model.moe.token_drop import drop
 from oomscope.model.parallel.parallel_state import ParallelState
+from tests.ledgers.layer import kept_layer_ledger
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_attention_heads": 1, "num_moe_experts": 12}
 SIGMOID = {"moe_router_score_function": "sigmoid"}

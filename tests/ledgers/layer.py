@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from oomscope.config.schema import Config
+from oomscope.model.cost.traffic import element_bytes
 from oomscope.model.moe.row_plan import ExpertParallel, Plan, is_padded, nominal_plan
 from oomscope.model.parallel.parallel_state import expert_tensor_parallel_size
 
@@ -46,16 +47,11 @@ class _Sizes(NamedTuple):
     """Bytes of norm statistics a row: mean and rstd, or rstd, in fp32."""
 
 
-def element_size(config: Config) -> int:
-    """Return the bytes of one parameter or activation element (E)."""
-    return 2 if config.precision.bf16 or config.precision.fp16 else 4
-
-
 def _sizes(config: Config) -> _Sizes:
     t = config.parallel.tensor_model_parallel_size
     return _Sizes(
         n=config.data.seq_length * config.data.micro_batch_size // config.parallel.context_parallel_size,
-        element=element_size(config),
+        element=element_bytes(config),
         t=t,
         sigma=t if config.parallel.sequence_parallel else 1,
         stats=4 if config.model.normalization == "RMSNorm" else 8,
@@ -217,7 +213,7 @@ def _expert_parallel(config: Config) -> ExpertParallel:
 def _router_element(config: Config) -> int:
     """Return the bytes of a logit or probability of the router."""
     named = {"fp32": 4, "fp64": 8}
-    return element_size(config) if config.model.moe_router_dtype is None else named[config.model.moe_router_dtype]
+    return element_bytes(config) if config.model.moe_router_dtype is None else named[config.model.moe_router_dtype]
 
 
 def _router_rows(config: Config, tokens: int) -> Ledger:
