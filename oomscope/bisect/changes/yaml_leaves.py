@@ -213,7 +213,8 @@ def read_leaves(content: bytes, path: str) -> Leaves:
     """Return the leaves of a document by the keys that lead to each; a list is a leaf, and so is an empty mapping.
 
     Raises:
-        InputError: it is neither YAML nor JSON with a mapping at the top, or a key is no text.
+        InputError: it is neither YAML nor JSON with a mapping at the top, a key is no text, or an alias stands inside
+            what it names.
     """
     import yaml
 
@@ -224,6 +225,7 @@ def read_leaves(content: bytes, path: str) -> Leaves:
         raise InputError(f"is neither YAML nor JSON: {first}", where=path, remedy="name another --config") from None
     if not isinstance(document, Mapping):
         raise InputError("holds no mapping", where=path, remedy="name another --config")
+    _refuse_cycle(document, path)
     return dict(_leaves(document, (), path))
 
 
@@ -263,6 +265,16 @@ def shown(value: Any) -> Any:
 def _is_json(path: str) -> bool:
     """Whether ``path`` names JSON: to YAML some of its numbers and letters mean something else."""
     return PurePosixPath(path).suffix == ".json"
+
+
+def _refuse_cycle(value: Any, path: str, inside: tuple[int, ...] = ()) -> None:
+    """Refuse a document that holds itself somewhere, as YAML allows (``a: &a [*a]``): it has no end."""
+    if not isinstance(value, Mapping | list):
+        return
+    if id(value) in inside:
+        raise InputError("an alias stands inside what it names", where=path, remedy="write the values out")
+    for part in value.values() if isinstance(value, Mapping) else value:
+        _refuse_cycle(part, path, (*inside, id(value)))
 
 
 def _leaves(document: Mapping[Any, Any], above: tuple[str, ...], path: str) -> list[tuple[tuple[str, ...], Any]]:

@@ -7,7 +7,7 @@ for (a request that failed, the demand of a run that was cut off) have rows of t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -58,17 +58,24 @@ def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_S
 def dominant_growth(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> SiteGrowth | None:
     """Return the row that changed most in the direction in which all requested bytes changed; None where they did not.
 
-    A row whose bytes another one of its category lost, or gained, is passed over where any other explains the change:
-    what went from one line to another (a call into a function, say) did not change the sum.
+    What went from one line to others of its category (a call into a function, say) did not change the sum: a row counts
+    for no more than its category changed by. Of rows that count for the same, that which is nearest to it is returned.
     """
     change = requested_bytes(after) - requested_bytes(before)
     if change == 0:
         return None
     rows = grown_sites(before, after, sources)
-    opposite = {(row.category, -row.delta_bytes) for row in rows}
-    same_way = [row for row in rows if row.delta_bytes * change > 0]
-    explaining = [row for row in same_way if (row.category, row.delta_bytes) not in opposite]
-    return next(iter(explaining or same_way), None)
+    by_category: Counter[str] = Counter()
+    for row in rows:
+        by_category[row.category] += row.delta_bytes
+    sign = 1 if change > 0 else -1
+    same_way = [row for row in rows if row.delta_bytes * sign > 0]
+
+    def explained(row: SiteGrowth) -> tuple[int, int]:
+        size = abs(row.delta_bytes)
+        return -max(0, min(size, by_category[row.category] * sign)), size
+
+    return min(same_way, key=explained, default=None)
 
 
 def grew(

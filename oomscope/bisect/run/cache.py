@@ -43,13 +43,17 @@ class ResultCache:
     Args:
         directory: where the files are; made when first written to.
         warn: told, in one line, of entries that cannot be read or written. They are then as good as absent.
+        is_read: whether what is there is used; else it is only replaced.
     """
 
     directory: Path
     warn: Callable[[str], None] = field(default=_ignore)
+    is_read: bool = True
 
     def get(self, key: Mapping[str, Any]) -> ProbeResult | None:
         """Return the result that was kept under ``key``; None where there is none."""
+        if not self.is_read:
+            return None
         path = self._path(key)
         try:
             entry = json.loads(path.read_bytes())

@@ -275,8 +275,7 @@ class Prober:
             prober.reporter.at_work,
         )
         prober.logs = Logs(request.places.logs, prober.note)
-        if request.use_cache:
-            prober.cache = ResultCache(request.places.results, prober.note)
+        prober.cache = ResultCache(request.places.results, prober.note, is_read=request.use_cache)
         return prober
 
     def __enter__(self) -> Self:

@@ -18,7 +18,7 @@ class SearchRequest:
     deadline_s: float | None = None
     """Seconds after which the search ends with what it knows; None for no end."""
     use_cache: bool = True
-    """Take results of earlier searches, and keep those of this one."""
+    """Take results of earlier searches; those of this one are kept in any case."""
     places: Places = field(default_factory=Places.default)
     jobs: int = 1
     """Probes side by side: what is likely to be asked next is begun early. It changes no answer."""

@@ -1,12 +1,14 @@
 """Which line of a stack a person wants to read: the innermost one of the code that is being measured.
 
 For the bundled transformer that is ``oomscope/model``. For a harness it is the checkout first, then the harness
-file, then whatever is no library. Paths are given as they read in any checkout, so that lines of two commits,
+file, then whatever is no library; ahead of them what the job itself puts first on the path, such as other versions of
+packages. Paths are given as they read in any checkout, so that lines of two commits,
 cloned to different places, are the same line.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -90,10 +92,18 @@ def site_rule(job: ProbeJob) -> SiteRule:
     else:
         checkout = _both_spellings(Path(job.target.repo))
         outside = [spelling for file in job.target.outside for spelling in _both_spellings(Path(file))]
-        preferred = (*(_directory(path) for path in checkout), *map(str, outside))
-        names = [(directory, "") for directory in preferred[: len(checkout)]] + names
+        varied = [_directory(path) for path in _first_on_path(job)]
+        preferred = (*varied, *(_directory(path) for path in checkout), *map(str, outside))
+        hidden = (*hidden, *(f"{directory}torch/" for directory in varied))
+        names = [(directory, "") for directory in preferred[: len(varied) + len(checkout)]] + names
         names += [(_directory(path.parent), "") for path in outside]
     return SiteRule(preferred, hidden, tuple(sorted(names, key=lambda row: -len(row[0]))))
+
+
+def _first_on_path(job: ProbeJob) -> tuple[Path, ...]:
+    """Return the folder that ``job`` itself puts first on Python's path, in both spellings; nothing without one."""
+    first = (job.environment.get("PYTHONPATH") or "").partition(os.pathsep)[0]
+    return _both_spellings(Path(first)) if first else ()
 
 
 def _library_directories() -> Iterator[str]:

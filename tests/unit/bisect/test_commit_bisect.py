@@ -433,3 +433,13 @@ def test_a_missing_harness_or_range_is_one_line(world: World) -> None:
         bisect_commits(replace(world.request(hashes[0]), subject=gone), probe=world.probe)
     with pytest.raises(GitError, match="no such commit"):
         bisect_commits(world.request("nosuch"), probe=world.probe)
+
+
+def test_results_of_a_fresh_search_are_kept_for_the_next(world: World) -> None:
+    hashes = world.sizes([500, 600, 1500, 1600])
+    fresh = world.bisect(hashes[0], use_cache=False)
+    assert len(world.probe.ran) == len(fresh.probes)
+    world.listener = Listener()
+    again = world.bisect(hashes[0])
+    assert len(world.probe.ran) == len(fresh.probes)
+    assert all(record.cached for record in again.probes)

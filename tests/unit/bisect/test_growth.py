@@ -152,6 +152,16 @@ def test_what_went_from_one_line_to_another_does_not_explain_the_change() -> Non
         assert dominant.category == "optimizer_state"
 
 
+def test_what_went_from_one_line_to_two_others_does_not_explain_the_change() -> None:
+    """One function was cut in two, and another line keeps a little more."""
+    before = (row(64, 1), row(7, 2, "loss"))
+    after = (row(32, 40, "first"), row(32, 50, "second"), row(9, 2, "loss"))
+    dominant = dominant_growth(fits(71, sites=before), fits(73, sites=after))
+    assert dominant is not None
+    assert dominant.site is not None
+    assert (dominant.site.function, dominant.delta_bytes) == ("loss", 2)
+
+
 @given(results, results)
 def test_the_line_that_changed_most_changed_as_all_live_bytes_did(before: ProbeResult, after: ProbeResult) -> None:
     change = requested_bytes(after) - requested_bytes(before)

@@ -54,6 +54,17 @@ def test_what_is_no_document_of_leaves_is_one_line(content: bytes) -> None:
         read_leaves(content, "c.yaml")
 
 
+@pytest.mark.parametrize("content", [b"a: &a {b: 1, c: *a}\n", b"a: &a [1, *a]\n", b"&top {a: {b: *top}}\n"])
+def test_an_alias_inside_what_it_names_is_refused(content: bytes) -> None:
+    with pytest.raises(InputError, match="an alias stands inside what it names"):
+        read_leaves(content, "c.yaml")
+
+
+def test_an_alias_to_another_place_is_a_value_as_any() -> None:
+    leaves = read_leaves(b"a: &a {x: 1}\nb: *a\nc: [*a, *a]\n", "c.yaml")
+    assert leaves == {("a", "x"): 1, ("b", "x"): 1, ("c",): [{"x": 1}, {"x": 1}]}
+
+
 def test_a_leaf_where_the_other_document_has_a_mapping() -> None:
     good, bad = read_leaves(b"a: 1\n", "c.yaml"), read_leaves(b"a: {b: 2}\n", "c.yaml")
     with pytest.raises(InputError, match="inside a leaf"):

@@ -46,6 +46,17 @@ def test_the_checkout_comes_before_the_harness_even_if_further_out(rule: SiteRul
     assert str(rule.site_of((TORCH, harness, PROBE))) == "harness.py:2 loss"
 
 
+def test_what_the_job_puts_first_on_the_path_comes_before_the_checkout(checkout: Path) -> None:
+    """The versions of packages that a search lays over the installed ones: they are what changes."""
+    folder = checkout.parent / "packages" / "0123abcd"
+    target = HarnessTarget(harness=str(checkout.parent / "harness.py"), repo=str(checkout))
+    rule = site_rule(ProbeJob(target=target, environment={"PYTHONPATH": f"{folder}:/home/own"}))
+    package, own = Frame(f"{folder}/tinywide/core.py", 7, "widen"), Frame(f"{checkout}/model.py", 9, "forward")
+    assert str(rule.site_of((TORCH, package, own, PROBE))) == "tinywide/core.py:7 widen"
+    inside_torch = Frame(f"{folder}/torch/nn/functional.py", 3, "linear")
+    assert str(rule.site_of((inside_torch, own, PROBE))) == "model.py:9 forward"
+
+
 def test_other_code_of_the_user_comes_before_libraries(rule: SiteRule) -> None:
     shared = Frame("/opt/team/shared.py", 3, "blend")
     assert str(rule.site_of((TORCH, STDLIB, shared, PROBE))) == "/opt/team/shared.py:3 blend"
