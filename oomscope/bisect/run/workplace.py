@@ -1,14 +1,12 @@
 """Where the files of one probe are made ready, and how a command of the user's runs there: with an end, and traceless.
 
 A command sees the variables that the probe will see, runs in the checkout and in a session of its own, and takes all
-that it started with it when it ends.
+that it started with it when it ends, also where oomscope is killed.
 """
 
 from __future__ import annotations
 
-import secrets
 import shlex
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +20,7 @@ from typing import BinaryIO
 from oomscope.bisect.run.deadline import Deadline, OutOfTimeError
 from oomscope.bisect.vcs.checkouts import spend
 from oomscope.errors import TargetError
-from oomscope.probe.machine.processes import MARK, MARK_BYTES, Ended, await_end, kill_all
+from oomscope.probe.machine.processes import Ended, start_family
 from oomscope.probe.process.launch import StoppedError
 
 _LOOK_S = 0.1
@@ -30,19 +28,6 @@ _TAIL_BYTES = 65_536
 
 _SIGNALLED = 128
 """What ``sh`` adds to the number of a signal that ended a command, to make a status of it."""
-
-_SUPERVISE = """\
-import os, signal, sys
-if sys.platform == "linux":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
-child = os.posix_spawnp("sh", ["sh", "-c", sys.argv[1]], os.environ)
-status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-os._exit(status if status >= 0 else 128 - status)
-"""
-"""Runs ``sh`` and, where oomscope dies first, kills all that it started: the kernel says so by SIGTERM
-(``PR_SET_PDEATHSIG`` is 1 in linux/prctl.h)."""
 
 
 class CommandError(TargetError):
@@ -115,23 +100,16 @@ class Workplace:
 
     def _ended(self, command: str, output: BinaryIO, timeout_s: float) -> Ended | None:
         """Return how ``command`` ended; None where it took too long or was stopped."""
-        mark = secrets.token_hex(MARK_BYTES)
         end = time.monotonic() + min(timeout_s, self.deadline.left_s)
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SUPERVISE, command],
-            cwd=self.directory,
-            env={**self._variables(), MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        family = start_family(
+            ["sh", "-c", command], environment=self._variables(), cwd=self.directory, output=output.fileno()
         )
         by_itself = False
         try:
             while not by_itself and not self.stop.is_set() and time.monotonic() < end:
-                by_itself = await_end(process, min(end, time.monotonic() + _LOOK_S))
+                by_itself = family.await_end(min(end, time.monotonic() + _LOOK_S))
         finally:
-            ended = kill_all(process, mark)
+            ended = family.kill()
         return ended if by_itself else None
 
     def _variables(self) -> dict[str, str]:

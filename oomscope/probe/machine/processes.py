@@ -1,37 +1,32 @@
-"""Starting and ending processes: this very oomscope in another one, a child's deadline, and all that a child started.
+"""Starting processes and ending them with everything that they started; this very oomscope in another process.
 
-A process that makes a session of its own, or outlives its parent, leaves the child's process group. It still
-carries the child's environment, so what is left over is found by a mark in there (through ``/proc``, on Linux).
+A checkout may hold an ``oomscope`` of its own, and a relative ``PYTHONPATH`` would find it. So this package is imported
+by its place first, and that place is taken off ``sys.path`` again before anything else is imported.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import json
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import oomscope
-from oomscope.capture.singleton import PROBE_MARK
+from oomscope.probe.machine import supervisor
 
-MARK = PROBE_MARK
-"""The environment variable whose value tells one probe's processes from all others."""
-COMMAND_MARK = "OOMSCOPE_COMMAND"
-"""The same for what the command of a probe started: the marks of that probe and of those around it. The command may be
-an oomscope, whose probes have marks of their own, or record itself, which nothing does that carries :data:`MARK`."""
-MARK_BYTES = 16
-"""Bytes of a mark, which is written in hexadecimal digits: all are of one length."""
-
-_POLL_S = 0.02
-_SWEEPS = 20
+MESSAGE_BYTES: Final = 64 * 1024
+_LONGEST_S: Final = 86_400.0
+"""A deadline farther away is none: poll(2) counts milliseconds in 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +35,8 @@ class Ended:
 
     status: int
     """Exit status; negative for a signal, as in ``subprocess``."""
-    max_rss_bytes: int
+    max_rss_bytes: int = 0
     """Its largest resident set."""
-    void: bool = False
-    """Whether its end says nothing about the job, which has to be run once more in a fresh process."""
 
     @property
     def signal(self) -> int | None:
@@ -51,55 +44,105 @@ class Ended:
         return -self.status if self.status < 0 else None
 
 
-def await_end(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait until ``process`` has ended and return True; at ``deadline`` (of ``time.monotonic``) return False.
+def signal_name(number: int) -> str:
+    """Return the name of a signal; a real-time one has only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
-    The process is not reaped: its number, which is also that of its group, cannot be taken by another yet.
+
+class Family:
+    """A process and everything that it starts, under a supervisor (:mod:`oomscope.probe.machine.supervisor`).
+
+    Args:
+        control: connected to the supervisor.
+        process: the supervisor, where it is a child of this process.
     """
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(_POLL_S, left))
-    return True
+
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.error = ""
+        """Why the command could not be run; empty where it could, or where that is not known yet."""
+        self._control = control
+        self._process = process
+        self._ended: Ended | None = None
+
+    def await_end(self, deadline: float) -> bool:
+        """Wait until the process has ended and return True; at ``deadline`` (of ``time.monotonic``) return False."""
+        while self._ended is None:
+            try:
+                message = receive(self._control, deadline)
+            except TimeoutError:
+                return False
+            except OSError:  # the supervisor was killed, and the process with it
+                message = {"status": -signal.SIGKILL}
+            self.error = message.get("error", self.error)
+            if "status" in message:
+                self._ended = Ended(**message)
+        return True
+
+    def kill(self) -> Ended:
+        """Kill whatever is left of the family; return how the process ended. Call it once, last."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        self.await_end(float("inf"))
+        with self._control, contextlib.suppress(OSError):
+            while True:
+                receive(self._control, float("inf"))
+        if self._process is not None:
+            self._process.wait()
+        assert self._ended is not None  # noqa: S101 - awaited above
+        return self._ended
 
 
-def kill_all(process: subprocess.Popen[bytes], mark: str) -> Ended:
-    """Kill ``process``, its group and every process marked ``mark``; return how ``process`` itself ended.
+def start_family(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    output: int | IO[bytes] | None = None,
+    passed: Sequence[int] = (),
+) -> Family:
+    """Start ``command`` under a supervisor, as the leader of a session of its own, with nothing on standard input.
 
-    ``process`` must lead its group and must not have been waited for.
+    Args:
+        command: the program and its arguments; where it cannot be run, :attr:`Family.error` says so.
+        environment: its variables.
+        cwd: where it runs; None for here.
+        output: standard output and error; None for those of this process.
+        passed: further descriptors that it has.
     """
-    kill_group(process.pid)
-    ended = reap(process.pid)
-    process.returncode = ended.status
-    kill_marked(mark)
-    return ended
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with far:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__, str(far.fileno()), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            env=environment,
+            pass_fds=(far.fileno(), *passed),
+            start_new_session=True,
+        )
+    return Family(near, process)
 
 
-def kill_group(leader: int) -> None:
-    """Kill the process ``leader``, which nobody has waited for yet, and its group."""
-    for kill in (os.killpg, os.kill):  # a process that was forked a moment ago may lead no group yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(leader, signal.SIGKILL)
+def receive(control: socket.socket, deadline: float) -> Any:
+    """Return the next message of a supervisor or of a warm parent.
 
-
-def reap(pid: int) -> Ended:
-    """Wait for the child ``pid`` and return how it ended."""
-    _, raw, usage = os.wait4(pid, 0)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Ended(status=os.waitstatus_to_exitcode(raw), max_rss_bytes=usage.ru_maxrss * unit)
-
-
-def kill_marked(mark: str) -> None:
-    """Kill every process marked ``mark``."""
-    for _ in range(_SWEEPS):
-        strays = list(_marked(mark))
-        for pid in strays:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if not strays:
-            break
-        time.sleep(_POLL_S)
+    Raises:
+        TimeoutError: there is none at ``deadline`` (of ``time.monotonic``).
+        ConnectionError: the other end is closed.
+    """
+    left = max(0.0, deadline - time.monotonic())
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    if not poll.poll(None if left > _LONGEST_S else left * 1000):
+        raise TimeoutError
+    message = control.recv(MESSAGE_BYTES)
+    if not message:
+        raise ConnectionResetError
+    return json.loads(message)
 
 
 def kernel_oom_kills() -> int:
@@ -145,20 +188,6 @@ def signals_as_exits() -> Iterator[None]:
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
-
-
-def _marked(mark: str) -> Iterator[int]:
-    """Yield the living processes whose environment carries ``mark``; zombies have none."""
-    own, of_commands = f"{MARK}={mark}".encode(), f"{COMMAND_MARK}=".encode()
-    for directory in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            variables = (directory / "environ").read_bytes().split(b"\0")
-            if own in variables or any(
-                mark.encode() in value.removeprefix(of_commands).split()
-                for value in variables
-                if value.startswith(of_commands)
-            ):
-                yield int(directory.name)
 
 
 _PROGRAM: Final = (

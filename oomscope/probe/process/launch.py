@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import os
-import secrets
 import selectors
 import signal
 import tempfile
@@ -21,14 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import ExitCode, MachineUnfitError
 from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_environment
 from oomscope.probe.machine.environment import child_environment, environment_of, own_environment, request_variables
-from oomscope.probe.machine.processes import MARK, MARK_BYTES, Ended, kernel_oom_kills, signals_as_exits
+from oomscope.probe.machine.processes import Ended, Family, kernel_oom_kills, signal_name, signals_as_exits
 from oomscope.probe.process import tempdirs
-from oomscope.probe.process.workers import FRESH, Order, Start, Worker
+from oomscope.probe.process.workers import FRESH, Order, Start
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult
 
 _LOG_TAIL_BYTES = 16 * 1024
@@ -40,7 +40,7 @@ class StoppedError(Exception):
 
 
 class VoidError(Exception):
-    """The worker ended without a result for reasons that a fresh process would not have had."""
+    """The worker asked for a fresh process."""
 
 
 def run(
@@ -49,6 +49,7 @@ def run(
     *,
     log_path: str | os.PathLike[str] | None = None,
     start: Start = FRESH,
+    void_status: int | None = None,
     stop: threading.Event | None = None,
 ) -> ProbeResult:
     """Measure ``job`` in a process of its own and return what came of it.
@@ -58,6 +59,7 @@ def run(
         progress: called for each step forward, in the caller's thread.
         log_path: where the target's stdout and stderr go; None keeps only their end, in ``failure.detail``.
         start: starts the worker.
+        void_status: the exit status by which the worker asks for a fresh process.
         stop: once it is set, from another thread, the probe is ended.
 
     Never raises for what the target does. An interrupt of the caller, SIGTERM and SIGHUP pass through (the signals as
@@ -65,7 +67,7 @@ def run(
 
     Raises:
         StoppedError: ``stop`` was set.
-        VoidError: ``start`` gave a worker whose end says nothing; a fresh process never ends so.
+        VoidError: the worker asked for a fresh process.
         ConfigError, AllocatorConfError: a variable of the environment that the job leaves in force is ill-formed.
         MachineUnfitError: there is no place for the probe's temporary files.
     """
@@ -77,7 +79,7 @@ def run(
         log = Path(log_path) if log_path is not None else room / "log"
         exit_ = _run_worker(job, room, log, start, progress or _ignore, stop=stop)
         written = _read_result(room / "result.json")
-        if written is None and exit_.ended.void:
+        if written is None and exit_.ended.status == void_status:
             raise VoidError
         result = written if written is not None else _failed(job, exit_, _tail(log))
         if written is not None and exit_.unclean:
@@ -138,8 +140,7 @@ class _Exit:
             return f"the probe's process exited{during} with status {self.ended.status} and without a result"
         if self.ended.signal == signal.SIGKILL and self.oom_killed:
             return f"the kernel's out-of-memory killer ended the probe{during}: the host ran out of memory"
-        name = signal.Signals(self.ended.signal).name
-        return f"the probe's process was ended by {name}{during}"
+        return f"the probe's process was ended by {signal_name(self.ended.signal)}{during}"
 
 
 def _run_worker(
@@ -164,7 +165,7 @@ def _run_worker(
             for step in _follow(lines, worker, deadline, stop):
                 stage = step.stage
                 progress(step)
-            timed_out = not worker.await_end(deadline)
+            timed_out = not _await_end(worker, deadline, stop)
         finally:
             ended = worker.kill()
     return _Exit(
@@ -176,7 +177,7 @@ def _run_worker(
     )
 
 
-def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Worker:
+def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) -> Family:
     """Start the worker, in the checkout where there is one."""
     cwd = job.target.place if isinstance(job.target, CheckoutTarget) else room
     with log.open("a+b") as output:  # a worker may read back what its target said
@@ -186,12 +187,12 @@ def _started(job: ProbeJob, room: Path, log: Path, start: Start, writer: int) ->
             progress=writer,
             output=output.fileno(),
             cwd=cwd if cwd.is_dir() else room,
-            environment=child_environment(job, own_environment()) | {MARK: secrets.token_hex(MARK_BYTES)},
+            environment=child_environment(job, own_environment()) | {PROBE_MARK: "1"},
         )
         return start(order)
 
 
-def _follow(pipe: io.RawIOBase, worker: Worker, deadline: float, stop: threading.Event | None) -> Iterator[Progress]:
+def _follow(pipe: io.RawIOBase, worker: Family, deadline: float, stop: threading.Event | None) -> Iterator[Progress]:
     """Yield what the worker reports until it ends, closes the pipe or runs out of time.
 
     A child of the target may hold the pipe open for longer than the worker lives, hence the look at the process.
@@ -212,6 +213,19 @@ def _follow(pipe: io.RawIOBase, worker: Worker, deadline: float, stop: threading
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 yield Progress(**json.loads(line))
+
+
+def _await_end(worker: Family, deadline: float, stop: threading.Event | None) -> bool:
+    """Wait until the worker has ended and return True; at ``deadline`` return False.
+
+    It may run on long after it has closed the pipe.
+    """
+    while not worker.await_end(min(deadline, time.monotonic() + _LOOK_S)):
+        if stop is not None and stop.is_set():
+            raise StoppedError
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def _read_result(path: Path) -> ProbeResult | None:

@@ -17,15 +17,17 @@ from typing import Literal
 
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, StartedTarget
 from oomscope.probe.machine.backends import backend_of
+from oomscope.probe.machine.processes import Family
 from oomscope.probe.process import launch
+from oomscope.probe.process.forkserver import NEEDS_FRESH
 from oomscope.probe.process.parent import OF_THE_JOB, Parent
 from oomscope.probe.process.preload import hides_some_of
-from oomscope.probe.process.workers import FRESH, Order, Worker
+from oomscope.probe.process.workers import FRESH, Order
 from oomscope.probe.result import ProbeResult
 
 LOST = "the warm process that probes are forked from was lost; this one and those after it were run in fresh processes"
 MOST_PARENTS = 2
-"""Warm parents at once, a few hundred MiB each; the one that was idle for longest makes room."""
+"""Warm parents at once, a few hundred MiB each."""
 
 
 def suits(job: ProbeJob) -> bool:
@@ -65,11 +67,11 @@ class WarmParents:
         if not suits(job):
             return launch.run(job, progress, log_path=log_path, stop=stop)
 
-        def start(order: Order) -> Worker:
+        def start(order: Order) -> Family:
             return self._start(job, order, stop)
 
         try:
-            result = launch.run(job, progress, log_path=log_path, stop=stop, start=start)
+            result = launch.run(job, progress, log_path=log_path, stop=stop, start=start, void_status=NEEDS_FRESH)
         except launch.VoidError:
             result = launch.run(job, progress, log_path=log_path, stop=stop)
         return self._with_the_loss_said(result)
@@ -81,45 +83,38 @@ class WarmParents:
             return list(self._parents.values())
 
     def close(self) -> None:
-        """End all parents, and whatever they still run."""
+        """End all parents."""
         with self._lock:
             for parent in self._parents.values():
                 parent.close()
             self._parents.clear()
 
-    def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Worker:
+    def _start(self, job: ProbeJob, order: Order, stop: threading.Event | None) -> Family:
         """Have a worker forked; start a fresh one where the parent's imports would be noticed, or there is none."""
         with self._lock:
             if stop is not None and stop.is_set():  # which it may be only since another thread came before
                 raise launch.StoppedError
             try:
                 parent = None if self._loss else self._parent(order, stop)
-                if parent is None or _would_notice(parent, job):
-                    return FRESH(order)
-                return parent.fork(order, stop)
+                return FRESH(order) if parent is None or _would_notice(parent, job) else parent.fork(order, stop)
             except OSError:
                 self._loss = "unsaid"
                 return FRESH(order)
 
-    def _parent(self, order: Order, stop: threading.Event | None = None) -> Parent | None:
-        """Return the parent that serves the environment of ``order``, None where there is no room for one more."""
+    def _parent(self, order: Order, stop: threading.Event | None = None) -> Parent:
+        """Return the parent that serves the environment of ``order``; the one that was used first makes room."""
         shared = {name: value for name, value in order.environment.items() if name not in OF_THE_JOB}
         key = (frozenset(shared.items()), *_inherited())
         parent = self._parents.pop(key, None)
         if parent is None:
             while len(self._parents) >= MOST_PARENTS:
-                idle = next((key for key, parent in self._parents.items() if not parent.workers), None)
-                if idle is None:
-                    return None
-                self._parents.pop(idle).close()
+                self._parents.pop(next(iter(self._parents))).close()
             parent = Parent(order.environment, stop)
         self._parents[key] = parent
         return parent
 
     def _with_the_loss_said(self, result: ProbeResult) -> ProbeResult:
         with self._lock:
-            if not self._loss and any(parent.lost for parent in self._parents.values()):
-                self._loss = "unsaid"
             if self._loss != "unsaid":
                 return result
             self._loss = "said"

@@ -5,13 +5,11 @@ Here it is started as a fresh process; :mod:`oomscope.probe.process.warm` has an
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from oomscope.probe.machine.processes import MARK, Ended, await_end, kill_all, own_program
+from oomscope.probe.machine.processes import Family, own_program, start_family
 
 WORKER = own_program("oomscope.probe.process.worker")
 """The child."""
@@ -31,28 +29,11 @@ class Order:
     """Descriptor of the log: its standard output and error."""
     cwd: Path
     environment: Mapping[str, str]
-    """Every variable that it sees, the mark among them."""
-
-    @property
-    def mark(self) -> str:
-        """What tells its processes from all others."""
-        return self.environment[MARK]
+    """Every variable that it sees."""
 
 
-class Worker(Protocol):
-    """A worker that was started and not ended yet."""
-
-    def await_end(self, deadline: float) -> bool:
-        """Wait until it has ended and return True; at ``deadline`` (of ``time.monotonic``) return False."""
-        ...
-
-    def kill(self) -> Ended:
-        """Kill it, its process group and whatever carries its mark; return how it ended. Call it once, last."""
-        ...
-
-
-Start = Callable[[Order], Worker]
-"""Starts a worker as the leader of a session of its own."""
+Start = Callable[[Order], Family]
+"""Starts a worker."""
 
 
 @dataclass(frozen=True)
@@ -62,34 +43,16 @@ class Fresh:
     command: Sequence[str] = WORKER
     """Given the job's file, the result's file and the number of the progress pipe."""
 
-    def __call__(self, order: Order) -> Worker:
+    def __call__(self, order: Order) -> Family:
         """Start a worker."""
-        process = subprocess.Popen(
+        return start_family(
             [*self.command, str(order.job), str(order.result), str(order.progress)],
-            stdin=subprocess.DEVNULL,
-            stdout=order.output,
-            stderr=order.output,
+            environment=order.environment,
             cwd=order.cwd,
-            env=order.environment,
-            pass_fds=(order.progress,),
-            start_new_session=True,
+            output=order.output,
+            passed=(order.progress,),
         )
-        return _FreshWorker(process, order.mark)
 
 
 FRESH = Fresh()
 """The worker of this oomscope, in a new interpreter of the Python that runs it."""
-
-
-@dataclass(frozen=True)
-class _FreshWorker:
-    process: subprocess.Popen[bytes]
-    mark: str
-
-    def await_end(self, deadline: float) -> bool:
-        """Wait until it has ended."""
-        return await_end(self.process, deadline)
-
-    def kill(self) -> Ended:
-        """Kill it and its family."""
-        return kill_all(self.process, self.mark)

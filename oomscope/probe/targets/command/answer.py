@@ -17,6 +17,7 @@ from oomscope.probe.analysis.failures import Refusal
 from oomscope.probe.git_bisect import UNTESTABLE
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.machine.fingerprint import versions
+from oomscope.probe.machine.processes import signal_name
 from oomscope.probe.result import ErrorKind, Failure, Oom, Outcome, Peak, ProbeResult, Site, SiteBytes
 from oomscope.probe.targets.command.output import Metric, Said, metric_in
 from oomscope.probe.targets.command.snapshots import Stamp, written_since
@@ -75,7 +76,7 @@ def failure_of(status: int) -> tuple[ErrorKind, str]:
     """Return what an exit status other than 0 means where memory did not run out; negative for a signal."""
     if status < 0:
         ended = -status in {signal.SIGKILL, signal.SIGTERM}
-        return "killed" if ended else "crash", f"the command was ended by {signal.Signals(-status).name}"
+        return "killed" if ended else "crash", f"the command was ended by {signal_name(-status)}"
     text = f"the command ended with status {status}"
     if status == UNTESTABLE:
         return "untestable", f"{text}: it cannot be tested"

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress
-from oomscope.probe.machine.processes import COMMAND_MARK, MARK
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.command.answer import answer, without_measurement
 from oomscope.probe.targets.command.asked import argv_of, metric_of
@@ -62,7 +62,6 @@ def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str
     ``OOMSCOPE_PROBE`` is no part of it: a command that records itself is not recorded by anybody else.
     """
     told = {
-        COMMAND_MARK: f"{environment.get(COMMAND_MARK, '')} {environment.get(MARK, '')}".strip(),
         "OOMSCOPE_BACKEND": job.backend,
         "OOMSCOPE_RANK": str(job.rank),
         "OOMSCOPE_WORLD_SIZE": str(job.world_size),
@@ -71,7 +70,7 @@ def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str
     }
     if (limit := card_bytes(job.limit_bytes, job.gpu)) is not None:
         told[LIMIT_VARIABLE] = str(limit)
-    others = {name: value for name, value in environment.items() if name not in {MARK, LIMIT_VARIABLE}}
+    others = {name: value for name, value in environment.items() if name not in {PROBE_MARK, LIMIT_VARIABLE}}
     return {**others, **told}
 
 

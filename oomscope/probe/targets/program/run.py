@@ -6,8 +6,6 @@ all the same is killed.
 
 from __future__ import annotations
 
-import secrets
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from oomscope.errors import TargetError
-from oomscope.probe.machine.processes import COMMAND_MARK, MARK_BYTES, await_end, die_with_parent, kill_all
+from oomscope.probe.machine.processes import Family, start_family
 from oomscope.probe.targets.program.receipt import Receipt, read_receipts
 
 GRACE_S: Final = 10.0
@@ -64,25 +62,14 @@ def run_program(
     Raises:
         TargetError: it cannot be started.
     """
-    mark = secrets.token_hex(MARK_BYTES)
-    marked = {**environment, COMMAND_MARK: f"{environment.get(COMMAND_MARK, '')} {mark}".strip()}
     began = time.monotonic()
+    family = start_family(argv, environment=environment, cwd=cwd)
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            env=marked,
-            cwd=cwd,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has one thread
-        )
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(f"{argv[0]} cannot be run: {reason}", remedy="see that the checkout has it") from None
-    try:
-        unfinished = _await(process, folder, told, grace_s=grace_s, limit_s=limit_s)
+        unfinished = _await(family, folder, told, grace_s=grace_s, limit_s=limit_s)
     finally:
-        ended = kill_all(process, mark)
+        ended = family.kill()
+    if family.error:
+        raise TargetError(f"{argv[0]} cannot be run: {family.error}", remedy="see that the checkout has it")
     return Ended(
         status=ended.status,
         killed=unfinished == "asked to end",
@@ -93,12 +80,12 @@ def run_program(
 
 
 def _await(
-    process: subprocess.Popen[bytes], folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
+    family: Family, folder: Path, told: Callable[[int], None], *, grace_s: float, limit_s: float
 ) -> Literal["", "asked to end", "overran"]:
-    """Wait until ``process`` has ended, and return an empty string, or why it is not waited for any longer."""
+    """Wait until the program has ended, and return an empty string, or why it is not waited for any longer."""
     stopped, iterations, deadline = 0, 0, float("inf")
     last = time.monotonic() + limit_s
-    while not await_end(process, time.monotonic() + _LOOK_S):
+    while not family.await_end(time.monotonic() + _LOOK_S):
         receipts = read_receipts(folder)
         farthest = max((receipt.iterations for receipt in receipts), default=0)
         if farthest > iterations:

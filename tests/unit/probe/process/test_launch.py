@@ -17,7 +17,7 @@ import pytest
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
-from oomscope.probe.process.launch import run
+from oomscope.probe.process.launch import StoppedError, run
 from oomscope.probe.process.workers import Fresh
 from oomscope.probe.result import ProbeResult
 
@@ -30,6 +30,17 @@ def say(stage, done=0, total=0):
 def finish(**fields):
     open(result, "w").write(json.dumps(dict(backend="virtual", outcome="fits", **fields)))
 """
+
+
+CALLER = [
+    sys.executable,
+    "-c",
+    (
+        "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process.launch import run\n"
+        "from oomscope.probe.process.workers import Fresh\n"
+        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
+    ),
+]
 
 
 @pytest.fixture
@@ -49,11 +60,12 @@ def job_of(checkout: Path, **fields) -> ProbeJob:
 def launch(tmp_path: Path, checkout: Path):
     """Run a job with the worker given as source text."""
 
-    def start(source: str, progress=None, *, log_path=None, **fields) -> ProbeResult:
+    def start(source: str, progress=None, *, log_path=None, stop=None, **fields) -> ProbeResult:
         script = tmp_path / "worker.py"
         script.write_text(PRELUDE + textwrap.dedent(source))
         job = job_of(checkout, **fields)
-        return run(job, progress, log_path=log_path, start=Fresh([sys.executable, "-P", "-S", str(script)]))
+        worker = Fresh([sys.executable, "-P", "-S", str(script)])
+        return run(job, progress, log_path=log_path, start=worker, stop=stop)
 
     return start
 
@@ -135,6 +147,12 @@ def test_a_signal_is_named(launch, name: str, kind: str) -> None:
     assert "during setup" in result.failure.message
 
 
+def test_a_real_time_signal_has_a_number_only(launch) -> None:
+    result = launch("os.kill(os.getpid(), 35)")
+    assert result.failure.kind == "crash"
+    assert "was ended by signal 35" in result.failure.message
+
+
 def test_kill_by_the_kernel_for_want_of_memory_is_told_apart(launch, monkeypatch) -> None:
     counts = iter([3, 4])
     monkeypatch.setattr("oomscope.probe.process.launch.kernel_oom_kills", lambda: next(counts))
@@ -160,6 +178,48 @@ def test_time_out_kills_the_whole_family(launch, tmp_path: Path) -> None:
     assert "during step" in result.failure.message
     assert "more than 1 s" in result.failure.message
     assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+
+
+def test_a_worker_that_closed_its_descriptors_is_stopped_all_the_same(launch, tmp_path: Path) -> None:
+    pid, stop = tmp_path / "pid", threading.Event()
+    threading.Thread(target=lambda: (await_file(pid), stop.set())).start()
+    source = f"open({str(pid)!r}, 'w').write(str(os.getpid())); os.closerange(0, 100); time.sleep(1000)"
+    with pytest.raises(StoppedError):
+        launch(source, stop=stop)
+    assert not is_running(int(pid.read_text()))
+
+
+HIDDEN = """
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            source = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)"
+            os.execve(sys.executable, ["train", "-S", "-c", source, PID], {})
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(PID) or not open(PID).read(): time.sleep(0.01)
+"""
+"""A daemon with an empty environment and a session of its own."""
+
+
+def test_a_daemon_with_an_empty_environment_is_killed(launch, tmp_path: Path) -> None:
+    pid = tmp_path / "daemon"
+    result = launch(textwrap.dedent(HIDDEN).replace("PID", repr(str(pid))) + "finish()")
+    assert result.outcome == "fits"
+    assert not is_running(int(pid.read_text()))
+
+
+def test_the_daemon_of_a_killed_oomscope_is_killed(tmp_path: Path, checkout: Path) -> None:
+    script, pid = tmp_path / "worker.py", tmp_path / "daemon"
+    script.write_text(PRELUDE + textwrap.dedent(HIDDEN).replace("PID", repr(str(pid))) + "time.sleep(1000)")
+    process = subprocess.Popen([*CALLER, json.dumps(job_of(checkout).to_json()), str(script)])
+    await_file(pid)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while is_running(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(int(pid.read_text()))
 
 
 def test_what_a_worker_leaves_behind_is_killed(launch, tmp_path: Path) -> None:
@@ -268,12 +328,7 @@ def test_a_signal_to_the_caller_ends_the_worker_and_leaves_nothing(tmp_path: Pat
     script, pid, places = tmp_path / "worker.py", tmp_path / "pid", tmp_path / "tmp"
     places.mkdir()
     script.write_text(PRELUDE + f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(1000)")
-    caller = (
-        "import json, sys\nfrom oomscope.probe.job import ProbeJob\nfrom oomscope.probe.process.launch import run\n"
-        "from oomscope.probe.process.workers import Fresh\n"
-        "run(ProbeJob.from_json(json.loads(sys.argv[1])), start=Fresh([sys.executable, sys.argv[2]]))"
-    )
-    arguments = [sys.executable, "-c", caller, json.dumps(job_of(checkout).to_json()), str(script)]
+    arguments = [*CALLER, json.dumps(job_of(checkout).to_json()), str(script)]
     process = subprocess.Popen(arguments, env={**os.environ, "TMPDIR": str(places)})
     await_file(pid)
     process.send_signal(number)

@@ -193,7 +193,6 @@ def test_the_command_is_told_of_its_job() -> None:
     told = variables_of(job, {"PATH": "/bin", "OOMSCOPE_PROBE": "mark"})
     assert told == {
         "PATH": "/bin",
-        "OOMSCOPE_COMMAND": "mark",
         "OOMSCOPE_BACKEND": "virtual",
         "OOMSCOPE_RANK": "3",
         "OOMSCOPE_WORLD_SIZE": "8",
@@ -201,6 +200,4 @@ def test_the_command_is_told_of_its_job() -> None:
         "OOMSCOPE_SEED": "7",
         "OOMSCOPE_LIMIT_BYTES": str(2 * GiB),
     }
-    inside = variables_of(job, {"OOMSCOPE_PROBE": "inner", "OOMSCOPE_COMMAND": "outermost outer"})
-    assert inside["OOMSCOPE_COMMAND"] == "outermost outer inner"
     assert "OOMSCOPE_LIMIT_BYTES" not in variables_of(ProbeJob(target=target), {"OOMSCOPE_LIMIT_BYTES": "1"})

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import TargetError
-from oomscope.probe.machine.processes import COMMAND_MARK
 from oomscope.probe.targets.program.run import Ended, run_program
 from oomscope.probe.targets.program.spokesman import failure_in
 
@@ -114,12 +113,19 @@ def test_what_the_program_started_is_gone_also_out_of_its_group(run, tmp_path: P
     assert not alive(tmp_path / "child")
 
 
-def test_the_marks_around_a_program_stay(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(COMMAND_MARK, "outer")
-    run(f"Path(sys.argv[2], 'marks').write_text(os.environ[{COMMAND_MARK!r}])")
-    outer, own = (tmp_path / "marks").read_text().split()
-    assert outer == "outer"
-    assert len(own) == 32
+def test_the_daemon_of_a_program_that_ends_is_gone(run, tmp_path: Path) -> None:
+    run("""
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execve("/bin/sh", ["sh", "-c", f"echo $$ > {sys.argv[2]}/child.part; mv {sys.argv[2]}/child.part "
+                    f"{sys.argv[2]}/child; while :; do :; done"], {"PATH": os.environ["PATH"]})
+            os._exit(0)
+        os.wait()
+        while not Path(sys.argv[2], "child").exists(): time.sleep(0.01)
+        Path(sys.argv[2], "child").write_text(Path(sys.argv[2], "child").read_text().strip())
+    """)
+    assert not alive(tmp_path / "child")
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
