@@ -1,4 +1,7 @@
-"""Answers a search's questions: judges what was measured, tells the reporter, and keeps the record."""
+"""Answers a search's questions: measures or remembers, judges, tells the reporter, and keeps the record.
+
+A probe passes three objects: the :class:`Prober`, the scheduler that keeps slots busy, and the runner that measures.
+"""
 
 from __future__ import annotations
 
@@ -20,164 +23,28 @@ from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.identity import Machine, digest_of, key_of
 from oomscope.bisect.run.request import SearchRequest
-from oomscope.bisect.run.runner import Cards, Here, Measurer, Probe, Runner, Slots, heedless, runner_of
+from oomscope.bisect.run.runner import Here, Probe, Runner, SlotRunner, heedless, runner_of
 from oomscope.bisect.run.scheduler import Executor, Inline, Scheduler, Task, Threads
 from oomscope.bisect.run.workplace import CommandError
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import bytes_of, is_lower_bound
 from oomscope.errors import GitError, InconclusiveError, MachineUnfitError, TargetError
-from oomscope.probe.job import ProbeJob, Progress
+from oomscope.probe.job import ProbeJob
 from oomscope.probe.ranks import probe_ranks
 from oomscope.probe.result import ProbeResult
 
+_ABBREVIATED = 10
+_NUMBER = re.compile(r"\d+")
+
 Ahead = Callable[[], Iterable[Experiment | Untestable]]
 """Returns what is likely to be asked next, likeliest first."""
+AnswerAndResult = tuple[ProbeRecord, ProbeResult | None]
+"""An answer, with the result that it rests on where something was measured."""
 
 
 def nothing_ahead() -> tuple[Experiment, ...]:
     """Return that nothing is likely to follow."""
     return ()
-
-
-@dataclass
-class Measurements:
-    """The measurements of one search.
-
-    Args:
-        measurer: makes them.
-        bench: does the work.
-        environment: the variables that probes see.
-        memory: what an earlier life of the search was answered; told of every answer.
-        cache: results of earlier searches; None asks everything anew.
-        progressed: told how far a probe is.
-        remark: told, in a line each, what is to be said of a measurement.
-    """
-
-    measurer: Measurer
-    bench: Scheduler
-    environment: Mapping[str, str]
-    memory: Memory
-    cache: ResultCache | None
-    progressed: Callable[[Progress], None]
-    remark: Callable[[str], None]
-    has_run: bool = False
-    """Whether a probe was run since this was set to False."""
-    _results: dict[str, ProbeResult] = field(default_factory=dict)
-
-    def take(self, experiment: Experiment, job: ProbeJob, ahead: Ahead = nothing_ahead) -> ProbeResult:
-        """Return the result of one rank of ``experiment``: what is known already, else of a probe.
-
-        Args:
-            experiment: what is measured.
-            job: that of the rank.
-            ahead: what is begun meanwhile, as far as there are idle slots.
-
-        Raises:
-            CommandError: it cannot be measured.
-            OutOfTimeError: the deadline passed before there was a result.
-            MachineUnfitError: this machine cannot probe at all.
-            InconclusiveError: the harness cannot be one.
-        """
-        name, key = self._name(experiment, job)
-        kept = self.memory.recall(key)
-        if kept is None:
-            known = self._known(name, key)
-            kept = self._made(name, key, experiment, job, ahead) if known is None else Kept(answer=known)
-        self.memory.learn(key, kept)
-        for line in kept.remarks:
-            self.remark(line)
-        if isinstance(kept.answer, Untestable):
-            raise CommandError(kept.answer.reason, where="", said=kept.answer.said)
-        self._results[name] = kept.answer
-        return kept.answer
-
-    def look(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
-        """Return the result of one rank that is there already.
-
-        Raises:
-            LookupError: there is none.
-        """
-        name, key = self._name(experiment, job)
-        if (known := self._known(name, key)) is not None:
-            return known
-        if (measured := self.bench.look(name)) is not None:
-            return measured.result
-        raise LookupError(name)
-
-    def content_of(self, experiment: Experiment) -> str:
-        """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
-        name, _ = self._name(experiment.repeated(0), experiment.job)
-        return name
-
-    def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob, ahead: Ahead) -> Kept:
-        """Return what comes of a probe that is made now."""
-        self.has_run = True
-        try:
-            measured = self.bench.take(
-                self._errand(name, experiment, job), lambda: self._errands(ahead), self.progressed
-            )
-        except (GitError, TargetError) as error:
-            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
-        result = _answering(measured.result)
-        # What lacks today (a submodule, a large file) may be there tomorrow.
-        if self.cache and not measured.missing and not experiment.repeat:
-            self.cache.put(key, result)
-        return Kept(answer=result, remarks=measured.missing)
-
-    def _name(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
-        key = key_of(job, experiment.content, self._machine, self.environment)
-        if experiment.repeat:
-            key["repeat"] = experiment.repeat
-        return digest_of(key), key
-
-    def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
-        """Return a result that needs no probe."""
-        if (known := self._results.get(name)) is not None:
-            return known
-        if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
-            return kept.answer
-        return self.cache.get(key) if self.cache and "repeat" not in key else None
-
-    def _errands(self, ahead: Ahead) -> Iterator[Task]:
-        """Yield what is foreseen and not known."""
-        for experiment in ahead():
-            if isinstance(experiment, Untestable):
-                continue
-            for rank in experiment.ranks:
-                job = replace(experiment.job, rank=rank)
-                name, key = self._name(experiment, job)
-                if self._known(name, key) is None:
-                    yield self._errand(name, experiment, job)
-
-    def _errand(self, name: str, experiment: Experiment, job: ProbeJob) -> Task:
-        rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
-        return Task(name=name, begin=self.measurer.begin(experiment, job), label=experiment.label + rank)
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return self.measurer.runner.machine(self.environment)
-
-
-def _answering(result: ProbeResult) -> ProbeResult:
-    """Return ``result`` if it says something about the target.
-
-    Raises:
-        MachineUnfitError: this machine cannot probe at all.
-        InconclusiveError: the harness cannot be one.
-    """
-    if result.failure is not None and result.failure.kind == "unfit":
-        raise MachineUnfitError(result.failure.message)
-    if result.failure is not None and result.failure.kind == "usage":
-        raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
-    return result
-
-
-_ABBREVIATED = 10
-_NUMBER = re.compile(r"\d+")
-
-
-AnswerAndResult = tuple[ProbeRecord, ProbeResult | None]
-"""An answer, with the result that it rests on where something was measured."""
 
 
 class Services(TypedDict, total=False):
@@ -212,7 +79,7 @@ class Question:
 
 @dataclass
 class Prober:
-    """Runs experiments and judges them.
+    """Measures experiments, each once, and judges them.
 
     Args:
         runner: runs probes.
@@ -222,9 +89,8 @@ class Prober:
         logs: where the output of probes that failed is kept; None keeps none.
         deadline: when to stop.
         environment: the variables that probes will see.
-        bench: does the work; in the calling thread unless given.
+        scheduler: does the work; in the calling thread unless given.
         cards: what probes on GPUs get one each of; unless given, they take what they see.
-        slots: where checkouts stand.
         memory: what an earlier life of the search was answered; told of every answer.
 
     As a context manager it ends all that still runs.
@@ -239,15 +105,18 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     records: list[ProbeRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    bench: Scheduler = field(default_factory=lambda: Scheduler(Inline()))
-    cards: Cards = field(default_factory=lambda: Cards(()))
-    slots: Slots = field(default_factory=Slots)
+    scheduler: Scheduler = field(default_factory=lambda: Scheduler(Inline()))
+    cards: tuple[str, ...] = ()
     memory: Memory = field(default_factory=NoMemory)
     _ahead: Ahead = nothing_ahead
     _asked: Counter[str] = field(default_factory=Counter)
     """How often each content was asked about, by its key's name."""
+    _results: dict[str, ProbeResult] = field(default_factory=dict)
+    """What was measured, by the name of its key."""
     _said_by_probes: set[str] = field(default_factory=set)
     """Notes of probes that are kept, without their numbers."""
+    _has_run: bool = False
+    """Whether the question that is open has run a probe."""
     _began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -259,20 +128,18 @@ class Prober:
         deadline = Deadline.after(request.deadline_s, services.get("clock", time.monotonic))
         stand_in = Here(run=heedless(services["probe"])) if "probe" in services else None
         runner = stand_in or services.get("runner") or runner_of(request.cluster, request.places, deadline)
+        environment = services.get("environment", os.environ)
+        reporter = services.get("reporter", Silent())
+        executor = services.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline())
         prober = cls(
             runner=runner,
             bad=request.bad,
-            reporter=services.get("reporter", Silent()),
+            reporter=reporter,
             deadline=deadline,
-            slots=Slots(are_reused=runner.reuses_places),
-            environment=services.get("environment", os.environ),
+            environment=environment,
             memory=services.get("memory", NoMemory()),
-        )
-        if request.jobs > 1:
-            prober.cards = Cards(runner.cards(prober.environment))
-        prober.bench = Scheduler(
-            services.get("executor") or (Threads(request.jobs) if request.jobs > 1 else Inline()),
-            prober.reporter.at_work,
+            scheduler=Scheduler(executor, reporter.at_work),
+            cards=runner.cards(environment) if request.jobs > 1 else (),
         )
         prober.logs = Logs(request.places.logs, prober.note)
         prober.cache = ResultCache(request.places.results, prober.note, is_read=request.use_cache)
@@ -288,7 +155,7 @@ class Prober:
     ) -> None:
         """End all that still runs."""
         try:
-            self.bench.close()
+            self.scheduler.close()
         finally:
             self.runner.__exit__(kind, error, trace)
 
@@ -305,12 +172,12 @@ class Prober:
         if isinstance(experiment, Untestable):
             return Answer.UNTESTABLE
         try:
-            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._measurements.look, experiment))
+            result = probe_ranks(experiment.job, list(experiment.ranks), partial(self._look, experiment))
         except LookupError:
             return None
         return self.bad.judge(result).answer
 
-    def ask(self, question: Question, experiment: Experiment | Untestable) -> tuple[ProbeRecord, ProbeResult | None]:
+    def ask(self, question: Question, experiment: Experiment | Untestable) -> AnswerAndResult:
         """Return the answer to ``question``, and the result that it rests on where something was measured.
 
         Args:
@@ -346,7 +213,7 @@ class Prober:
             outcome=result.outcome if result else None,
             bytes=bytes_of(result) if result else None,
             is_lower_bound=is_lower_bound(result) if result else False,
-            cached=result is not None and not self._measurements.has_run,
+            cached=result is not None and not self._has_run,
             wall_s=self.deadline.clock() - started,
             probe_s=result.wall_s if result else 0.0,
             repeat=experiment.repeat if isinstance(experiment, Experiment) else 0,
@@ -366,15 +233,8 @@ class Prober:
 
     def content_of(self, experiment: Experiment) -> str:
         """Return a name of what ``experiment`` measures, whichever measurement of it this is."""
-        return self._measurements.content_of(experiment)
-
-    def _note_of_probe(self, number: int, result: ProbeResult) -> None:
-        """Keep what a probe remarks on its measurement; of notes that differ in numbers alone the first."""
-        for text in result.notes:
-            kind = _NUMBER.sub("0", text)
-            if kind not in self._said_by_probes:
-                self._said_by_probes.add(kind)
-                self.note(f"{text} (first in probe {number})")
+        name, _ = self._key(experiment.repeated(0), experiment.job)
+        return name
 
     def note(self, text: str) -> None:
         """Keep ``text`` for the report, once."""
@@ -384,7 +244,16 @@ class Prober:
     @property
     def cost(self) -> Cost:
         """What the search has taken so far."""
-        return Cost(wall_s=self.deadline.clock() - self._began, slots=self.bench.executor.slots, begun=self.bench.begun)
+        scheduler = self.scheduler
+        return Cost(wall_s=self.deadline.clock() - self._began, slots=scheduler.executor.slots, begun=scheduler.begun)
+
+    def _note_of_probe(self, number: int, result: ProbeResult) -> None:
+        """Keep what a probe remarks on its measurement; of notes that differ in numbers alone the first."""
+        for text in result.notes:
+            kind = _NUMBER.sub("0", text)
+            if kind not in self._said_by_probes:
+                self._said_by_probes.add(kind)
+                self.note(f"{text} (first in probe {number})")
 
     def _log_of(self, question: Question, found: ProbeResult | Untestable) -> str | None:
         said = found.said if isinstance(found, Untestable) else found.failure.detail if found.failure else ""
@@ -392,29 +261,114 @@ class Prober:
             return None
         return self.logs.keep(said, question.commit[:_ABBREVIATED] if question.commit else "keys")
 
+    # One measurement: known from memory or the cache, begun ahead, or of a probe that runs now.
+
     def _measured(self, experiment: Experiment | Untestable) -> ProbeResult | Untestable:
         if isinstance(experiment, Untestable):
             return experiment
-        made = self._measurements
-        made.has_run = False
+        self._has_run = False
         try:
-            return probe_ranks(
-                experiment.job, list(experiment.ranks), lambda job: made.take(experiment, job, self._ahead)
-            )
+            return probe_ranks(experiment.job, list(experiment.ranks), partial(self._take, experiment))
         except CommandError as error:
             return Untestable(str(error), error.said)
         except (GitError, TargetError) as error:
             return Untestable(str(error))
 
+    def _take(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
+        """Return the result of one rank of ``experiment``.
+
+        Raises:
+            CommandError: it cannot be measured.
+        """
+        name, key = self._key(experiment, job)
+        kept = self.memory.recall(key)
+        if kept is None:
+            known = self._known(name, key)
+            kept = self._made(name, key, experiment, job) if known is None else Kept(answer=known)
+        self.memory.learn(key, kept)
+        for line in kept.remarks:
+            self.note(line)
+        if isinstance(kept.answer, Untestable):
+            raise CommandError(kept.answer.reason, where="", said=kept.answer.said)
+        self._results[name] = kept.answer
+        return kept.answer
+
+    def _look(self, experiment: Experiment, job: ProbeJob) -> ProbeResult:
+        """Return the result of one rank that is there already.
+
+        Raises:
+            LookupError: there is none.
+        """
+        name, key = self._key(experiment, job)
+        if (known := self._known(name, key)) is not None:
+            return known
+        if (measured := self.scheduler.look(name)) is not None:
+            return measured.result
+        raise LookupError(name)
+
+    def _made(self, name: str, key: dict[str, Any], experiment: Experiment, job: ProbeJob) -> Kept:
+        """Return what comes of a probe that is made now."""
+        self._has_run = True
+        try:
+            measured = self.scheduler.take(
+                self._task(name, experiment, job), self._tasks_ahead, self.reporter.progressed
+            )
+        except (GitError, TargetError) as error:
+            return Kept(answer=Untestable(str(error), error.said if isinstance(error, CommandError) else ""))
+        result = _answering(measured.result)
+        # What lacks today (a submodule, a large file) may be there tomorrow.
+        if self.cache and not measured.missing and not experiment.repeat:
+            self.cache.put(key, result)
+        return Kept(answer=result, remarks=measured.missing)
+
+    def _key(self, experiment: Experiment, job: ProbeJob) -> tuple[str, dict[str, Any]]:
+        """Return what the result of one rank is kept under, and its name."""
+        key = key_of(job, experiment.content, self._machine, self.environment)
+        if experiment.repeat:
+            key["repeat"] = experiment.repeat
+        return digest_of(key), key
+
+    def _known(self, name: str, key: dict[str, Any]) -> ProbeResult | None:
+        """Return a result that needs no probe."""
+        if (known := self._results.get(name)) is not None:
+            return known
+        if (kept := self.memory.recall(key)) is not None and not isinstance(kept.answer, Untestable):
+            return kept.answer
+        return self.cache.get(key) if self.cache and "repeat" not in key else None
+
+    def _tasks_ahead(self) -> Iterator[Task]:
+        """Yield what is foreseen and not known."""
+        for experiment in self._ahead():
+            if isinstance(experiment, Untestable):
+                continue
+            for rank in experiment.ranks:
+                job = replace(experiment.job, rank=rank)
+                name, key = self._key(experiment, job)
+                if self._known(name, key) is None:
+                    yield self._task(name, experiment, job)
+
+    def _task(self, name: str, experiment: Experiment, job: ProbeJob) -> Task:
+        rank = f", rank {job.rank}" if len(experiment.ranks) > 1 else ""
+        return Task(name=name, begin=self._slots.begin(experiment, job), label=experiment.label + rank)
+
     @cached_property
-    def _measurements(self) -> Measurements:
-        measurer = Measurer(runner=self.runner, deadline=self.deadline, cards=self.cards, slots=self.slots)
-        return Measurements(
-            measurer=measurer,
-            bench=self.bench,
-            environment=self.environment,
-            memory=self.memory,
-            cache=self.cache,
-            progressed=self.reporter.progressed,
-            remark=self.note,
-        )
+    def _slots(self) -> SlotRunner:
+        return SlotRunner(self.runner, self.deadline, self.cards)
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return self.runner.machine(self.environment)
+
+
+def _answering(result: ProbeResult) -> ProbeResult:
+    """Return ``result`` if it says something about the target.
+
+    Raises:
+        MachineUnfitError: this machine cannot probe at all.
+        InconclusiveError: the harness cannot be one.
+    """
+    if result.failure is not None and result.failure.kind == "unfit":
+        raise MachineUnfitError(result.failure.message)
+    if result.failure is not None and result.failure.kind == "usage":
+        raise InconclusiveError(result.failure.message, remedy="then search again: what was measured is kept")
+    return result

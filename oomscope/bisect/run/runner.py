@@ -27,6 +27,9 @@ from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.process.tempdirs import remove_tree
 from oomscope.probe.result import ProbeResult
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DEVICES = Path("/dev")
+
 
 class Probe(Protocol):
     """Measures a job."""
@@ -139,18 +142,19 @@ def runner_of(cluster: ClusterSettings | None, places: Places, deadline: Deadlin
     return ClusterRunner(cluster, places.jobs, lambda: deadline.left_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurer:
-    """Measures jobs, each in a slot of its own; threads may share it."""
+class SlotRunner:
+    """Runs one probe in a slot: lays out a checkout there, gets it ready, lends it a card. Threads may share it.
 
-    runner: Runner
-    """Runs probes."""
-    deadline: Deadline
-    """When nobody wants results any more."""
-    cards: Cards
-    """What probes on GPUs get one each of."""
-    slots: Slots
-    """Where checkouts stand."""
+    Args:
+        runner: runs probes.
+        deadline: when nobody wants results any more.
+        cards: what probes on GPUs get one each of.
+    """
+
+    def __init__(self, runner: Runner, deadline: Deadline, cards: tuple[str, ...] = ()) -> None:
+        self.runner, self.deadline = runner, deadline
+        self._cards = Cards(cards)
+        self._numbers = itertools.count()
 
     def begin(self, experiment: Experiment, job: ProbeJob) -> Callable[[int], Action]:
         """Return what, given the number of a slot, returns the measurement of one rank of ``experiment`` there.
@@ -163,7 +167,7 @@ class Measurer:
         def begin(slot: int) -> Action:
             def action(progressed: Callable[[Progress], None], stop: threading.Event) -> Measured:
                 for left in reversed(range(1 + self.runner.retries)):
-                    with self.slots.lent(job, slot) as placed:
+                    with self._placed(job, slot) as placed:
                         measured = self._measure(experiment, placed, progressed, stop)
                     if not left or not _is_lost(measured.result):
                         break
@@ -172,6 +176,27 @@ class Measurer:
             return action
 
         return begin
+
+    @contextmanager
+    def _placed(self, job: ProbeJob, slot: int) -> Iterator[ProbeJob]:
+        """Yield ``job`` with the checkout of ``slot``, whose first one is that of the job.
+
+        Where places are reused one checkout is laid out after the other at the place of a slot, which is quick: only
+        what differs is written. Else every probe has a new one, which is removed after it.
+        """
+        target = job.target
+        if not isinstance(target, CheckoutTarget) or (self.runner.reuses_places and slot == 0):
+            yield job
+            return
+        place = f"{target.repo}-{slot + 1}"
+        if self.runner.reuses_places:
+            yield replace(job, target=target.at(place))
+            return
+        place = f"{place}-{next(self._numbers)}"
+        try:
+            yield replace(job, target=target.at(place))
+        finally:
+            remove_tree(Path(place))
 
     def _measure(
         self, experiment: Experiment, job: ProbeJob, progressed: Callable[[Progress], None], stop: threading.Event
@@ -186,7 +211,7 @@ class Measurer:
             stop=stop,
         )
         experiment.prepare(workplace)
-        with self.cards.lent(job) as alone:
+        with self._cards.lent(job) as alone:
             result = self._run(alone, progressed, stop)
             if result.failure is not None and result.failure.kind == "killed":
                 result = self._run(alone, progressed, stop)
@@ -227,39 +252,6 @@ def _without_checkout(result: ProbeResult, job: ProbeJob) -> ProbeResult:
     return ProbeResult.from_json(json.loads(json.dumps(result.to_json()).replace(prefix, "")))
 
 
-@dataclass
-class Slots:
-    """Places for checkouts, which threads may share.
-
-    Args:
-        are_reused: whether one checkout after the other is laid out at the place of a slot, which is quick: only what
-            differs is written. Else every probe has a new one, which is removed after it.
-    """
-
-    are_reused: bool = True
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    @contextmanager
-    def lent(self, job: ProbeJob, slot: int) -> Iterator[ProbeJob]:
-        """Yield ``job`` with the checkout of ``slot``; the first slot's is that of the job, where it is reused."""
-        target = job.target
-        if not isinstance(target, CheckoutTarget) or (self.are_reused and slot == 0):
-            yield job
-            return
-        if self.are_reused:
-            yield replace(job, target=target.at(f"{target.repo}-{slot + 1}"))
-            return
-        place = f"{target.repo}-{slot + 1}-{next(self._numbers)}"
-        try:
-            yield replace(job, target=target.at(place))
-        finally:
-            remove_tree(Path(place))
-
-
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_DEVICES = Path("/dev")
-
-
 def visible_cards(environment: Mapping[str, str], devices: Path = _DEVICES) -> tuple[str, ...]:
     """Return the NVIDIA cards that ``environment`` lets a process see, as ``CUDA_VISIBLE_DEVICES`` names them.
 
@@ -273,17 +265,17 @@ def visible_cards(environment: Mapping[str, str], devices: Path = _DEVICES) -> t
 
 
 class Cards:
-    """Cards to lend.
+    """Cards to lend to probes that run side by side, each to one at a time.
 
     Args:
         names: as ``CUDA_VISIBLE_DEVICES`` names them; without any, jobs are left as they are.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._free: queue.SimpleQueue[str] | None = queue.SimpleQueue() if names else None
+        self._are_lent = bool(names)
+        self._free = queue.SimpleQueue[str]()
         for name in names:
-            if self._free is not None:
-                self._free.put(name)
+            self._free.put(name)
 
     @contextmanager
     def lent(self, job: ProbeJob) -> Iterator[ProbeJob]:
@@ -291,7 +283,7 @@ class Cards:
 
         A job that chooses its card itself keeps its choice.
         """
-        if self._free is None or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
+        if not self._are_lent or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
             yield job
             return
         card = self._free.get()

@@ -33,7 +33,7 @@ class Task:
 
 @dataclass
 class Scheduler:
-    """Errands under way and done.
+    """Tasks under way and done.
 
     Args:
         executor: runs them.
@@ -43,7 +43,7 @@ class Scheduler:
     executor: Executor
     watched: Callable[[tuple[Work, ...]], None] = lambda _running: None
     begun: int = 0
-    """Errands begun so far."""
+    """Tasks begun so far."""
     _running: dict[int, str] = field(default_factory=dict)
     """The names of what runs, by slot."""
     _works: dict[int, Work] = field(default_factory=dict)
@@ -52,27 +52,25 @@ class Scheduler:
     """Slots in which something ends that nobody wants any more."""
     _done: dict[str, Ended] = field(default_factory=dict)
 
-    def take(
-        self, errand: Task, ahead: Callable[[], Iterable[Task]], progressed: Callable[[Progress], None]
-    ) -> Measured:
-        """Return what comes of ``errand``, which is forgotten with that, and raise what it raised.
+    def take(self, task: Task, ahead: Callable[[], Iterable[Task]], progressed: Callable[[Progress], None]) -> Measured:
+        """Return what comes of ``task``, which is forgotten with that, and raise what it raised.
 
         Args:
-            errand: what is asked for now.
+            task: what is asked for now.
             ahead: what is likely to be asked next, likeliest first; looked at whenever a slot is free. What runs and
                 is not among the first of these is stopped.
-            progressed: told how ``errand`` goes on.
+            progressed: told how ``task`` goes on.
         """
-        while errand.name not in self._done:
-            self._fill(errand, ahead)
-            self._keep(self.executor.wait(partial(self._progressed, errand.name, progressed)))
-        ended = self._done.pop(errand.name)
+        while task.name not in self._done:
+            self._fill(task, ahead)
+            self._keep(self.executor.wait(partial(self._progressed, task.name, progressed)))
+        ended = self._done.pop(task.name)
         if ended.measured is None:
             raise ended.error or StoppedError
         return ended.measured
 
     def look(self, name: str) -> Measured | None:
-        """Return what came of the errand ``name``, if it is done and was not asked for yet."""
+        """Return what came of the task ``name``, if it is done and was not asked for yet."""
         ended = self._done.get(name)
         return None if ended is None else ended.measured
 
@@ -80,9 +78,9 @@ class Scheduler:
         """End all that runs."""
         self.executor.close()
 
-    def _fill(self, errand: Task, ahead: Callable[[], Iterable[Task]]) -> None:
+    def _fill(self, task: Task, ahead: Callable[[], Iterable[Task]]) -> None:
         """Stop what is not wanted and begin what is, as far as there are slots."""
-        wanted = {each.name: each for each in islice(self._undone(errand, ahead), self.executor.slots)}
+        wanted = {each.name: each for each in islice(self._undone(task, ahead), self.executor.slots)}
         for slot, name in self._running.items():
             if name not in wanted and slot not in self._stopped:
                 self._stopped.add(slot)
@@ -92,17 +90,17 @@ class Scheduler:
         free = [slot for slot in range(self.executor.slots) if slot not in self._running]
         for slot, each in zip(free, waiting, strict=False):
             self._running[slot] = each.name
-            self._works[slot] = Work(slot=slot, label=each.label, is_asked=each.name == errand.name)
+            self._works[slot] = Work(slot=slot, label=each.label, is_asked=each.name == task.name)
             self.begun += 1
             self.executor.start(slot, each.begin(slot))
         for slot, work in self._works.items():
-            self._works[slot] = replace(work, is_asked=self._running[slot] == errand.name)
+            self._works[slot] = replace(work, is_asked=self._running[slot] == task.name)
         self._tell()
 
-    def _undone(self, errand: Task, ahead: Callable[[], Iterable[Task]]) -> Iterator[Task]:
-        """Yield ``errand``, then each of those ``ahead`` once that is not done."""
-        yield errand
-        seen = {errand.name}
+    def _undone(self, task: Task, ahead: Callable[[], Iterable[Task]]) -> Iterator[Task]:
+        """Yield ``task``, then each of those ``ahead`` once that is not done."""
+        yield task
+        seen = {task.name}
         for each in ahead():
             if each.name not in self._done and each.name not in seen:
                 seen.add(each.name)

@@ -21,10 +21,11 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.results.reporter import Silent
 from oomscope.bisect.results.result import ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
+from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.run.prober import Prober
-from oomscope.bisect.run.runner import Cards, Here, heedless, visible_cards
+from oomscope.bisect.run.runner import Here, SlotRunner, heedless, visible_cards
 from oomscope.bisect.run.scheduler import Action, Ended, Executor, Inline, Measured, Scheduler, Task, Threads
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.commits import Commit
@@ -102,7 +103,7 @@ def searched(
     world = Sizes(sizes)
     first, *others = map(commit, range(len(sizes)))
     here = Here(run=heedless(world.probe))
-    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Scheduler(executor)) as prober:
+    with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, scheduler=Scheduler(executor)) as prober:
         prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
         search = LineSearch(Track.of(Line(base=first, commits=tuple(others)), world), world, prober)  # type: ignore[arg-type]
         answer = search.run()
@@ -162,7 +163,7 @@ def test_a_minimal_set_is_one(data: st.DataObject, count: int, slots: int, seed:
 
     def found(executor: Executor) -> tuple[object, list[ProbeRecord]]:
         here = Here(run=heedless(probe_size))
-        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, bench=Scheduler(executor)) as prober:
+        with Prober(runner=here, bad=Bad(), reporter=Silent(), environment={}, scheduler=Scheduler(executor)) as prober:
             prober.deadline = replace(prober.deadline, clock=lambda: 0.0)
             search = DeltaSearch(mixture, prober)  # type: ignore[arg-type]
             assert search.ends() is None
@@ -257,30 +258,45 @@ def test_what_is_not_wanted_any_more_is_stopped() -> None:
         assert begun.wait(10)
         return Measured(result=measure(1))
 
-    def errand(name: str, action: Action) -> Task:
+    def task(name: str, action: Action) -> Task:
         return Task(name=name, begin=lambda _slot: action)
 
     def ahead() -> Iterator[Task]:
-        yield errand("guess", hang)
+        yield task("guess", hang)
 
-    bench = Scheduler(Threads(2))
-    first = errand("first", after_it)
-    assert bench.take(first, ahead, lambda _: None).result == measure(1)
-    assert bench.take(errand("second", after_it), tuple, lambda _: None).result == measure(1)
-    bench.close()
+    scheduler = Scheduler(Threads(2))
+    first = task("first", after_it)
+    assert scheduler.take(first, ahead, lambda _: None).result == measure(1)
+    assert scheduler.take(task("second", after_it), tuple, lambda _: None).result == measure(1)
+    scheduler.close()
     assert ended == ["hang"]
-    assert bench.look("guess") is None
+    assert scheduler.look("guess") is None
 
 
 def test_cards_are_lent_to_one_probe_at_a_time() -> None:
-    cards, job = Cards(("0", "3")), replace(JOB, backend="cuda")
-    with cards.lent(job) as one, cards.lent(job) as other:
-        assert one.environment == {"CUDA_VISIBLE_DEVICES": "0"}
-        assert other.environment == {"CUDA_VISIBLE_DEVICES": "3"}
-        with cards.lent(JOB) as simulated:
-            assert simulated == JOB
-    with cards.lent(job) as again:
-        assert again.environment == {"CUDA_VISIBLE_DEVICES": "3"}, "the one that came back first"
+    seen: list[str | None] = []
+    both = threading.Barrier(2, timeout=10)
+
+    def probe(job: ProbeJob, _progress: object = None, /) -> ProbeResult:
+        if job.backend == "cuda":
+            both.wait()
+        seen.append(job.environment.get("CUDA_VISIBLE_DEVICES"))
+        return measure(1)
+
+    slots = SlotRunner(Here(run=heedless(probe)), Deadline(None), ("0", "3"))
+    on_card = replace(JOB, backend="cuda", target=BundledTarget(config={}))
+    threads = [
+        threading.Thread(target=slots.begin(Experiment(job=on_card), on_card)(slot), args=(print, threading.Event()))
+        for slot in (0, 1)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, seen)) == ["0", "3"]
+    virtual = replace(on_card, backend="virtual")
+    slots.begin(Experiment(job=virtual), virtual)(0)(print, threading.Event())
+    assert seen[-1] is None
 
 
 def test_visible_cards_are_those_of_the_variable_or_all(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oomscope.bisect.run.deadline import Deadline
 from oomscope.bisect.run.experiment import Experiment
-from oomscope.bisect.run.runner import Cards, Here, Measurer, Slots
+from oomscope.bisect.run.runner import Here, SlotRunner
 from oomscope.bisect.run.scheduler import Measured
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult
@@ -46,9 +46,7 @@ def measured(runner: Losing, tmp_path: Path) -> Measured:
 
     job = ProbeJob(target=CommandTarget(repo=str(tmp_path / "clone"), command="true"), backend="virtual")
     experiment = Experiment(job=job, lay_out=lay_out)
-    slots = Slots(are_reused=runner.reuses_places)
-    measurer = Measurer(runner=runner, deadline=Deadline(None), cards=Cards(()), slots=slots)
-    return measurer.begin(experiment, job)(0)(lambda _progress: None, threading.Event())
+    return SlotRunner(runner, Deadline(None)).begin(experiment, job)(0)(lambda _progress: None, threading.Event())
 
 
 def test_a_try_after_a_lost_one_has_a_checkout_of_its_own(tmp_path: Path) -> None:
