@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -45,7 +44,7 @@ def try_place(path: Path) -> None:
         OSError: it may not: the name belongs to no regular file, or nothing can be made beside it.
     """
     _refuse_irregular(path)
-    trial = path.parent / f".{secrets.token_hex(8)}.part"
+    trial = path.parent / f".{os.urandom(8).hex()}.part"
     os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     trial.unlink()
 
@@ -57,7 +56,7 @@ def open_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     For what is too large to hold in memory twice; arguments and errors are those of :func:`write_whole`.
     """
     _refuse_irregular(path)
-    unfinished = path.parent / f".{secrets.token_hex(8)}.part"
+    unfinished = path.parent / f".{os.urandom(8).hex()}.part"
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             yield file

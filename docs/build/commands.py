@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from oomscope import errors
+from oomscope.cli.bisect.command import SUBCOMMAND, SearchGroup
 from oomscope.cli.main import cli
 from oomscope.errors import GRAVITY, ExitCode
 
@@ -26,6 +27,16 @@ document with a `schema_version`; an error is a document too: `{"schema_version"
 "message", "where", "remedy"}}`. What the exit codes mean is on the page [exit codes](exit-codes.md).
 
 This page is written by `make docs`.
+
+```console
+oomscope completion bash > oomscope-completion.bash
+oomscope --version
+```
+
+`oomscope completion bash|zsh|fish` prints a script by which TAB completes commands, options, cards, presets,
+configuration keys, branches and tags; `oomscope completion --help` says how each shell loads it. `oomscope --version`
+prints the versions of oomscope and torch, and the backends at hand: a bug report begins with it and with what
+[doctor](doctor.md) prints.
 """
 
 _EXIT_CODES = """\
@@ -50,8 +61,20 @@ This page is written by `make docs`.
 
 def commands_page() -> str:
     """Return docs/cli.md."""
-    context = cli.make_context("oomscope", [], terminal_width=100, resilient_parsing=True)
-    return "\n".join([_COMMANDS, *_command(context)])
+    return "\n".join([_COMMANDS, *(section for context in contexts() for section in _sections(context))])
+
+
+def contexts(context: click.Context | None = None) -> Iterator[click.Context]:
+    """Yield the context of every command, as it is when somebody asks for its help."""
+    context = context or cli.make_context("oomscope", [], terminal_width=100, resilient_parsing=True)
+    yield context
+    if isinstance(context.command, click.Group):
+        if isinstance(context.command, SearchGroup):
+            context.meta[SUBCOMMAND] = ()
+        for name in context.command.list_commands(context):
+            child = context.command.get_command(context, name)
+            if child is not None:
+                yield from contexts(click.Context(child, info_name=name, parent=context))
 
 
 def exit_codes_page() -> str:
@@ -62,16 +85,10 @@ def exit_codes_page() -> str:
     return _EXIT_CODES + rows + _GRAVITY.format(order=order)
 
 
-def _command(context: click.Context) -> Iterator[str]:
-    """Yield the section of a command, then those of its subcommands."""
-    command = context.command
+def _sections(context: click.Context) -> Iterator[str]:
+    """Yield the heading and the help of a command."""
     yield f"## {context.command_path}\n"
-    yield f"```\n{command.get_help(context)}\n```\n"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            if child is not None:
-                yield from _command(click.Context(child, info_name=name, parent=context))
+    yield f"```\n{context.command.get_help(context)}\n```\n"
 
 
 def _member_docstrings(class_name: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.options.common import json_option, measurement_options, progress_options, settings_overrides
+from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
 from oomscope.cli.terminal.output import print_json, print_report, remark
 from oomscope.cli.terminal.progress import shown_progress, telling_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Find the cheapest changes under which it fits.")
-@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...", shell_complete=complete_key)
 @source_options
 @click.option(
     "--enough",

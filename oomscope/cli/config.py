@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from oomscope.cli.options.common import FILE, MOST, json_option, settings_overrides, world_size_option
-from oomscope.cli.options.source import DIALECTS, complete_preset, config_source, source_options
+from oomscope.cli.options.completion import complete_key, complete_preset
+from oomscope.cli.options.source import DIALECTS, config_source, source_options
 from oomscope.cli.terminal.output import print_json, refuse_existing, remark, say, write_file
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...")
+arguments = click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]...", shell_complete=complete_key)
 
 
 @click.group(invoke_without_command=True)

@@ -23,23 +23,24 @@ from oomscope.errors import ExitCode, OomscopeError, UsageError
 ERROR_SCHEMA_VERSION = 1
 
 COMMANDS = {
-    "probe": "oomscope.cli.probe:probe",
-    "advise": "oomscope.cli.advise:advise",
-    "sweep": "oomscope.cli.sweep:sweep",
-    "bisect": "oomscope.cli.bisect.command:bisect",
-    "gate": "oomscope.cli.gate.group:gate",
-    "explain": "oomscope.cli.explain:explain",
-    "diff": "oomscope.cli.diff:diff_command",
-    "replay": "oomscope.cli.replay:replay",
-    "record": "oomscope.cli.record:record",
-    "config": "oomscope.cli.config:config",
-    "doctor": "oomscope.cli.doctor:doctor",
-    "completion": "oomscope.cli.completion:completion",
+    "probe": ("oomscope.cli.probe:probe", "Measure one configuration, or your own code."),
+    "advise": ("oomscope.cli.advise:advise", "Find the cheapest changes under which it fits."),
+    "sweep": ("oomscope.cli.sweep:sweep", "Probe a grid of configurations."),
+    "bisect": ("oomscope.cli.bisect.command:bisect", "Find the commit or the configuration keys at fault."),
+    "gate": ("oomscope.cli.gate.group:gate", "Compare a suite with its baseline, every night."),
+    "explain": ("oomscope.cli.explain:explain", "Say what kind of OOM a snapshot shows, and what cures it."),
+    "diff": ("oomscope.cli.diff:diff_command", "Say what grew from one snapshot to another."),
+    "replay": ("oomscope.cli.replay:replay", "Try allocator settings on a snapshot's allocations."),
+    "record": ("oomscope.cli.record:record", "Run a training job and keep its snapshots."),
+    "config": ("oomscope.cli.config:config", "Show, check, import or describe configurations."),
+    "doctor": ("oomscope.cli.doctor:doctor", "Say what of this machine can be used."),
+    "completion": ("oomscope.cli.completion:completion", "Print the completion script of a shell."),
 }
+"""Where each command is, and its line in the help of the group, which imports none of them."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group whose commands are imported when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which a newcomer needs them."""
@@ -49,9 +50,14 @@ class LazyGroup(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(

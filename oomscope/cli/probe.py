@@ -17,7 +17,8 @@ from oomscope.cli.options.common import (
     progress_options,
     settings_overrides,
 )
-from oomscope.cli.options.source import ConfigSource, complete_preset, config_source, dialect_option
+from oomscope.cli.options.completion import complete_key, complete_preset
+from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
 from oomscope.cli.options.targets import TargetOptions, target_options
 from oomscope.cli.terminal.failures import written
 from oomscope.cli.terminal.output import (
@@ -63,7 +64,9 @@ class ProbeCommand(click.Command):
 
 
 @click.command(cls=ProbeCommand, short_help="Measure one configuration, or your own code.")
-@click.argument("words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]... [-- PROGRAM ARGS...]")
+@click.argument(
+    "words", nargs=-1, metavar="[CFG.yaml] [KEY=VALUE]... [-- PROGRAM ARGS...]", shell_complete=complete_key
+)
 @click.option(
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )

@@ -18,6 +18,7 @@ from oomscope.cli.options.common import (
     progress_options,
     settings_overrides,
 )
+from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
 from oomscope.cli.terminal.failures import written
 from oomscope.cli.terminal.hints import nearest
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Probe a grid of configurations.")
-@click.argument("words", nargs=-1, metavar="[CFG.yaml] KEY=VALUE,VALUE... [KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="[CFG.yaml] KEY=VALUE,VALUE... [KEY=VALUE]...", shell_complete=complete_key)
 @source_options
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N", help="Probes at once.")
 @click.option("--fresh", is_flag=True, help="Probe anew what was measured before.")

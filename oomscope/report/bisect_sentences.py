@@ -15,7 +15,7 @@ from oomscope.bisect.results.result import (
     Suspect,
 )
 from oomscope.bisect.search.measured import Bytes, bytes_of
-from oomscope.report.sentences import count, site_text
+from oomscope.report.sentences import count, known_size, site_text
 from oomscope.units import format_size
 
 HASH_LENGTH = 10
@@ -42,8 +42,27 @@ def heading(result: BisectResult) -> str:
     ends = {record.role for record in result.untestable} & {"good end", "bad end"}
     if result.outcome == "ends_invalid" and ends:
         return UNTESTABLE_END
+    if _is_answered_by_steps(result):
+        return f"{count(len(result.steps), 'STEP', 'STEPS')} FOUND"
     text = OUTCOMES[result.outcome]
     return f"{text}: {culprit_title(result.culprit)}" if result.culprit else text
+
+
+def message(result: BisectResult) -> str:
+    """Return the sentence below the heading: why the answer is what it is, or what the steps come to."""
+    if not _is_answered_by_steps(result) or result.waterfall is None:
+        return result.message
+    change = result.waterfall.end - result.waterfall.start
+    requested, overhead = (known_size(size, signed=True) for size in (change.requested_bytes, change.overhead_bytes))
+    return (
+        f"Both ends are good (bad = {bad_text(result.bad_class)}). From first to last, requested memory changes "
+        f"by {requested} and overhead by {overhead}."
+    )
+
+
+def _is_answered_by_steps(result: BisectResult) -> bool:
+    """Whether steps were asked for, and there is no culprit beside them."""
+    return result.outcome == "no_culprit" and result.waterfall is not None
 
 
 def short_hash(commit: str) -> str:

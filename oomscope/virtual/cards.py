@@ -417,7 +417,7 @@ def find_card(name: str) -> Card:
     card = CARDS.get(_ALIASES.get(key, key))
     if card is not None:
         return card
-    near = get_close_matches(key, [*CARDS, *_ALIASES], n=3, cutoff=0.5)
+    near = get_close_matches(key, [*CARDS, *_ALIASES], n=3, cutoff=0.65)
     meant = list(dict.fromkeys(_ALIASES.get(match, match) for match in near))
-    remedy = f"did you mean {' or '.join(meant)}?" if meant else f"known cards: {', '.join(CARDS)}"
-    raise UsageError(f"no card is called {name!r}", remedy=remedy)
+    known = f"did you mean {' or '.join(meant)}?" if meant else f"known cards: {', '.join(CARDS)}"
+    raise UsageError(f"no card is called {name!r}", remedy=f"{known.rstrip('?')}, or give its size with --limit SIZE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,11 @@ from oomscope.cli.options.common import (
     progress_options,
     settings_overrides,
 )
+from oomscope.cli.options.completion import complete_ends, complete_key
 from oomscope.cli.options.source import dialect_option
 from oomscope.cli.options.targets import TargetOptions, target_options
 from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.hints import missing_in_checkouts
 from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
 from oomscope.cli.terminal.tables import BISECT_TABLES, refuse_existing_tables, table_files, write_bisect_tables
 from oomscope.errors import ExitCode, gravest
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 PATHS = "oomscope.paths"
 WORDS = "oomscope.words"
-_SUBCOMMAND = "oomscope.subcommand"
+SUBCOMMAND = "oomscope.subcommand"
 
 SUBCOMMANDS = {
     "log": "oomscope.cli.bisect.log:log",
@@ -79,12 +82,12 @@ class SearchGroup(click.Group):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options of a search; of a command about searches those come first of its own."""
         params = super().get_params(ctx)
-        return [each for each in params if each not in self.params] if _SUBCOMMAND in ctx.meta else params
+        return [each for each in params if each not in self.params] if SUBCOMMAND in ctx.meta else params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave all words to a command about searches; else put the paths into ``ctx.meta`` and parse the rest."""
         if args and args[0] in SUBCOMMANDS:
-            ctx.meta[_SUBCOMMAND] = tuple(args)
+            ctx.meta[SUBCOMMAND] = tuple(args)
             ctx.allow_interspersed_args, ctx.allow_extra_args = False, True
             return super().parse_args(ctx, args)
         cut = args.index("--") if "--" in args else len(args)
@@ -93,9 +96,9 @@ class SearchGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Search, or run the command about searches."""
-        if _SUBCOMMAND not in ctx.meta:
+        if SUBCOMMAND not in ctx.meta:
             return click.Command.invoke(self, ctx)
-        name, command, words = self.resolve_command(ctx, list(ctx.meta[_SUBCOMMAND]))
+        name, command, words = self.resolve_command(ctx, list(ctx.meta[SUBCOMMAND]))
         if command is None:
             raise click.UsageError("Missing command.", ctx)
         with command.make_context(name, words, parent=ctx) as inner:
@@ -106,9 +109,10 @@ class SearchGroup(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def complete_first_word(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the commands about searches that begin with ``incomplete``."""
-    return [CompletionItem(name) for name in SUBCOMMANDS if name.startswith(incomplete)]
+def complete_first_word(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the commands about searches, and the ranges, that begin with ``incomplete``."""
+    names = [*(name for name in SUBCOMMANDS if name.startswith(incomplete)), *complete_ends(ctx, parameter, incomplete)]
+    return [CompletionItem(name) for name in names]
 
 
 _OUTPUT = ("html", "tables", "force", "telling", "as_json")
@@ -119,7 +123,7 @@ _OUTPUT = ("html", "tables", "force", "telling", "as_json")
     cls=SearchGroup, invoke_without_command=True, short_help="Find the commit or the configuration keys at fault."
 )
 @click.argument("ends", metavar="GOOD..BAD", shell_complete=complete_first_word)
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [-- PATH...]", shell_complete=complete_key)
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
 @click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
 @dialect_option
@@ -187,6 +191,8 @@ def bisect(
             result = run_search(options, onlooker)
     except InterruptedSearch as stop:
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
+    if hint := missing_in_checkouts(result, options.repo or Path()):
+        result = replace(result, notes=(*result.notes, hint))
     lost = _write_files(result, f"Bisect of {options.ends}", html=html, tables=tables)
     if as_json:
         print_json(result.to_json())

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from oomscope.cli.options.completion import complete_card
 from oomscope.errors import OomscopeError, UsageError
-from oomscope.units import parse_size
+from oomscope.units import MiB, parse_size
 
 if TYPE_CHECKING:
     from oomscope.config.overrides import Override
@@ -48,6 +49,22 @@ class Size(click.ParamType):  # type: ignore[type-arg] # generic only since clic
         except OomscopeError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class Limit(Size):
+    """The total of a card: a bare number means bytes, and no card is smaller than 1 MiB."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` if it names the size of a card.
+
+        Raises:
+            UsageError: it is a bare number that was most likely meant in GiB.
+        """
+        text = super().convert(value, param, ctx)
+        if text.isdecimal() and 0 < int(text) < MiB:
+            what = f"--limit {text} is a card of {text} bytes"
+            raise UsageError(what, remedy=f"say --limit {text}GiB if you mean that")
+        return text
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]
@@ -101,9 +118,11 @@ def finite(_ctx: click.Context, _parameter: click.Parameter, value: float | None
 
 
 limit_option = click.option(
-    "--limit", type=Size(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
+    "--limit", type=Limit(), metavar="SIZE", help="A card with SIZE bytes in all, such as 80GiB."
 )
-gpu_option = click.option("--gpu", metavar="NAME", help="A real card's total, such as h100-80gb or a100-40gb.")
+gpu_option = click.option(
+    "--gpu", metavar="NAME", shell_complete=complete_card, help="A real card's total, such as h100-80gb or a100-40gb."
+)
 
 
 world_size_option = click.option(
@@ -253,8 +272,6 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
     Raises:
         UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given of no card.
     """
-    from oomscope.units import MiB, parse_size
-
     if limit is not None and gpu is not None:
         raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
     if non_torch is not None and limit is None and gpu is None:
@@ -264,10 +281,6 @@ def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> Nam
         from oomscope.virtual.cards import find_card
 
         total = find_card(gpu).total_bytes
-    if limit is not None and limit.isdecimal() and 0 < int(limit) < MiB:
-        raise UsageError(
-            f"--limit {limit} is a card of {limit} bytes", remedy=f"say --limit {limit}GiB if you mean that"
-        )
     return NamedCard(total, parse_size(non_torch or 0))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from oomscope.cli.options.completion import complete_preset
 from oomscope.cli.terminal.hints import other_use
 from oomscope.errors import ConfigError, UsageError
 
@@ -122,10 +123,3 @@ def refuse_world_size(world_size: str | int | None, dialect: str | None) -> None
     """
     if world_size is not None and dialect is None:
         raise UsageError("--world-size without --from", remedy="set the parallel sizes of the configuration")
-
-
-def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the presets that begin with ``incomplete``, for the shell."""
-    from oomscope.config.presets import preset_names
-
-    return [name for name in preset_names() if name.startswith(incomplete)]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from oomscope.errors import ConfigError, GitError, InputError, OomscopeError, SnapshotError, UsageError
 
+if TYPE_CHECKING:
+    from oomscope.bisect.results.result import BisectResult, ProbeRecord
+
 _NOT_THERE: Final = re.compile("no such .*file", re.IGNORECASE)
 _RELATIVE: Final = re.compile(r"[~^@]")
 """Leads from a revision to another (gitrevisions(7))."""
 _FILES_LOOKED_AT: Final = 5000
+_NOT_FOUND: Final = re.compile(r"No such file or directory: '([^'\n]{1,500})'")
+_LAST_BYTES: Final = 16_384
 
 
 def nearest(word: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
@@ -52,11 +59,12 @@ def name_what_is_meant(error: OomscopeError) -> None:
         repository, _, revision = error.where.rpartition(": ")
         if _RELATIVE.search(revision):  # what it counts from may well be there
             return
-        if near := nearest(revision, _references(Path(repository))):
+        if near := nearest(revision, references(Path(repository))):
             error.remedy = f"did you mean {near}?"
 
 
-def _references(repository: Path) -> list[str]:
+def references(repository: Path) -> list[str]:
+    """Return the branches and tags of ``repository``; none where git cannot read it."""
     from oomscope.bisect.vcs.git import Git
 
     try:
@@ -89,6 +97,37 @@ def _are_like(name: str, other: str) -> bool:
     return SequenceMatcher(None, name, other).ratio() > 0.6
 
 
+def missing_in_checkouts(result: BisectResult, folder: Path) -> str | None:
+    """Return what to do about a file that an end of a search lacks: it lies in ``folder``, and git does not track it.
+
+    None where the ends lack no such file.
+    """
+    from oomscope.bisect.vcs.git import Git
+
+    for probe in result.untestable:
+        for name in _NOT_FOUND.findall(_last_words(probe)) if probe.role in {"good end", "bad end"} else ():
+            if not (folder / name).exists() or Path(name).is_absolute() or ".." in Path(name).parts:
+                continue
+            with contextlib.suppress(OomscopeError, OSError):
+                if not Git(folder, (folder,)).listed("ls-files", "-z", "--", f":(literal){name}"):
+                    top = shlex.quote(Path(name).parts[0])
+                    link = f"ln -s {shlex.quote(str(folder.absolute()))}/{top} {top}"
+                    return f"{name} is not in git, so checkouts lack it; link it: --setup {shlex.quote(link)}"
+    return None
+
+
+def _last_words(probe: ProbeRecord) -> str:
+    """Return the end of what a failed target said."""
+    if probe.log is None:
+        return probe.reason
+    try:
+        with Path(probe.log).open("rb") as file:
+            file.seek(max(0, Path(probe.log).stat().st_size - _LAST_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return probe.reason
+
+
 def other_than_range(text: str, commands: Iterable[str]) -> str | None:
     """Return what to do with a word that was given to ``bisect`` and is no range; None where nothing is known of it."""
     if {".pickle", ".pkl"} & set(Path(text).suffixes):
@@ -109,6 +148,8 @@ def other_use(path: Path) -> str | None:
         return f"oomscope config import {path} makes one of the arguments that a job logs or is started with"
     if _SNAPSHOTS & set(path.suffixes):
         return f"oomscope explain {path} reads memory snapshots"
+    if path.suffix == ".py":
+        return f"oomscope probe -- python {path} measures a training program"
     return None
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-import tempfile
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +27,8 @@ def say(text: str) -> None:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document to standard output."""
+    import json
+
     text = json.dumps(document, indent=None, allow_nan=False)
     _write_line(text.replace("\x7f", "\\u007f"))  # the one control character that JSON leaves as it is
 
@@ -139,6 +138,8 @@ def internal_error() -> OomscopeError:
 
     Its traceback is kept in a temporary file.
     """
+    import traceback
+
     kind, value, _ = sys.exc_info()
     log = keep_log(traceback.format_exc())
     what = f"{kind.__name__ if kind else 'error'}: {value}"
@@ -148,22 +149,23 @@ def internal_error() -> OomscopeError:
 
 def keep_log(text: str) -> Path | None:
     """Write ``text`` to a temporary file that stays, and return its path; None where no file can be written."""
-    with contextlib.suppress(OSError):
-        return _temporary_file(text)
-    return None
+    log = new_log(".txt")
+    if log is None:
+        return None
+    try:
+        log.write_bytes(text.encode(errors="backslashreplace"))  # a target may say half a character
+    except OSError:
+        return None
+    return log
 
 
-def new_log() -> Path | None:
-    """Make an empty temporary file that stays, for what a program prints; None where none can be made."""
+def new_log(suffix: str = ".log") -> Path | None:
+    """Make an empty temporary file that stays; None where none can be made."""
+    import tempfile
+
     with (
         contextlib.suppress(OSError),
-        tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=".log", delete=False) as file,
+        tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=suffix, delete=False) as file,
     ):
         return Path(file.name)
     return None
-
-
-def _temporary_file(text: str) -> Path:
-    with tempfile.NamedTemporaryFile(prefix="oomscope-", suffix=".txt", delete=False) as file:
-        file.write(text.encode(errors="backslashreplace"))  # a target may say half a character
-    return Path(file.name)

@@ -94,7 +94,8 @@ class SweepRow:
     slowdown: float | None
     """Estimated time a sequence over that of the quickest combination that was estimated, minus one."""
     is_on_front: bool = False
-    """Whether no other combination needs fewer requested bytes without more time, nor less time without more bytes."""
+    """Whether it fits, and no other that fits needs fewer requested bytes without more time, nor less time without more
+    bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +162,12 @@ def sweep(
 
 
 def with_front(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    """Return ``rows`` with the Pareto front marked: requested bytes against time, of those where both are known.
+    """Return ``rows`` with the Pareto front marked: requested bytes against time, of those that fit.
 
     Of combinations that are alike in both, each is on the front or none.
     """
-    known = [(row.variant.requested_bytes, row.slowdown) for row in rows]
+    fits = [row.variant.outcome == "fits" for row in rows]
+    known = [(row.variant.requested_bytes if fit else None, row.slowdown) for row, fit in zip(rows, fits, strict=True)]
     points = [(live, slowdown) for live, slowdown in known if live is not None and slowdown is not None]
     least: dict[float, int] = {}
     best: int | None = None

@@ -106,7 +106,7 @@ def bisect_report(result: BisectResult) -> RenderableType:
 def _parts(result: BisectResult) -> Iterator[RenderableType]:
     yield Text()
     yield Text(bisect_sentences.heading(result), style=OUTCOME_STYLES[result.outcome])
-    yield Text(result.message)
+    yield Text(bisect_sentences.message(result))
     if next_step := remedy(result):
         yield Text(f"What to do: {next_step}")
     for note in result.notes:

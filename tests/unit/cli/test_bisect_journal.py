@@ -7,13 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.shell_completion import ShellComplete
 
 from oomscope.bisect.journal.events import begun_event
 from oomscope.bisect.journal.store import JournalStore
 from oomscope.bisect.run.places import Places
 from oomscope.bisect.run.runner import Here
-from oomscope.cli.main import cli, run
+from oomscope.cli.main import run
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.repos import Repo
@@ -187,20 +186,6 @@ def test_a_branch_that_is_called_like_a_command_is_named_in_full(searches: Searc
     words = ["refs/heads/log", "--axis", "environment", "--config", "a.yaml"]
     assert run(["bisect", *words]) == 2
     assert "nothing says what changes" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "incomplete", "offered"),
-    [
-        (["bisect"], "re", {"resume"}),
-        (["bisect"], "--har", {"--harness"}),
-        (["bisect", "v1..v2"], "--exh", {"--exhaustive"}),
-        (["bisect", "resume"], "--dea", {"--deadline"}),
-    ],
-)
-def test_both_complete(words: list[str], incomplete: str, offered: set[str]) -> None:
-    completion = ShellComplete(cli, {}, "oomscope", "_OOMSCOPE_COMPLETE")
-    assert {item.value for item in completion.get_completions(words, incomplete)} == offered
 
 
 def test_help_shows_both(capsys) -> None:

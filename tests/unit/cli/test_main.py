@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -166,12 +167,6 @@ def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["backends"][-1] == "virtual"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry.run(["completion", shell]) == 0
-    assert entry.COMPLETE_VARIABLE in capsys.readouterr().out
-
-
 def test_completion_proposes_commands() -> None:
     environment = {
         **os.environ,
@@ -180,6 +175,26 @@ def test_completion_proposes_commands() -> None:
         entry.COMPLETE_VARIABLE: "bash_complete",
     }
     assert "probe" in program(env=environment).stdout
+
+
+def test_help_takes_at_most_three_times_as_long_as_importing_click() -> None:
+    def seconds(*words: str) -> float:
+        took = []
+        for _ in range(7):
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *words], capture_output=True, check=True)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took.append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
+        return min(took)
+
+    assert seconds("-m", "oomscope", "--help") <= 3 * seconds("-c", "import click")
+
+
+@pytest.mark.parametrize("name", list(entry.COMMANDS))
+def test_the_line_of_a_command_is_its_own(name: str) -> None:
+    command = entry.cli.get_command(click.Context(entry.cli), name)
+    assert command is not None
+    assert command.get_short_help_str(limit=100) == entry.COMMANDS[name][1]
 
 
 def test_installed_program_runs() -> None:

@@ -114,3 +114,13 @@ def test_the_table_has_what_was_reached_and_the_line() -> None:
     assert steps["dominant_category"].tolist()[0] == "temporary"
     assert steps["dominant_line"].isna().tolist() == [False, True, True]
     assert steps["dominant_bytes"].tolist()[0] == 2 * GiB
+
+
+def test_steps_between_two_good_ends_are_the_answer() -> None:
+    both_good = replace(searches.STEPS, outcome="no_culprit", message="the bad end is good: 8 GiB", culprit=None)
+    out = rendered(both_good)
+    assert "3 STEPS FOUND" in out
+    assert "Both ends are good (bad = out of memory of any kind)." in out
+    assert "requested memory changes by +2.00 GiB and overhead by -1.00 GiB" in " ".join(out.split())
+    assert "NO CULPRIT" not in out
+    assert "the bad end is good" not in out
