@@ -25,6 +25,23 @@ def probed(word: str, *options: str, launcher: tuple[str, ...] = (sys.executable
     return done.returncode, json.loads(done.stdout), printed
 
 
+def events_of_rank_3(file: Path, *options: str, launcher: tuple[str, ...] = (sys.executable,)) -> list[list]:
+    """Return action and size of each event of rank 3's card while it trains with DDP and then with FSDP2."""
+    given = ("--backend", "virtual", "--iterations", "9", "--timeout", "300", "--repo", str(PROGRAMS), *options)
+    done = oomscope("probe", *given, "--json", "--quiet", "--", *launcher, "world.py", "recorded", str(file))
+    assert done.returncode == 0, done.stderr
+    if log := done.stderr.partition("What the program printed: ")[2].strip():
+        Path(log).unlink()
+    return json.loads(file.read_text())
+
+
+def test_a_played_rank_is_that_rank_of_a_real_world(tmp_path: Path) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8")
+    played = events_of_rank_3(tmp_path / "played.json", *ALONE)
+    assert len(played) > 500
+    assert played == events_of_rank_3(tmp_path / "real.json", launcher=torchrun)
+
+
 def lines_of(printed: str) -> list[dict]:
     return sorted((json.loads(line) for line in printed.splitlines() if line.startswith("{")), key=lambda x: x["rank"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -46,6 +47,16 @@ def tensor_parallel() -> None:
     for layer in model:
         fully_shard(layer, mesh=mesh["data"])
     trained(model)
+
+
+def recorded() -> None:
+    """Train both ways, and let rank 3 write the events of its card to the file that the second argument names."""
+    ddp()
+    fsdp()
+    if dist.get_rank() == 3:
+        traces = torch.cuda.memory._snapshot()["device_traces"]
+        events = [[event["action"], event["size"]] for trace in traces for event in trace]
+        Path(sys.argv[2]).write_text(json.dumps(events))
 
 
 def said() -> dict[str, object]:
@@ -107,7 +118,10 @@ def main(word: str) -> None:
         print(json.dumps({"rank": dist.get_rank()} | said()), flush=True)
         ddp()
     else:
-        {f.__name__: f for f in (ddp, fsdp, tensor_parallel, hears_objects, receives_objects, waits_for_a_key)}[word]()
+        {
+            f.__name__: f
+            for f in (ddp, fsdp, recorded, tensor_parallel, hears_objects, receives_objects, waits_for_a_key)
+        }[word]()
     dist.destroy_process_group()
 
 
