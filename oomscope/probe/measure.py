@@ -42,7 +42,7 @@ from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recording.open_session import open_session, resolve_backend, settings_of
 from oomscope.probe.recording.session import Session, SessionSettings
-from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import Recipe, load_recipe, world_of
@@ -83,23 +83,23 @@ def measure(
         settings = settings_of(job, backend)
     except OomscopeError as error:
         failure = Failure(kind=kind_of_ours(error), message=str(error))
-        return _without_measurement(job, backend_of(job), failure)
+        return without_measurement(job, backend_of(job), failure)
     run = begin(settings, backend, progress)
     ending = run.value()
     if ending is None:
         end_as(run.wait())
     if ending.failure is not None or ending.measurement is None:
-        return _after(run, _without_measurement(job, backend, ending.failure), keep)
+        return _after(run, without_measurement(job, backend, ending.failure), keep)
     progress(Progress(stage="analyse"))
     from oomscope.probe.analysis.analyse import analyse  # once there is something to analyse
 
     trusted = ending.measurement
     if is_doubtful(trusted):
-        _after(run, _without_measurement(job, backend, unchecked(job, trusted)), keep)
+        _after(run, without_measurement(job, backend, unchecked(job, trusted)), keep)
         repeated = partial(_run_again, begin, replace(settings, values="threes"), backend, progress, "values")
         doubt = doubt_of(job, trusted, repeated)
         if isinstance(doubt, Failure):
-            return _without_measurement(job, backend, doubt)
+            return without_measurement(job, backend, doubt)
         trusted, run = replace(trusted, notes=(*trusted.notes, doubt)), RunHere(lambda: ending)
     measurement, snapshot = _saved(trusted, job)
     result = replace(analyse(job, backend, measurement, out_of_memory=ending.out_of_memory), snapshot=snapshot)
@@ -340,13 +340,3 @@ def _saved(measurement: Measurement, job: ProbeJob) -> tuple[Measurement, str | 
         return measurement, str(write_snapshot(told, job.snapshot_path, force=job.snapshot_force))
     except SnapshotError as error:
         return replace(measurement, notes=(*measurement.notes, f"no snapshot: {error}")), None
-
-
-def _without_measurement(job: ProbeJob, backend: RunsOn, failure: Failure | None) -> ProbeResult:
-    return ProbeResult(
-        backend=backend,
-        outcome="error",
-        rank=job.rank,
-        world_size=job.world_size,
-        failure=failure,
-    )

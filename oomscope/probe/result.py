@@ -9,6 +9,7 @@ from oomscope.snapshot.sites import Site, SiteBytes
 from oomscope.snapshot.verdict_types import Verdict
 
 if TYPE_CHECKING:
+    from oomscope.probe.job import ProbeJob
     from oomscope.snapshot.timeline import Timeline
 
 
@@ -148,6 +149,47 @@ class RankSummary:
     """What failed, for an outcome other than ``fits``."""
 
 
+POINTS: Final = 400
+"""Points of a curve at most: wide enough for a page, small enough to be kept with every result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCurves:
+    """Live and reserved bytes over the events of a run, cut into equal slices; all fields are equally long.
+
+    A report lays two runs over each other by these, without their snapshots.
+    """
+
+    requested_bytes: tuple[int, ...]
+    """The most requested bytes alive at once in each slice."""
+    reserved_bytes: tuple[int, ...]
+    """The most that the allocator held in each slice."""
+    iterations: tuple[int, ...]
+    """The iteration in which each slice begins; -1 before the first."""
+
+    @classmethod
+    def of(cls, timeline: Timeline, points: int = POINTS) -> Self | None:
+        """Return the curves of ``timeline``; None where nothing was recorded."""
+        import numpy as np
+
+        from oomscope.snapshot.compare.overlay import iterations_of
+        from oomscope.snapshot.timeline import slice_starts
+
+        if not len(timeline.requested):
+            return None
+        starts = slice_starts(len(timeline.requested), points)
+        return cls(
+            requested_bytes=tuple(np.maximum.reduceat(timeline.requested, starts).tolist()),
+            reserved_bytes=tuple(np.maximum.reduceat(timeline.reserved, starts).tolist()),
+            iterations=tuple(iterations_of(timeline.trace)[starts].tolist()),
+        )
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """Read back what ``dataclasses.asdict`` made of it."""
+        return cls(**{name: tuple(values) for name, values in document.items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """One rank's measurement. Where nothing was measured its numbers are None: nothing is claimed of the card."""
@@ -252,39 +294,6 @@ class ProbeResult:
         return cls(**fields)
 
 
-POINTS: Final = 400
-"""Points of a curve at most: wide enough for a page, small enough to be kept with every result."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCurves:
-    """Live and reserved bytes over the events of a run, cut into equal slices; all fields are equally long."""
-
-    requested_bytes: tuple[int, ...]
-    """The most requested bytes alive at once in each slice."""
-    reserved_bytes: tuple[int, ...]
-    """The most that the allocator held in each slice."""
-    iterations: tuple[int, ...]
-    """The iteration in which each slice begins; -1 before the first."""
-
-    @classmethod
-    def of(cls, timeline: Timeline, points: int = POINTS) -> Self | None:
-        """Return the curves of ``timeline``; None where nothing was recorded."""
-        import numpy as np
-
-        from oomscope.snapshot.compare.overlay import iterations_of
-        from oomscope.snapshot.timeline import slice_starts
-
-        if not len(timeline.requested):
-            return None
-        starts = slice_starts(len(timeline.requested), points)
-        return cls(
-            requested_bytes=tuple(np.maximum.reduceat(timeline.requested, starts).tolist()),
-            reserved_bytes=tuple(np.maximum.reduceat(timeline.reserved, starts).tolist()),
-            iterations=tuple(iterations_of(timeline.trace)[starts].tolist()),
-        )
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        return cls(**{name: tuple(values) for name, values in document.items()})
+def without_measurement(job: ProbeJob, backend: MeasuredOn, failure: Failure | None) -> ProbeResult:
+    """Return the result of ``job`` where nothing was measured."""
+    return ProbeResult(backend=backend, outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)

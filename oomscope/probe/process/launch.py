@@ -29,7 +29,7 @@ from oomscope.probe.machine.environment import child_environment, environment_of
 from oomscope.probe.machine.processes import Ended, Family, kernel_oom_kills, signal_name, signals_as_exits
 from oomscope.probe.process import tempdirs
 from oomscope.probe.process.workers import FRESH, Order, Start
-from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.result import ErrorKind, Failure, MeasuredOn, ProbeResult, without_measurement
 
 _LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
@@ -81,7 +81,8 @@ def run(
         written = _read_result(room / "result.json")
         if written is None and exit_.ended.status == void_status:
             raise VoidError
-        result = written if written is not None else _failed(job, exit_, _tail(log))
+        output = _tail(log)
+        result = _failed(job, exit_, output) if written is None else _with_output(written, output)
         if written is not None and exit_.unclean:
             result = replace(result, notes=(*result.notes, f"after the measurement {exit_.text}"))
     return replace(
@@ -235,14 +236,18 @@ def _read_result(path: Path) -> ProbeResult | None:
     return ProbeResult.from_json(json.loads(path.read_text()))
 
 
-def _failed(job: ProbeJob, exit_: _Exit, log_tail: str) -> ProbeResult:
-    return ProbeResult(
-        backend=backend_of(job),
-        outcome="error",
-        rank=job.rank,
-        world_size=job.world_size,
-        failure=Failure(kind=exit_.kind, message=exit_.text, detail=log_tail),
-    )
+def _failed(job: ProbeJob, exit_: _Exit, output: str) -> ProbeResult:
+    backend: MeasuredOn = "command" if isinstance(job.target, CommandTarget) else backend_of(job)
+    return without_measurement(job, backend, Failure(kind=exit_.kind, message=exit_.text, detail=output))
+
+
+def _with_output(result: ProbeResult, output: str) -> ProbeResult:
+    """Return ``result`` with what the target printed before it failed, ahead of its traceback."""
+    failure = result.failure
+    if failure is None or not output.strip() or output.strip() in failure.detail:
+        return result
+    detail = "\n".join(part.strip("\n") for part in (output, failure.detail) if part)
+    return replace(result, failure=replace(failure, detail=f"{detail}\n"))
 
 
 def _absolute(job: ProbeJob) -> ProbeJob:
@@ -267,4 +272,4 @@ def _tail(path: Path) -> str:
 
 
 def _ignore(progress: Progress) -> None:
-    """Take no notice."""
+    """Default no-op callback."""

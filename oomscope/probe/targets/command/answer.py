@@ -18,7 +18,17 @@ from oomscope.probe.git_bisect import UNTESTABLE
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.machine.processes import signal_name
-from oomscope.probe.result import ErrorKind, Failure, Oom, Outcome, Peak, ProbeResult, Site, SiteBytes
+from oomscope.probe.result import (
+    ErrorKind,
+    Failure,
+    Oom,
+    Outcome,
+    Peak,
+    ProbeResult,
+    Site,
+    SiteBytes,
+    without_measurement,
+)
 from oomscope.probe.targets.command.output import Metric, Said, metric_in
 from oomscope.probe.targets.command.snapshots import Stamp, written_since
 from oomscope.virtual.cards import card_bytes
@@ -47,7 +57,7 @@ def answer(job: ProbeJob, target: CommandTarget, status: int, said: Said, before
         SnapshotError, AllocatorConfError: what it wrote cannot be used.
     """
     if status == UNTESTABLE:
-        return without_measurement(job, *failure_of(status))
+        return unmeasured(job, *failure_of(status))
     pattern = target.snapshot_glob
     recorded = None
     if pattern is not None:
@@ -56,7 +66,7 @@ def answer(job: ProbeJob, target: CommandTarget, status: int, said: Said, before
     if status != 0:
         if recorded is not None:
             return recorded
-        return without_measurement(job, *failure_of(status)) if said.refusal is None else _by_words(job, said.refusal)
+        return unmeasured(job, *failure_of(status)) if said.refusal is None else _by_words(job, said.refusal)
     if target.metric_regex is not None:
         return _by_number(job, metric_in(said, target.metric_regex))
     if pattern is None:
@@ -66,10 +76,9 @@ def answer(job: ProbeJob, target: CommandTarget, status: int, said: Said, before
     return recorded
 
 
-def without_measurement(job: ProbeJob, kind: ErrorKind, message: str) -> ProbeResult:
+def unmeasured(job: ProbeJob, kind: ErrorKind, message: str) -> ProbeResult:
     """Return the result of a command that measured nothing."""
-    failure = Failure(kind=kind, message=message)
-    return ProbeResult(backend="command", outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)
+    return without_measurement(job, "command", Failure(kind=kind, message=message))
 
 
 def failure_of(status: int) -> tuple[ErrorKind, str]:

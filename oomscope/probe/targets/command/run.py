@@ -15,7 +15,7 @@ from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import OomscopeError, TargetError
 from oomscope.probe.job import CommandTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from oomscope.probe.targets.command.answer import answer, without_measurement
+from oomscope.probe.targets.command.answer import answer, unmeasured
 from oomscope.probe.targets.command.asked import argv_of, metric_of
 from oomscope.probe.targets.command.output import read_output, tail_of
 from oomscope.probe.targets.command.snapshots import stamps_of
@@ -51,9 +51,9 @@ def _result(
         progress(Progress(stage="analyse"))
         return answer(job, target, status, said, before)
     except HarnessError as error:
-        return without_measurement(job, "usage", str(error))
+        return unmeasured(job, "usage", str(error))
     except OomscopeError as error:
-        return without_measurement(job, "step", str(error))
+        return unmeasured(job, "step", str(error))
 
 
 def variables_of(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.errors import AllocatorConfError, MachineUnfitError
-from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
+from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError, run
 from oomscope.probe.process.workers import Fresh
 from oomscope.probe.result import ProbeResult
@@ -53,7 +53,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def job_of(checkout: Path, **fields) -> ProbeJob:
     target = HarnessTarget(harness=str(checkout / "harness.py"), repo=str(checkout))
-    return ProbeJob(target=target, backend="virtual", **{"timeout_s": 30.0, **fields})
+    return ProbeJob(**{"target": target, "backend": "virtual", "timeout_s": 30.0, **fields})
 
 
 @pytest.fixture
@@ -314,6 +314,23 @@ def test_a_harness_that_cannot_be_imported(checkout: Path, harness: str, kind: s
     assert said in result.failure.message
     assert "\n" not in result.failure.message
     assert not list(checkout.rglob("__pycache__"))
+
+
+def test_what_a_target_printed_before_it_failed_is_kept(checkout: Path) -> None:
+    (checkout / "harness.py").write_text("print('width is 5')\nraise ValueError('too wide')\n")
+    failure = run(job_of(checkout, timeout_s=120.0)).failure
+    lines = failure.detail.splitlines()
+    assert lines[0] == "width is 5"
+    assert lines[-1] == "ValueError: too wide"
+
+
+@pytest.mark.parametrize(("target", "backend"), [("harness", "virtual"), ("command", "command")])
+def test_a_failed_job_is_reported_under_the_backend_that_auto_stood_for(
+    launch, checkout: Path, monkeypatch, target: str, backend: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    fields = {"target": CommandTarget(command="true", repo=str(checkout))} if target == "command" else {}
+    assert launch("sys.exit(9)", backend="auto", **fields).backend == backend
 
 
 def test_a_missing_harness_is_named(checkout: Path) -> None:
