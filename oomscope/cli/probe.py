@@ -108,9 +108,9 @@ def probe(
 ) -> int:
     """Run some training steps and say whether they fit, where the peak sits, and what kind of OOM it is.
 
-    PROGRAM is your training program, which is run as it is (docs/programs.md). CFG.yaml is a configuration
+    PROGRAM is your training program, which is run as it is (docs/probe.md). CFG.yaml is a configuration
     (docs/configuration.md); KEY=VALUE overrides one of its keys. --harness and --entry measure your own code by
-    steps (docs/harness.md).
+    steps (docs/probe.md).
 
     \b
     oomscope probe --gpu h100-80gb -- python train.py --batch_size 8

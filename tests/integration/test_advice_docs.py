@@ -1,4 +1,4 @@
-"""The examples of ``docs/advise.md`` and ``docs/sweep.md`` are what their commands print.
+"""The examples of ``docs/advise.md`` are what their commands print.
 
 Sections, order, estimated times, overrides and remarks are held to runs whose probes are played, with the page's sizes
 masked; sizes are held to a real probe of one row.
@@ -31,10 +31,10 @@ TORCH = "2.13"
 """Whose operations and allocator rules the bytes in the pages are."""
 
 
-def example(page: str) -> tuple[list[str], str]:
-    """Return the words of the first example's command, and what it prints."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    found = re.search(r"```console\n\$ oomscope (.+)\n((?:.*\n)+?)```", text)
+def example(command: str) -> tuple[list[str], str]:
+    """Return the words of the first example of ``command``, and what it prints."""
+    text = (DOCS / "advise.md").read_text(encoding="utf-8")
+    found = re.search(rf"```console\n\$ oomscope ({command} .+)\n((?:.*\n)+?)```", text)
     assert found is not None
     return shlex.split(found[1]), found[2]
 
@@ -88,10 +88,10 @@ def played(job: ProbeJob, stop: threading.Event) -> ProbeResult:
     )
 
 
-@pytest.mark.parametrize("page", ["advise.md", "sweep.md"])
-def test_the_report_in_the_page_is_what_its_command_prints(page: str, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("command", ["advise", "sweep"])
+def test_the_report_in_the_page_is_what_its_command_prints(command: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(variants, "launched", played)
-    words, report = example(page)
+    words, report = example(command)
     assert run([*words, "--fresh", "--quiet"]) == ExitCode.OK
     assert said(capsys.readouterr().out) == said(report)
 
@@ -99,7 +99,7 @@ def test_the_report_in_the_page_is_what_its_command_prints(page: str, monkeypatc
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.__version__.startswith(TORCH), reason=f"the bytes in the pages are torch {TORCH}'s")
 def test_sizes_in_the_pages_are_what_a_probe_measures() -> None:
-    words, report = example("sweep.md")
+    words, report = example("sweep")
     own = [word for word in words[1:] if not word.startswith(("recompute=", "offload="))]
     done = oomscope("probe", *own, *recompute_overrides("mlp"), "--json", "--quiet")
     assert done.returncode == ExitCode.OK, done.stderr
@@ -107,6 +107,6 @@ def test_sizes_in_the_pages_are_what_a_probe_measures() -> None:
     measured = [format_size(peak["requested_bytes"]), format_size(peak["reserved_bytes"])]
     (row,) = (line for line in report.splitlines() if re.match(r"mlp +none ", line))
     assert SIZE.findall(row)[:2] == measured
-    _, advice = example("advise.md")
+    _, advice = example("advise")
     (row,) = (line for line in advice.splitlines() if line.startswith("recompute mlp "))
     assert [SIZE.findall(row)[0], SIZE.findall(row)[2]] == measured

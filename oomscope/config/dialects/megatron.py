@@ -82,7 +82,7 @@ TABLE: dict[str, Row] = {
     "moe_shared_expert_gate": Unmodelled("a gate over shared experts is not there"),
     "hybrid_layer_pattern": Unmodelled(_OTHER_ARCHITECTURE),
     "hybrid_override_pattern": Unmodelled(_OTHER_ARCHITECTURE),
-    "spec": Unmodelled("layers of your own are measured with a harness (docs/harness.md)"),
+    "spec": Unmodelled("layers of your own are measured with a harness (docs/probe.md)"),
     "window_size": Unmodelled("sliding-window attention is not there"),
     "encoder_num_layers": To("model.num_layers", whole),
     "decoder_num_layers": Unmodelled(_OTHER_ARCHITECTURE),

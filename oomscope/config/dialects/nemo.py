@@ -105,7 +105,7 @@ TABLE: dict[str, Row] = {
     "model.optim.overlap_grad_sync": To("optimizer.overlap_grad_reduce", is_on),
     "model.optim.overlap_param_sync": To("optimizer.overlap_param_gather", is_on),
     "model.seed": To("probe.seed", whole),
-    "model.peft.peft_scheme": Unmodelled("adapters are measured with a harness (docs/harness.md)", ("none", "null")),
+    "model.peft.peft_scheme": Unmodelled("adapters are measured with a harness (docs/probe.md)", ("none", "null")),
 }
 """Dotted name to what it becomes (NeMo examples/nlp/language_modeling/conf/megatron_gpt_config.yaml)."""
 

@@ -105,7 +105,7 @@ def fp8_recipe(config: Config, device: torch.device) -> Fp8Recipe | None:
         raise ConfigError(
             "products in fp8 are Transformer Engine's, which the bundled model does not run on a real card",
             where="precision.fp8",
-            remedy="probe with --backend virtual, or measure your own training code with a harness (docs/harness.md)",
+            remedy="probe with --backend virtual, or measure your own training code with a harness (docs/probe.md)",
         )
     if card is not None and card < _FIRST_CARD[precision.fp8_recipe]:
         raise ConfigError(

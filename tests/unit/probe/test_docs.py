@@ -23,10 +23,10 @@ def test_every_card_is_listed_with_its_total(name: str) -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Context)])
 def test_what_a_harness_is_told_is_listed(name: str) -> None:
-    table = (DOCS / "harness.md").read_text().split("## What `setup` is told")[1].split("##")[0]
+    table = (DOCS / "probe.md").read_text().split("## What `setup` is told")[1].split("###")[0]
     assert f"`{name}`" in table
 
 
 @pytest.mark.parametrize("kind", get_args(ErrorKind))
 def test_every_kind_of_failure_is_listed(kind: str) -> None:
-    assert f"`{kind}`" in (DOCS / "harness.md").read_text()
+    assert f"`{kind}`" in (DOCS / "probe.md").read_text()
