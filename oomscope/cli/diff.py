@@ -167,7 +167,7 @@ def show_aligned(
     if as_json:
         print_json(aligned.to_json())
     else:
-        from oomscope.report.text.align import align_report
+        from oomscope.report.text.diff import align_report
 
         print_report(align_report(aligned, shown=top))
     return ExitCode.OK

@@ -7,7 +7,8 @@ and types of a full one, so that the tables of several results can be put togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +19,13 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.bisect.search.measured import Bytes
 from oomscope.probe.result import ProbeResult, Site
+from oomscope.probe.tuning.sweep import Sweep
 from oomscope.snapshot.attribution import SiteOf
 from oomscope.snapshot.compare.changes import LineChange
 from oomscope.snapshot.compare.diff import Difference
-from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
+from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
+from oomscope.snapshot.explain.rank_set import RankSet
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Segment, Trace
@@ -281,3 +285,118 @@ def _words(ids: NDArray[np.integer], words: Sequence[str]) -> pd.Categorical[str
     codes = [number.setdefault(words[index], len(number)) for index in used.tolist()]
     categories = pd.Index(list(number), dtype=str)
     return pd.Categorical.from_codes(np.array(codes, dtype=np.int64)[place], categories=categories)
+
+
+DEVICE: Final[Columns] = {"device": "int64"}
+EXPLAINED_CATEGORIES: Final = {
+    **DEVICE,
+    "category": "string",
+    "bytes": "int64",
+    "count": "int64",
+    "confidence": "string",
+}
+MODULES: Final = {**DEVICE, "module": "string", "bytes": "int64"}
+PINS: Final = {
+    **DEVICE,
+    "file": "string",
+    "line": "int64",
+    "function": "string",
+    "module": "string",
+    "category": "string",
+    "segments": "int64",
+    "held_bytes": "int64",
+    "unused_bytes": "int64",
+}
+TIMELINE: Final = {**DEVICE, "event": "int64", "requested_bytes": "int64", "reserved_bytes": "int64"}
+RANKS: Final = {
+    "rank": "int64",
+    "file": "string",
+    "device": "int64",
+    "events": "int64",
+    "failed_bytes": "Int64",
+    "requested_bytes": "int64",
+    "reserved_bytes": "int64",
+    "overhead_bytes": "int64",
+    "end_requested_bytes": "int64",
+    "iterations": "int64",
+    "last_time_us": "Int64",
+}
+
+
+def tables_of(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
+    """Return the tables by name: ``categories``, ``sites``, ``modules``, ``tried``, ``pins``, ``timeline``, and of a
+    folder ``ranks``; those of a folder are of its worst rank.
+    """
+    explanation = found.worst if isinstance(found, RankSet) else found
+    tables = {
+        "categories": table(EXPLAINED_CATEGORIES, _rows(explanation, _categories)),
+        "sites": table({**DEVICE, **SITES}, _rows(explanation, _explained_sites)),
+        "modules": table(MODULES, _rows(explanation, _modules)),
+        "tried": table({**DEVICE, **FIXES, "margin_bytes": "Int64"}, _rows(explanation, _fixes)),
+        "pins": table(PINS, _rows(explanation, _pins)),
+        "timeline": table(TIMELINE, _rows(explanation, _timeline)),
+    }
+    if isinstance(found, RankSet):
+        tables["ranks"] = table(RANKS, (asdict(row) for row in found.rows))
+    return tables
+
+
+Row = Mapping[str, Any]
+
+
+def _rows(explanation: Explanation, of_device: Any) -> Iterator[Row]:
+    for device in explanation.devices:
+        for row in of_device(device):
+            yield {"device": device.index, **row}
+
+
+def _categories(device: DeviceExplanation) -> Iterator[Row]:
+    return (asdict(row) for row in device.composition.categories)
+
+
+def _explained_sites(device: DeviceExplanation) -> Iterator[Row]:
+    return ({**vars(row), **vars(row.site)} for row in device.composition.sites)
+
+
+def _modules(device: DeviceExplanation) -> Iterator[Row]:
+    return (asdict(row) for row in device.composition.modules)
+
+
+def _fixes(device: DeviceExplanation) -> Iterator[Row]:
+    unknown = {"margin_bytes": None} if device.available_bytes is None else {}
+    return ({**vars(fix), **unknown} for fix in device.verdict.tried)
+
+
+def _pins(device: DeviceExplanation) -> Iterator[Row]:
+    lines = device.pins.lines if device.pins else ()
+    return ({**vars(line), **vars(line.site)} for line in lines)
+
+
+def _timeline(device: DeviceExplanation) -> Iterator[Row]:
+    curves = device.curves
+    points = zip(curves.events, curves.requested, curves.reserved, strict=True)
+    return ({"event": event, "requested_bytes": live, "reserved_bytes": held} for event, live, held in points)
+
+
+def combinations(sweep: Sweep) -> pd.DataFrame:
+    """Return the rows of ``sweep`` in their order; what was not measured is empty."""
+    names = [axis.name for axis in sweep.axes]
+    rows = [
+        {
+            **dict(zip(names, row.values, strict=True)),
+            "outcome": row.variant.outcome,
+            "verdict": row.variant.verdict,
+            "rank": row.variant.rank,
+            "requested_bytes": row.variant.requested_bytes,
+            "reserved_bytes": row.variant.reserved_bytes,
+            "margin_bytes": row.variant.margin_bytes,
+            "host_bytes": row.variant.host_bytes,
+            "step_s": row.variant.step_s,
+            "slowdown": row.slowdown,
+            "is_on_front": row.is_on_front,
+            "message": row.variant.message,
+        }
+        for row in sweep.rows
+    ]
+    sizes = ("rank", "requested_bytes", "reserved_bytes", "margin_bytes", "host_bytes")
+    return pd.DataFrame(rows).astype(dict.fromkeys(sizes, "Int64"))

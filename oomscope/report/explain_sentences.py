@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from oomscope.report.conf_variable import conf_variable
-from oomscope.report.sentences import count, moment_text, one_line, percent
+from oomscope.report.sentences import conf_variable, count, moment_text, one_line, percent
 from oomscope.snapshot.explain.composition import Composition
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet

@@ -10,7 +10,7 @@ from oomscope.gate.night.result import CaseResult, Culprit, GateResult
 from oomscope.gate.night.status import GRAVITY, Status, Tone
 from oomscope.gate.suite.metrics import METRICS
 from oomscope.report.bisect_sentences import short_hash
-from oomscope.report.ci.commands import Commands
+from oomscope.report.gate_commands import Commands
 from oomscope.report.sentences import count
 from oomscope.units import format_size
 

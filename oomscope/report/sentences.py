@@ -1,11 +1,17 @@
-"""The sentences that terminal and HTML reports share: pure functions from results to text for people."""
+"""The sentences that terminal and HTML reports share: pure functions from results to text for people.
+
+Under which name a torch reads the allocator's settings: before 2.10 the new name is ignored without a word. The old
+name is read by every version, and alone where both are set (``docs/doctor.md``).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from oomscope.allocator.settings import parse_version
 from oomscope.probe.job import Progress
 from oomscope.probe.result import Peak, ProbeResult, Site
+from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.snapshot.read.rank_files import Unread
 from oomscope.snapshot.verdict_types import FixTried, How, Verdict
 from oomscope.units import format_size
@@ -349,3 +355,26 @@ def _leak_advice(verdict: Verdict, *, has_card: bool) -> str | None:
         left = max(0, verdict.available_bytes - verdict.reserved_bytes) // leak.bytes_per_iteration
         text += f"; at this rate there is room for about {count(left, 'more iteration')}"
     return text
+
+
+NEW: Final = "PYTORCH_ALLOC_CONF"
+OLD: Final = "PYTORCH_CUDA_ALLOC_CONF"
+_NEW_SINCE: Final = (2, 10)
+_FOUND_BEFORE_2_12: Final = "2.11"
+"""Stands for every torch up to 2.11, wherever rules were found by what repeats the recording best."""
+
+
+def conf_variable(device: DeviceExplanation) -> str:
+    """Return the name that the torch of a recording reads, whichever of those that it may be it was."""
+    is_old = device.version_source == "found" and device.torch_version == _FOUND_BEFORE_2_12
+    return OLD if is_old or parse_version(device.torch_version) < _NEW_SINCE else NEW
+
+
+def duration_text(seconds: float) -> str:
+    """Return ``4.2 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oomscope.snapshot.device_free import free_told
+from oomscope.snapshot.event_fields import free_told
 from oomscope.snapshot.provenance import Provenance
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from oomscope.errors import SnapshotError
 from oomscope.files import write_whole
-from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.metadata import Metadata, to_text
 from oomscope.snapshot.provenance import KEY
 from oomscope.snapshot.trace import Action, Category, Frame, Segment, Snapshot, Stack, Trace

@@ -19,8 +19,7 @@ from oomscope.allocator.expandable import reservation_size
 from oomscope.snapshot.compare.aligned import align_events
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.read.schema import snapshot_of
-from oomscope.snapshot.replay.recorded_conf import recorded_conf
-from oomscope.snapshot.replay.recording import recording_of
+from oomscope.snapshot.replay.recording import recorded_conf, recording_of
 from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Snapshot

@@ -16,7 +16,7 @@ from oomscope.bisect.search.measured import recorded_peak, recorded_requested_by
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
 from oomscope.snapshot.compare.changes import line_changes
-from oomscope.snapshot.compare.unmoved import Numbered, Unmoved
+from oomscope.snapshot.compare.matching import Numbered, Unmoved
 
 FAILED_REQUEST = "the request that failed"
 BEYOND_FAILURE = "the same run beyond the failure"

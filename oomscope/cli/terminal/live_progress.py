@@ -39,7 +39,7 @@ class Onlooker:
         *,
         lines: Console | None = None,
     ) -> None:
-        from oomscope.report.text.live_view import Watched
+        from oomscope.report.text.live import Watched
 
         is_shown = progress is not None and progress.is_terminal and not progress.is_dumb_terminal
         self._answers = answers
@@ -121,7 +121,7 @@ class Onlooker:
         self._live.start(refresh=True)
 
     def _view(self) -> RenderableType:
-        from oomscope.report.text.live_view import live_view
+        from oomscope.report.text.live import live_view
 
         return live_view(self._watched, self._clock())
 

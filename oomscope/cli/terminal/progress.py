@@ -47,7 +47,7 @@ class Ticker:
         is_all: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from oomscope.report.text.ticker import Doing
+        from oomscope.report.text.live import Doing
 
         is_shown = console.is_terminal and not console.is_dumb_terminal and telling != "quiet"
         self._console = console
@@ -110,7 +110,7 @@ class Ticker:
     def _view(self) -> Text:
         from rich.text import Text
 
-        from oomscope.report.text.ticker import ticker_text
+        from oomscope.report.text.live import ticker_text
 
         return Text(ticker_text(self._doing, self._clock()), style="dim", no_wrap=True, overflow="ellipsis")
 

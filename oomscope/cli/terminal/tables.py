@@ -100,7 +100,7 @@ def write_explain_tables(directory: Path, found: Explanation | RankSet) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report.explain_dataframes import tables_of
+    from oomscope.report.dataframes import tables_of
 
     _write(directory, tables_of(found), EXPLAIN_TABLES)
 
@@ -126,7 +126,7 @@ def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
     Raises:
         InputError: the place cannot be written to.
     """
-    from oomscope.report.sweep_dataframes import combinations
+    from oomscope.report.dataframes import combinations
 
     _write(directory, {"combinations": combinations(sweep)}, SWEEP_TABLES)
 

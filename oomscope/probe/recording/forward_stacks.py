@@ -18,7 +18,7 @@ import torch
 import torch.fx.traceback
 
 from oomscope.probe.recording.position import Position
-from oomscope.snapshot.forward_frames import number_text
+from oomscope.snapshot.event_fields import number_text
 from oomscope.snapshot.trace import Frame, Stack
 
 

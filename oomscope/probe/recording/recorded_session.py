@@ -29,7 +29,7 @@ from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
 from oomscope.probe.recording.session import Modules, Optimizers, SessionSettings, listed
 from oomscope.probe.recording.unanswered import CardWatch
-from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
+from oomscope.snapshot.event_fields import PLACES_KEY, places_document
 from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Category, Moment
 

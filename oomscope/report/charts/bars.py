@@ -8,9 +8,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from oomscope.report.charts.axis import axis_from_zero
-from oomscope.report.charts.markup import box, figure, markup, share
-from oomscope.report.charts.plot import Level
+from oomscope.report.charts.html import box, figure, markup, share
+from oomscope.report.charts.plot import Level, axis_from_zero
 from oomscope.units import format_size
 
 

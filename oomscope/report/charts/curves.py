@@ -1,15 +1,21 @@
-"""Requested or reserved bytes over a run: one filled curve, or several over one axis with the peak of each marked."""
+"""Requested or reserved bytes over a run: one filled curve, or several over one axis with the peak of each marked.
+
+The last good and the first bad run over one axis, so that what came between them is seen. Every iteration is as wide as
+the other run's, with its events spread evenly; an iteration that a failure cut off ends where the same number of events
+ends in the other run. Runs that do not know their iterations are laid over each other by the share of their events.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from oomscope.report.charts.axis import axis_from_zero
+from oomscope.probe.result import ProbeResult, RunCurves
 from oomscope.report.charts.html import html_chart
-from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick
+from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, Tick, axis_from_zero
 from oomscope.units import format_size
 
 ENDS = ("first event", "last event")
@@ -85,3 +91,58 @@ def curves(
         ],
     )
     return html_chart(plot)
+
+
+def overlaid(good: ProbeResult, bad: ProbeResult) -> Markup | None:
+    """Return both runs' live (solid) and reserved (thin) bytes; None where one has no curves."""
+    if good.curves is None or bad.curves is None:
+        return None
+    names = iteration_names(good.curves, bad.curves)
+    runs = (
+        ("last good", "first", good.curves, places_of(good, bad, names)),
+        ("first bad", "second", bad.curves, places_of(bad, good, names)),
+    )
+    series = [
+        Series(label=f"{label}, {quantity}", values=values, style=f"{style}{thin}", places=places)
+        for label, style, run, places in runs
+        for quantity, values, thin in (("live", run.requested_bytes, ""), ("reserved", run.reserved_bytes, " thin"))
+    ]
+    available = bad.available_bytes
+    return curves(
+        series,
+        title="Live and reserved bytes of the last good and the first bad run",
+        stretches=[(_name(each), index / len(names)) for index, each in enumerate(names)] if names else (),
+        level=Level(value=available, label="may use") if available else None,
+    )
+
+
+def iteration_names(good: RunCurves, bad: RunCurves) -> list[int]:
+    """Return the iterations that either run has; none where one of them knows only the time before the first."""
+    if max(good.iterations) < 0 or max(bad.iterations) < 0:
+        return []
+    return sorted({*good.iterations, *bad.iterations})
+
+
+def places_of(run: ProbeResult, other: ProbeResult, names: Sequence[int]) -> list[float]:
+    """Return where on the axis, from 0 to 1, each point of ``run`` lies."""
+    if run.curves is None or other.curves is None:
+        return []
+    points = run.curves.iterations
+    if not names:
+        return [index / max(1, len(points) - 1) for index in range(len(points))]
+    own, its = Counter(points), Counter(other.curves.iterations)
+    each, per_other = (side.events or 1 for side in (run, other))
+    cut = points[-1] if run.outcome == "oom" else None
+    places, seen = [], Counter[int]()
+    for iteration in points:
+        wide = 1.0
+        if iteration == cut and its[iteration]:
+            its_events = its[iteration] * per_other / len(other.curves.iterations)
+            wide = min(1.0, own[iteration] * each / len(points) / its_events)
+        places.append((names.index(iteration) + wide * seen[iteration] / own[iteration]) / len(names))
+        seen[iteration] += 1
+    return places
+
+
+def _name(iteration: int) -> str:
+    return "setup" if iteration < 0 else f"iteration {iteration}"

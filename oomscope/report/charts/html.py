@@ -2,18 +2,100 @@
 
 It has no size of its own: boxes are placed in per cent and words stay as large as the page's. So it is read in a window
 of any width, on paper, and without a script.
+
+Columns of whole numbers, packed small enough to stand in a page: differences, as variable-length bytes, deflated. The
+page's script unpacks them with the browser's own ``DecompressionStream``.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from oomscope.report.charts.markup import box, figure, markup, share
+from oomscope.printable import printable
 from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Shape
+
+
+def box(parent: ET.Element, name: str, text: str = "", tag: str = "span", **style: str) -> ET.Element:
+    """Add an element with the CSS class ``name`` and the given styles (``_`` for ``-``)."""
+    attributes = {"class": name}
+    if style:
+        attributes["style"] = ";".join(f"{key.replace('_', '-')}:{value}" for key, value in style.items())
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = text
+    return element
+
+
+def figure(name: str, title: str) -> ET.Element:
+    """Return an empty chart of the CSS class ``name``; ``title`` is what it is called where it cannot be seen."""
+    return ET.Element("figure", {"class": name, "aria-label": title})
+
+
+def share(part: float, whole: float) -> str:
+    """Return ``part`` of ``whole`` as CSS says it: ``12.34%``."""
+    return f"{100 * part / whole:.2f}%"
+
+
+def embedded(document: dict[str, Any]) -> Markup:
+    """Return JSON for a script element, which nothing in it can end; texts are without control characters."""
+    text = json.dumps(_harmless(document), separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - no tag can begin
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _harmless(each) for key, each in value.items()}
+    return [_harmless(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def markup(element: ET.Element) -> Markup:
+    """Return an element as it stands in a page."""
+    return Markup(ET.tostring(element, encoding="unicode", short_empty_elements=False))  # noqa: S704 - every text is escaped
+
+
+BITS = 7
+"""Of a number in each byte, the lowest first; the eighth bit says that more follow, as in LEB128."""
+
+
+def packed(columns: Sequence[NDArray[np.int64]]) -> dict[str, Any]:
+    """Return equally long columns as JSON values; numbers are below 2^53, which is what JavaScript counts to."""
+    data = b"".join(_varints(_zigzag(np.diff(column, prepend=0))) for column in columns)
+    return {
+        "columns": len(columns),
+        "rows": len(columns[0]) if columns else 0,
+        "data": base64.b64encode(zlib.compress(data, 9)).decode(),
+    }
+
+
+def _zigzag(values: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return 0, 1, 2, 3, … for 0, -1, 1, -2 and so on."""
+    return ((values << 1) ^ (values >> 63)).astype(np.uint64)
+
+
+def _varints(values: NDArray[np.uint64]) -> bytes:
+    """Return each number in as few bytes as hold it."""
+    length = np.ones(len(values), dtype=np.int64)
+    for more in range(1, 10):
+        length += values >= np.uint64(1 << (BITS * more))
+    end = np.cumsum(length)
+    out = np.zeros(int(end[-1]) if len(end) else 0, dtype=np.uint8)
+    for index in range(int(length.max(initial=0))):
+        own = length > index
+        piece = (values[own] >> np.uint64(BITS * index)) & np.uint64(127)
+        marks = (length[own] > index + 1).astype(np.uint64) << np.uint64(BITS)
+        out[(end - length)[own] + index] = piece | marks
+    return out.tobytes()
+
 
 SIDE: Final = 1000
 """Width and height of the lines in their own units."""

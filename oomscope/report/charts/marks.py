@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from oomscope.gate.night.status import GRAVITY, Status
-from oomscope.report.charts.html import shape_element
-from oomscope.report.charts.markup import markup
+from oomscope.report.charts.html import markup, shape_element
 from oomscope.report.charts.plot import Outline, Shape
 
 

@@ -18,12 +18,11 @@ from oomscope.report.charts.plot import Key, Plot
 from oomscope.report.charts.png import BAD, INK, draw_plot, draw_strip, legend_handle
 from oomscope.report.charts.scatter import sweep_plot
 from oomscope.report.charts.segments import MOST_LINES, Strip, strip_of
-from oomscope.report.charts.sweep_grid import lines_of, requested_bytes, shares, short_names
 from oomscope.report.charts.timeline import timeline_plot
 from oomscope.report.charts.trend import trend_plot
 from oomscope.report.text import gate_history as gate_history_text
 from oomscope.report.text.advise import outcome_text
-from oomscope.report.text.sweep import tally_text
+from oomscope.report.text.sweep import lines_of, requested_bytes, shares, short_names, tally_text
 from oomscope.snapshot.explain.drawing import Drawing
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankSet

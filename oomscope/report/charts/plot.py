@@ -1,12 +1,95 @@
-"""What a chart shows, in the units of its data. ``html.py`` draws it into a page, ``png.py`` into a picture."""
+"""What a chart shows, in the units of its data. ``html.py`` draws it into a page, ``png.py`` into a picture.
+
+The y axis of a chart: round ticks, from zero unless all that there is to see lies far above it. A step of 200 MiB on a
+run of 60 GiB is no pixel of an axis from zero. Where the values differ by less than a quarter of the largest, the axis
+of a trend begins below the smallest, and the chart says so. Noise stays flat.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from oomscope.report.charts.axis import Axis
-from oomscope.units import format_size
+from oomscope.gate.suite.metrics import METRICS
+from oomscope.units import EiB, GiB, KiB, MiB, PiB, TiB, format_size
+
+WANTED: Final = 5
+"""Ticks, more or less."""
+FAR: Final = 4
+"""The largest value is at least so many times the spread of an axis that does not begin at zero."""
+NEAR: Final = 200
+"""An axis shows at least that part of the largest value, so that noise does not fill it."""
+MOST_DIGITS: Final = 9
+OFF_THE_SCALE: Final = 4
+"""A level this many times above everything shown is named, not drawn: the rest would be too small to see."""
+_UNITS: Final = ((EiB, "EiB"), (PiB, "PiB"), (TiB, "TiB"), (GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB"), (1, "B"))
+_TERA: Final = (10**12, "TFLOP")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What an axis shows."""
+
+    low: int
+    top: int
+    ticks: tuple[int, ...]
+    names: tuple[str, ...]
+    """What stands beside each tick."""
+
+    def share(self, value: float) -> float:
+        """Return where ``value`` lies, from 0 to 1."""
+        return (value - self.low) / (self.top - self.low)
+
+
+def axis_from_zero(largest: int, level: int | None = None, *, farthest: float = OFF_THE_SCALE) -> Axis:
+    """Return an axis of bytes that ends at ``largest``, or at ``level`` up to ``farthest`` times above it."""
+    is_on_scale = level is not None and level <= farthest * largest
+    top = max(1, largest, level if level and is_on_scale else 0)
+    unit, _ = _unit(top, is_bytes=True)
+    step = round(_step(top, unit))
+    ticks = tuple(range(0, top + 1, step))
+    return Axis(
+        low=0, top=top, ticks=ticks, names=tuple(format_size(tick, digits=1) if tick else "0" for tick in ticks)
+    )
+
+
+def axis_of(metric: str, values: Sequence[int]) -> Axis:
+    """Return the axis of a trend: ``values`` of ``metric``."""
+    least, most = (min(values), max(1, *values)) if values else (0, 1)
+    is_bytes = metric not in METRICS or METRICS[metric].is_bytes
+    unit, name = _unit(most, is_bytes=is_bytes)
+    spread = most - least
+    is_cut = 0 < FAR * spread < most
+    span = max(1.5 * spread, most / NEAR) if is_cut else most
+    step = _step(span, unit)
+    room = (span - spread) / 2 if is_cut else 0.0
+    first = math.floor((least - room) / step) if is_cut else 0
+    top = max(most, round(most + room))
+    ticks = tuple(round(number * step) for number in range(first, math.floor(top / step + 1e-9) + 1))
+    digits = next((count for count in range(MOST_DIGITS) if _tells(ticks, step, unit, count)), MOST_DIGITS)
+    names = tuple(f"{tick / unit:.{digits}f} {name}" if tick else "0" for tick in ticks)
+    return Axis(low=ticks[0], top=max(top, ticks[-1]), ticks=ticks, names=names)
+
+
+def _unit(most: int, *, is_bytes: bool) -> tuple[int, str]:
+    if is_bytes:
+        return next(row for row in _UNITS if most >= row[0])
+    return _TERA if most >= 10**9 else (1, "FLOP")
+
+
+def _step(span: float, unit: int) -> float:
+    """Return 1, 2 or 5 times a power of ten of ``unit``, so that there are some ticks in ``span``; 1 at least."""
+    rough = span / unit / WANTED
+    power = 10.0 ** math.floor(math.log10(rough))
+    return max(1.0, unit * next(power * factor for factor in (1, 2, 5, 10) if power * factor >= 0.999 * rough))
+
+
+def _tells(ticks: Sequence[int], step: float, unit: int, digits: int) -> bool:
+    """Whether so many digits tell each tick, but for a small part of a step."""
+    return all(abs(round(tick / unit, digits) * unit - tick) <= step / 50 for tick in ticks)
+
 
 Outline = tuple[tuple[float, float], ...]
 """Corners of a shape, x to the right and y down, within 7 of the middle."""

@@ -18,7 +18,7 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit, ProbeRec
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.search.line import Answer
 from oomscope.report import bisect_sentences
-from oomscope.report.charts.markup import box, figure, markup, share
+from oomscope.report.charts.html import box, figure, markup, share
 from oomscope.report.search_status import Asked, Bracket, Standing, asked_on, bracket_of, standings
 from oomscope.report.sentences import count
 

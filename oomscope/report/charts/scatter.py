@@ -7,10 +7,9 @@ from typing import Final
 
 from oomscope.probe.tuning.sweep import Sweep, SweepRow
 from oomscope.report import sentences
-from oomscope.report.charts.axis import axis_from_zero
-from oomscope.report.charts.plot import Level, Line, Mark, Plot
-from oomscope.report.charts.sweep_grid import short_names
+from oomscope.report.charts.plot import Level, Line, Mark, Plot, axis_from_zero
 from oomscope.report.text.advise import variant_text
+from oomscope.report.text.sweep import short_names
 
 HEADROOM: Final = 1.06
 """The axes end a little beyond the largest value, so that no point lies on the edge."""

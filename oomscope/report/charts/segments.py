@@ -15,14 +15,12 @@ from xml.etree import ElementTree as ET
 import numpy as np
 from markupsafe import Markup
 
-from oomscope.report.charts.html import add_legend
-from oomscope.report.charts.markup import box, figure, markup
-from oomscope.report.charts.packed import packed
+from oomscope.report.charts.html import add_legend, box, figure, markup, packed
 from oomscope.report.charts.plot import Key
 from oomscope.report.explain_sentences import category_text, line_text
 from oomscope.report.sentences import count
-from oomscope.snapshot.explain.bins import ORDER
-from oomscope.snapshot.explain.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.explain.curves import ORDER
+from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
 from oomscope.snapshot.sites import Site
 from oomscope.units import format_size
 

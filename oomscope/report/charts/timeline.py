@@ -13,14 +13,11 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from oomscope.report.charts.axis import axis_from_zero
-from oomscope.report.charts.html import add_legend, add_plot
-from oomscope.report.charts.markup import box, figure, markup
-from oomscope.report.charts.packed import packed
-from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot
+from oomscope.report.charts.html import add_legend, add_plot, box, figure, markup, packed
+from oomscope.report.charts.plot import Key, Level, Line, Mark, Plot, axis_from_zero
 from oomscope.report.explain_sentences import category_text, line_text
 from oomscope.report.sentences import count, moment_text
-from oomscope.snapshot.explain.bins import Bins
+from oomscope.snapshot.explain.curves import Bins
 from oomscope.snapshot.explain.explanation import DeviceExplanation
 from oomscope.units import format_size
 

@@ -8,9 +8,8 @@ from typing import Final
 from oomscope.gate.ledger.history import Entry, Trend
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import short_hash
-from oomscope.report.charts.axis import Axis, axis_of
 from oomscope.report.charts.marks import MARKS, in_order, shape_of
-from oomscope.report.charts.plot import Key, Line, Mark, Note, Plot, Tick
+from oomscope.report.charts.plot import Axis, Key, Line, Mark, Note, Plot, Tick, axis_of
 from oomscope.report.text import gate_history as gate_history_text
 
 NAMED: Final = 5

@@ -17,8 +17,8 @@ from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.results.sections import levels
 from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_sentences
-from oomscope.report.charts.markup import box, figure, markup, share
-from oomscope.report.text.bisect_steps import dominant_text
+from oomscope.report.charts.html import box, figure, markup, share
+from oomscope.report.text.bisect_tables import dominant_text
 from oomscope.units import format_size
 
 MARGIN: Final = 0.04

@@ -13,8 +13,8 @@ from oomscope.gate.night.status import GRAVITY, Tone
 from oomscope.printable import printable
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import shortened
-from oomscope.report.ci.night_markdown import night_markdown
-from oomscope.report.ci.places import place_of, suite_path
+from oomscope.report.ci.markdown import night_markdown
+from oomscope.report.gate_commands import place_of, suite_path
 from oomscope.report.sentences import count
 from oomscope.units import KiB, MiB
 

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Status
 from oomscope.report import gate_sentences
-from oomscope.report.ci.places import suite_path
+from oomscope.report.gate_commands import suite_path
 
 SUITE: Final = "oomscope gate"
 _SUFFIX: Final = ".yaml"

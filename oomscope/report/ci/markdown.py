@@ -1,11 +1,25 @@
-"""Markdown as GitHub reads it: other people's text comes out as it is, and a document keeps to a number of bytes."""
+"""Markdown as GitHub reads it: other people's text comes out as it is, and a document keeps to a number of bytes.
+
+A night of the gate in Markdown, gravest cases first, so that what has no room is what matters least. It is the step
+summary and the comment of GitHub; both have a limit, and say what they left out.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import indent
+from typing import Final
 
+from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.result import CaseResult, Culprit, GateResult
+from oomscope.gate.night.status import GRAVITY, GREEN, Status, Tone
 from oomscope.printable import printable
+from oomscope.report import gate_sentences
+from oomscope.report.bisect_sentences import short_hash, shortened
+from oomscope.report.gate_commands import Commands
+from oomscope.report.sentences import count, date_text
+from oomscope.units import format_size
 
 _PUNCTUATION = re.compile(r"[\\`*_\[\]|~$]|^[#=]|^[+-](?=[\s+-]|$)")
 """What may begin markup in a line, or is a heading, list or rule at its beginning; a backslash before any of these
@@ -61,3 +75,114 @@ def fitted(text: str, blocks: Iterable[str], room: int) -> tuple[str, int]:
             return "".join(kept), len(waiting) - number
         kept.append(each)
     return "".join(kept), 0
+
+
+_SIGNS: Final = {Tone.GOOD: "✅", Tone.WARN: "⚠️", Tone.BAD: "❌"}
+_LONGEST: Final = 400
+"""Characters of a sentence of somebody else's."""
+_LINES_SHOWN: Final = 5
+_TAIL: Final = 200
+"""Bytes kept for the sentence about what was left out."""
+
+
+def night_markdown(night: GateResult, room: int) -> str:
+    """Return the night in at most ``room`` bytes, half of it for the table; where there is no room, nothing."""
+    cases = sorted(night.cases, key=lambda case: GRAVITY.index(case.status))
+    columns = head("Case", "Verdict", "Metric", ">Expected", ">Measured", ">Difference")
+    text = f"### {_heading(night)}\n\n{_about(night)}\n\n{columns}"
+    if len(text.encode()) + _TAIL > room:
+        return ""
+    commands = Commands.of(night)
+    details = [_details(case, commands) for case in cases if case.status not in GREEN or any(_odd_rows(case))]
+    for_rows = room // 2 if details else room
+    text, rows_left = fitted(text, (_case_row(case, night) for case in cases), for_rows - _TAIL)
+    text, steps_left = fitted(f"{text}\n", _next(night, commands), room - _TAIL)
+    text, details_left = fitted(text, details, room - _TAIL)
+    if rows_left or steps_left or details_left:
+        left = [count(rows_left, "further case")] if rows_left else []
+        left += ["what to do next"] if steps_left else []
+        left += [f"details of {count(details_left, 'case')}"] if details_left else []
+        *others, last = left
+        named = f"{', '.join(others)} and {last}" if others else last
+        text += f"\nNo room here for {named}; the JSON document has all.\n"
+    return text
+
+
+def _heading(night: GateResult) -> str:
+    tone = Tone.GOOD if night.ruling.passes else Tone.BAD
+    return f"{_SIGNS[tone]} oomscope gate: {escaped(gate_sentences.heading(night))}"
+
+
+def _about(night: GateResult) -> str:
+    """Return of what and when the night is: a comment is replaced by that of the next one."""
+    commits = {case.standing.commit: case.standing for case in night.cases if case.standing is not None}
+    parts = [f"{code(short_hash(one.commit))} {escaped(shortened(one.subject, _LONGEST))}" for one in commits.values()]
+    return ", ".join([*(parts if len(parts) == 1 else []), date_text(night.started)])
+
+
+def _case_row(case: CaseResult, night: GateResult) -> str:
+    name, verdict = code(case.name), f"{_SIGNS[night.ruling_of(case).tone]} {case.status}"
+    if case.ran_out:
+        return row([name, verdict, "", "fits", "out of memory", ""])
+    measured = case.decisive or next(iter(case.rows), None)
+    if measured is None:
+        return row([name, verdict, "", "", "", ""])
+    return row([name, verdict, *(escaped(text) for text in gate_sentences.row_texts(measured))])
+
+
+def _next(night: GateResult, commands: Commands) -> Iterator[str]:
+    steps = gate_sentences.next_steps(night, commands)
+    for step in steps:
+        text = f"- {escaped(step.text)}"
+        yield f"{text}:\n\n{indent(block(step.commands), '  ')}\n" if step.commands else f"{text}\n"
+    if night.home is not None and steps:
+        yield f"{gate_sentences.FROM_THE_ROOT}\n" if steps[-1].commands else f"\n{gate_sentences.FROM_THE_ROOT}\n"
+
+
+def _details(case: CaseResult, commands: Commands) -> str:
+    """Return what is behind the status of a case, folded up."""
+    parts = [f"\n<details><summary>{escaped(case.name)}: {case.status}</summary>\n\n"]
+    if case.reason:
+        parts.append(f"{escaped(shortened(case.reason, _LONGEST))}\n\n")
+    rows = [
+        row([code(metric.name), str(metric.status), *(escaped(text) for text in gate_sentences.row_texts(metric)[1:])])
+        for metric in _odd_rows(case)
+    ]
+    if rows:
+        parts += [head("Metric", "Verdict", ">Expected", ">Measured", ">Difference"), *rows, "\n"]
+    if case.culprit is not None:
+        parts.append(_culprit(case.culprit))
+    verdict = case.probe.verdict if case.probe is not None and case.outcome == "oom" else None
+    told = case.culprit.verdict if case.culprit is not None else ""
+    if verdict is not None and verdict.headline != told:
+        parts.append(f"**{escaped(verdict.kind)}**: {escaped(shortened(verdict.headline, _LONGEST))}\n\n")
+    parts += [f"- {escaped(shortened(note, _LONGEST))}\n" for note in case.notes[:_LINES_SHOWN]]
+    parts.append("\n" if case.notes else "")
+    parts.append(f"To measure it again:\n\n{block([commands.run([case.name])])}\n")
+    return "".join([*parts, "</details>\n"])
+
+
+def _odd_rows(case: CaseResult) -> list[MetricRow]:
+    return [metric for metric in case.rows if metric.status is not Status.SAME]
+
+
+def _culprit(culprit: Culprit) -> str:
+    """Return whose commit it was, the lines that grew, and how to see it again."""
+    if not culprit.commit:
+        return f"Whose commit: {escaped(shortened(culprit.message, _LONGEST))}\n\n"
+    subject, author = shortened(culprit.subject, _LONGEST), shortened(culprit.author, _LONGEST)
+    parts = [f"Whose commit: {code(short_hash(culprit.commit))} {escaped(subject)}, by {escaped(author)}\n\n"]
+    if culprit.grown:
+        parts.append(head("Line", "Category", ">Requested bytes"))
+        parts += [
+            row([code(line.site.brief), escaped(line.category), format_size(line.delta_bytes, signed=True)])
+            for line in culprit.grown[:_LINES_SHOWN]
+        ]
+        parts.append("\n")
+    if share := gate_sentences.share_text(culprit):
+        parts.append(f"It {share}.\n\n")
+    if culprit.verdict:
+        parts.append(f"{escaped(shortened(culprit.verdict, _LONGEST))}\n\n")
+    if culprit.commands and sum(map(len, culprit.commands)) <= _LINES_SHOWN * _LONGEST:
+        parts.append(f"To see the commit again:\n\n{block(culprit.commands)}\n")
+    return "".join(parts)

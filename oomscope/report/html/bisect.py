@@ -9,20 +9,17 @@ from markupsafe import Markup
 from oomscope.bisect.results.result import BisectResult, CommitCulprit, KeysCulprit
 from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_sentences
-from oomscope.report.bisect_remedies import remedy
-from oomscope.report.charts.key_matrix import key_matrix
-from oomscope.report.charts.markup import embedded
-from oomscope.report.charts.overlaid import overlaid
-from oomscope.report.charts.posterior import posterior_chart
+from oomscope.report.bisect_sentences import remedy
+from oomscope.report.charts.curves import overlaid
+from oomscope.report.charts.html import embedded
 from oomscope.report.charts.range import LineView, range_chart, range_data, view_of
+from oomscope.report.charts.search import key_matrix, posterior_chart
 from oomscope.report.charts.waterfall import waterfall_chart
-from oomscope.report.folded_steps import folded
 from oomscope.report.html import bisect_rows
-from oomscope.report.html.page_size import fitting
-from oomscope.report.html.probe import measurement_charts, render
-from oomscope.report.html.script import Script
-from oomscope.report.step_sets import step_sets
-from oomscope.report.text.bisect_noise import BOUND
+from oomscope.report.html.page import Script, fitting, render
+from oomscope.report.html.probe import measurement_charts
+from oomscope.report.rows import folded, step_sets
+from oomscope.report.text.bisect_tables import BOUND
 
 LINES_SHOWN: Final = 200
 """Lines of code in their table."""

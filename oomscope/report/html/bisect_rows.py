@@ -10,8 +10,8 @@ from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.result import BisectResult
 from oomscope.bisect.results.sections import Narrowed
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report import bisect_sentences
-from oomscope.report.charts.markup import share
+from oomscope.report import bisect_sentences, sentences
+from oomscope.report.charts.html import share
 from oomscope.report.charts.range import LineView, answer_text
 from oomscope.report.search_status import Standing
 from oomscope.report.sentences import count
@@ -142,16 +142,6 @@ def cost_facts(result: BisectResult) -> list[tuple[str, str]]:
     if result.cost is not None:
         facts.append(("Begun", count(result.cost.begun, "run")))
         facts.append(("Side by side", count(result.cost.slots, "slot")))
-        facts.append(("Time", duration_text(result.cost.wall_s)))
+        facts.append(("Time", sentences.duration_text(result.cost.wall_s)))
     longest = max((probe.wall_s for probe in result.probes), default=0.0)
-    return [*facts, ("Longest wait for an answer", duration_text(longest))]
-
-
-def duration_text(seconds: float) -> str:
-    """Return ``4.2 s``, ``3 min 20 s`` or ``2 h 5 min``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return [*facts, ("Longest wait for an answer", sentences.duration_text(longest))]

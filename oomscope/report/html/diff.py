@@ -10,9 +10,7 @@ from markupsafe import Markup
 
 from oomscope.report import diff_sentences
 from oomscope.report.charts.curves import Series, curves
-from oomscope.report.html.page_size import fitting
-from oomscope.report.html.probe import render
-from oomscope.report.html.script import Script
+from oomscope.report.html.page import Script, fitting, render
 from oomscope.report.sentences import count
 from oomscope.report.text.diff import cut
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange

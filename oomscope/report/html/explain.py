@@ -9,17 +9,14 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from oomscope.report import explain_sentences
-from oomscope.report.charts.markup import embedded
+from oomscope.report.charts.html import embedded
 from oomscope.report.charts.segments import TINY, WIDTH, segment_chart, segment_data, strip_of
 from oomscope.report.charts.timeline import failed_event_of, timeline_chart, timeline_data
-from oomscope.report.html.page_size import fitting
-from oomscope.report.html.probe import render
-from oomscope.report.html.script import Script
+from oomscope.report.html.page import Script, fitting, render
 from oomscope.report.rows import Line, lines
-from oomscope.snapshot.explain.bins import Bins
-from oomscope.snapshot.explain.drawing import Drawing
+from oomscope.snapshot.explain.curves import Bins
+from oomscope.snapshot.explain.drawing import Drawing, FloorPlan
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
-from oomscope.snapshot.explain.floor_plan import FloorPlan
 from oomscope.snapshot.explain.rank_set import RankSet
 
 SITES_SHOWN: Final = 300

@@ -12,10 +12,9 @@ from oomscope.gate.night.status import GRAVITY, Status, Tone, ruling
 from oomscope.gate.suite.metrics import METRICS
 from oomscope.report import gate_sentences
 from oomscope.report.charts.bars import Bar, bars
-from oomscope.report.ci.commands import Commands
-from oomscope.report.html.page_size import fitting
-from oomscope.report.html.probe import measurement_charts, render
-from oomscope.report.html.script import Script
+from oomscope.report.gate_commands import Commands
+from oomscope.report.html.page import Script, fitting, render
+from oomscope.report.html.probe import measurement_charts
 from oomscope.report.rows import Line, lines
 
 BARS: Final = {Tone.GOOD: "good", Tone.WARN: "quiet", Tone.BAD: "bad"}

@@ -16,9 +16,7 @@ from oomscope.report import gate_sentences
 from oomscope.report.charts import marks
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.trend import trend_plot
-from oomscope.report.html.page_size import fitting
-from oomscope.report.html.probe import render
-from oomscope.report.html.script import Script
+from oomscope.report.html.page import Script, fitting, render
 from oomscope.report.text import gate_history as gate_history_text
 
 TRENDS_SHOWN: Final = 2000

@@ -1,28 +1,20 @@
-"""One self-contained HTML file a report: styles and charts are inside, nothing is fetched, everything is escaped."""
+"""A probe as one offline page, and the charts of one measurement that other pages show too."""
 
 from __future__ import annotations
 
-from functools import cache, partial
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import oomscope
-from oomscope.printable import printable
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult
-from oomscope.report import bisect_sentences, sentences
+from oomscope.report import sentences
 from oomscope.report.charts.bars import Bar, bars
 from oomscope.report.charts.curves import area
 from oomscope.report.charts.plot import Level
-from oomscope.report.html.script import Script
+from oomscope.report.html.page import render
 from oomscope.report.rows import highest_phases, lines
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import format_size
 
 LINES_SHOWN = 40
-SEARCHED_FROM = 6
-"""Rows from which a table has a box to search it."""
 
 
 def probe_page(result: ProbeResult, *, title: str) -> str:
@@ -71,33 +63,3 @@ def _phase_bar(row: PhaseBytes) -> Bar:
 
 def _fix_bar(fix: FixTried) -> Bar:
     return Bar(label=fix.name, value=fix.peak_reserved_bytes, tone="good" if fix.survives else "bad")
-
-
-def _harmless(value: Any) -> Any:
-    """Return what a template prints: names and messages of other people's without the control characters in them."""
-    return printable(value) if isinstance(value, str) else value
-
-
-def render(template: str, script: Script | None = None, **values: Any) -> str:
-    """Return the named template of this package, filled with ``values``, everything in them escaped.
-
-    Without a ``script`` the page's policy lets none run.
-    """
-    return _environment().get_template(template).render(version=oomscope.__version__, script=script, **values)
-
-
-@cache
-def _environment() -> Environment:
-    """Return what fills the templates; it keeps them compiled."""
-    environment = Environment(
-        loader=PackageLoader("oomscope.report.html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_harmless,
-    )
-    environment.filters["size"] = format_size
-    environment.filters["signed_size"] = partial(format_size, signed=True)
-    environment.globals.update(sentences=sentences, bisect_sentences=bisect_sentences, SEARCHED_FROM=SEARCHED_FROM)
-    return environment

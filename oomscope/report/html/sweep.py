@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from oomscope.probe.tuning.sweep import Sweep
-from oomscope.report.charts import sweep_grid
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.scatter import sweep_plot
-from oomscope.report.html.probe import render
-from oomscope.report.html.script import Script
+from oomscope.report.html.page import Script, render
+from oomscope.report.text import sweep as sweep_grid
 from oomscope.report.text.advise import outcome_text
 from oomscope.report.text.sweep import tally_text
 

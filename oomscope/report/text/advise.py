@@ -12,8 +12,7 @@ from rich.text import Text
 from oomscope.probe.tuning.advise import Advice, Proposal, Refused
 from oomscope.probe.tuning.variants import Variant
 from oomscope.report import sentences
-from oomscope.report.text.layout import section, table
-from oomscope.report.text.shell_lines import ShellCommand
+from oomscope.report.text.layout import ShellCommand, section, table
 from oomscope.units import format_size
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from oomscope.bisect.journal.journal_state import JournalState, SearchStatus
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.reporter import Plan
 from oomscope.bisect.results.result import (
@@ -22,12 +24,9 @@ from oomscope.bisect.results.result import (
 )
 from oomscope.bisect.search.measured import Bytes
 from oomscope.report import bisect_sentences, sentences
-from oomscope.report.bisect_remedies import remedy
-from oomscope.report.folded_steps import folded
-from oomscope.report.text.bisect_hunks import narrowed_sections
-from oomscope.report.text.bisect_noise import posterior_sections
-from oomscope.report.text.bisect_square import square_sections
-from oomscope.report.text.bisect_steps import waterfall_parts
+from oomscope.report.bisect_sentences import remedy
+from oomscope.report.rows import folded
+from oomscope.report.text.bisect_tables import narrowed_sections, posterior_sections, square_sections, waterfall_parts
 from oomscope.report.text.layout import bar, facts, section, table
 from oomscope.report.text.probe import fix_table, verdict_parts
 from oomscope.units import format_size
@@ -260,3 +259,37 @@ def paths(title: str, files: Sequence[str]) -> Text:
 
 def _uncut(lines: Sequence[str]) -> Text:
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
+
+
+def log_report(account: JournalState, standing: SearchStatus, path: str) -> RenderableType:
+    """Return where a search stands, and its answers."""
+    return Group(*_log_parts(account, standing, path))
+
+
+def _log_parts(account: JournalState, standing: SearchStatus, path: str) -> Iterator[RenderableType]:
+    begun = account.begun
+    rows = [
+        ("Search", f"{begun.search}, {standing.state}"),
+        ("Ends", f"{begun.title}, bad is {begun.bad}"),
+        ("In", begun.place),
+        ("Begun", account.began_at),
+        ("Command", shlex.join(("oomscope", "bisect", *begun.words)) if begun.words else "a program's"),
+        ("Probes", _probes(standing)),
+        ("Journal", path),
+    ]
+    yield facts([(name, Text(value)) for name, value in rows])
+    yield Text()
+    for answer in account.answers:
+        yield probe_line(answer.record)
+    for problem in account.problems:
+        yield Text(f"note: {problem}", style="yellow")
+    if standing.message:
+        yield Text()
+        yield Text(standing.message)
+
+
+def _probes(standing: SearchStatus) -> str:
+    announced = standing.probes_at_most
+    # Steps, merges and untestable commits come on top of what was announced; then it bounds nothing any more.
+    most = "" if announced is None or standing.probes > announced else f" of at most {announced}"
+    return f"{standing.probes}{most}"

@@ -10,12 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from oomscope.report import explain_sentences as words
-from oomscope.report.conf_variable import conf_variable
 from oomscope.report.rows import SHOWN, lines
-from oomscope.report.sentences import count, fix_outcome, known_size, one_line, percent, unread_text
-from oomscope.report.text.layout import bar, facts, section, table
+from oomscope.report.sentences import conf_variable, count, fix_outcome, known_size, one_line, percent, unread_text
+from oomscope.report.text.layout import BARS, Sparkline, bar, facts, section, table
 from oomscope.report.text.probe import fix_table, verdict_parts
-from oomscope.report.text.sparkline import BARS, Sparkline
 from oomscope.snapshot.explain.composition import CategoryBytes, ModuleBytes
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.pins import PinnedSegment, PinningLine

@@ -12,9 +12,8 @@ from oomscope.gate.calibrate import Calibration
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import Ruling, Status, ruling
 from oomscope.report import gate_sentences
-from oomscope.report.ci.commands import Commands
-from oomscope.report.text.layout import facts, section, table
-from oomscope.report.text.shell_lines import ShellCommand
+from oomscope.report.gate_commands import Commands
+from oomscope.report.text.layout import ShellCommand, facts, section, table
 
 
 def gate_report(night: GateResult, commands: Commands | None = None) -> RenderableType:

@@ -14,8 +14,7 @@ from oomscope.gate.night.status import ruling
 from oomscope.report import gate_sentences
 from oomscope.report.bisect_sentences import short_hash
 from oomscope.report.sentences import count
-from oomscope.report.text.layout import section, table
-from oomscope.report.text.sparkline import Sparkline
+from oomscope.report.text.layout import Sparkline, section, table
 
 BEGINS_AFRESH = "other conditions: the trend begins afresh"
 

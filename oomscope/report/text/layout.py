@@ -1,11 +1,20 @@
-"""The shapes that terminal reports are made of: titled sections, tables, facts and bars."""
+"""The shapes that terminal reports are made of: titled sections, tables, facts and bars.
+
+Shell commands in the width of a terminal: broken at their options with a backslash, which a shell joins. A word is
+never broken, whatever is quoted in it; one that is wider than the terminal stands on a line of its own. Where there is
+no terminal a command is one line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -116,3 +125,90 @@ def _longest_word(text: Text) -> int:
 def bar(part: int, whole: int, width: int = BAR_WIDTH) -> str:
     """Return ``part`` of ``whole`` as a bar of at most ``width`` characters."""
     return "█" * round(width * part / whole) if whole > 0 and part > 0 else ""
+
+
+_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
+_INDENT = 2
+_CONTINUED = " \\"
+
+
+@dataclass(frozen=True)
+class ShellCommand:
+    """A command to paste, set in from the sentence above it."""
+
+    command: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = None if options.no_wrap else options.max_width - _INDENT
+        for line in shell_lines(self.command, width):
+            yield Text(f"{' ' * _INDENT}{line}", no_wrap=True, overflow="ignore")
+
+
+def shell_lines(command: str, width: int | None) -> list[str]:
+    """Return ``command`` in lines of at most ``width`` characters, as far as its words are no wider; whole for None."""
+    if width is None or len(command) <= width or "\n" in command:
+        return [command]
+    lines = [""]
+    for part in _parts(command, width - _INDENT - len(_CONTINUED)):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > width - len(_CONTINUED):
+            lines[-1] += _CONTINUED
+            lines.append(" " * _INDENT + part)
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return lines
+
+
+def _parts(command: str, width: int) -> Iterator[str]:
+    """Yield what stays on one line: words, and options with their values where these fit beside each other."""
+    option = ""
+    for word in _WORD.findall(command):
+        if option and not word.startswith("-") and len(option) + 1 + len(word) <= width:
+            yield f"{option} {word}"
+            option = ""
+            continue
+        if option:
+            yield option
+        option = word if word.startswith("-") else ""
+        if not option:
+            yield word
+    if option:
+        yield option
+
+
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.-=+*%#"
+
+
+def sparkline(values: Sequence[int | None], width: int, *, bars: str = BARS) -> str:
+    """Return ``values`` as at most ``width`` bars from zero to their maximum; each bar shows its slice's maximum.
+
+    Where a slice has no value at all there is a blank.
+    """
+    if not values or width < 1:
+        return ""
+    columns = min(width, len(values))
+    edges = [index * len(values) // columns for index in range(columns + 1)]
+    slices = [
+        max((value for value in values[low:high] if value is not None), default=None) for low, high in pairwise(edges)
+    ]
+    top = max((value for value in slices if value is not None), default=0)
+    return "".join(" " if value is None else _bar(value, top, bars) for value in slices)
+
+
+def _bar(value: int, top: int, bars: str) -> str:
+    return bars[min(len(bars) - 1, max(0, value) * len(bars) // top)] if top > 0 else bars[0]
+
+
+class Sparkline:
+    """A rich renderable that takes the width it is given."""
+
+    def __init__(self, values: Sequence[int | None], style: str = "") -> None:
+        self.values = values
+        self.style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        bars = ASCII_BARS if options.ascii_only else BARS
+        yield Text(sparkline(self.values, options.max_width, bars=bars), style=self.style, no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, max(1, min(options.max_width, len(self.values))))

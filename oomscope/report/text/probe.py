@@ -11,8 +11,7 @@ from rich.text import Text
 from oomscope.probe.result import Peak, PhaseBytes, ProbeResult, RankSummary, SiteBytes
 from oomscope.report import sentences
 from oomscope.report.rows import highest_phases, lines
-from oomscope.report.text.layout import bar, facts, section, table
-from oomscope.report.text.sparkline import Sparkline
+from oomscope.report.text.layout import Sparkline, bar, facts, section, table
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
 from oomscope.units import format_size
 

@@ -2,6 +2,10 @@
 
 Every row of both tables is in the answer, also where nothing changed, so that either side sums to its own total. A
 line that only moved is one row (:mod:`oomscope.snapshot.compare.matching`).
+
+Which module of one side is which module of the other, at one line that both sides have. A module is known by its path.
+Where a refactoring renamed it (``blocks.*.ln1`` is ``transformer.h.*.ln_1`` now), a line would seem to lose what one
+module holds and to gain what the other does, though nothing changed there.
 """
 
 from __future__ import annotations
@@ -12,10 +16,42 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from oomscope.snapshot.compare.alignment import Use
-from oomscope.snapshot.compare.matching import Lines, Pair, Place, Text, no_text, pair_lines
-from oomscope.snapshot.compare.renamed import renamed
-from oomscope.snapshot.compare.unmoved import Unmoved, nothing_unmoved
+from oomscope.snapshot.compare.matching import Lines, Pair, Place, Text, Unmoved, no_text, nothing_unmoved, pair_lines
 from oomscope.snapshot.sites import Site, SiteBytes
+
+Name = TypeVar("Name")
+Holding = TypeVar("Holding")
+
+
+def renamed(before: Mapping[Name, Holding], after: Mapping[Name, Holding]) -> dict[Name, Name]:
+    """Return the new name of each name of ``before`` that stands under another one in ``after``.
+
+    Names on both sides stay as they are. Of the others those that hold the same are taken for one, in their order;
+    then the last one of either side, if it is alone on both.
+
+    Args:
+        before: what each name holds on the first side.
+        after: what each name holds on the second.
+    """
+    gone = {name: held for name, held in before.items() if name not in after}
+    new = {name: held for name, held in after.items() if name not in before}
+    pairs = dict(_alike(gone, new))
+    left = [name for name in gone if name not in pairs]
+    free = [name for name in new if name not in set(pairs.values())]
+    if len(left) == len(free) == 1:
+        pairs[left[0]] = free[0]
+    return pairs
+
+
+def _alike(gone: Mapping[Name, Holding], new: Mapping[Name, Holding]) -> Iterator[tuple[Name, Name]]:
+    """Yield pairs of names that hold the same."""
+    free = dict(new)
+    for name, held in gone.items():
+        match = next((other for other, there in free.items() if there == held), None)
+        if match is not None:
+            del free[match]
+            yield name, match
+
 
 Presence: TypeAlias = Literal["both", "new", "gone"]
 """On which sides a line is."""
@@ -112,7 +148,7 @@ def line_changes(
         after_text: the second side's.
         unmoved: tells which lines of a file are known by their numbers, where a text of it is not at hand.
         by_module: give each module of a line a row of its own, unless one side alone does not know them; a module that
-            was renamed (:mod:`oomscope.snapshot.compare.renamed`) is one.
+            was renamed (:mod:`oomscope.snapshot.compare.changes`) is one.
     """
     old, new = _uses(before), _uses(after)
     nothing: Uses = {}

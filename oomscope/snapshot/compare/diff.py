@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from oomscope.errors import InputError
 from oomscope.snapshot.compare.changes import LineChange, NamedChange, line_changes, named_changes
-from oomscope.snapshot.compare.matching import Text, no_text
+from oomscope.snapshot.compare.matching import Text, no_text, unmoved
 from oomscope.snapshot.compare.overlay import Overlay, overlay
 from oomscope.snapshot.compare.side import Facts, Side
-from oomscope.snapshot.compare.unmoved import unmoved
 from oomscope.snapshot.read.rank_files import Unread
 from oomscope.snapshot.sites import SiteBytes
 from oomscope.snapshot.trace import Snapshot

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from oomscope.snapshot.attribution import OLDER, by_site
+from oomscope.snapshot.attribution import OLDER, by_site, by_size
 from oomscope.snapshot.compare.changes import Held
 from oomscope.snapshot.infer.inferred import Inferred
 from oomscope.snapshot.sites import Site, SiteBytes, site_of
-from oomscope.snapshot.size_classes import by_size
 from oomscope.snapshot.trace import Action, Stack
 
 

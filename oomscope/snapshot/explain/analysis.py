@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from oomscope.errors import UsageError
-from oomscope.snapshot.explain.composition import composition_at
-from oomscope.snapshot.explain.describe import Describe, Describer
+from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
 from oomscope.snapshot.infer.inferred import Inferred
-from oomscope.snapshot.judge.headline import headroom_headline
-from oomscope.snapshot.judge.headroom import Refused, headroom_without_card, on_another_card
+from oomscope.snapshot.judge.headline import Refused, headroom_headline, headroom_without_card, on_another_card
 from oomscope.snapshot.judge.smaller_card import CutShort, cut_short_on
 from oomscope.snapshot.judge.verdict import FailedRequest, ending_failure, failure_of, judge
 from oomscope.snapshot.replay.budget import Budget, budget_of

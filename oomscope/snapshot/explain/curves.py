@@ -1,12 +1,22 @@
-"""The timeline that a report draws: few points, in each of which the slice of the recording stands at its highest."""
+"""The timeline that a report draws: few points, in each of which the slice of the recording stands at its highest.
+
+A timeline in bins of equal numbers of events: as coarse as a reader needs, and without losing a peak. A bin stands for
+the event at which most is live in it, together with what was live then; nothing is averaged, so every composition that
+is shown was real. Reserved bytes are the largest of the bin.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Final
+
 import numpy as np
+from numpy.typing import NDArray
 
 from oomscope.snapshot.explain.explanation import Curves
 from oomscope.snapshot.infer.categorise import Evidence
 from oomscope.snapshot.lifetimes import Indices
+from oomscope.snapshot.sites import Site, site_of
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Category
 
@@ -18,7 +28,7 @@ def curves_of(timeline: Timeline, evidence: Evidence, points: int = POINTS) -> C
 
     The event of a slice is the one with most requested bytes; a slice's own largest reserved bytes may be of another.
     """
-    events = _highest(timeline.requested, points)
+    events = _highest_of_slice(timeline.requested, points)
     categories = {
         Category(number).label: tuple(requested_of(timeline, evidence.category == number)[events].tolist())
         for number in np.unique(evidence.category).tolist()
@@ -31,7 +41,7 @@ def curves_of(timeline: Timeline, evidence: Evidence, points: int = POINTS) -> C
     )
 
 
-def _highest(curve: Indices, points: int) -> Indices:
+def _highest_of_slice(curve: Indices, points: int) -> Indices:
     """Return the first event of the largest value in each of ``points`` slices."""
     edges = np.unique(np.linspace(0, len(curve), num=min(points, len(curve)) + 1).astype(np.int64))
     slices = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
@@ -48,3 +58,132 @@ def requested_of(timeline: Timeline, chosen: np.ndarray[tuple[int], np.dtype[np.
     np.add.at(change, born, size)
     np.subtract.at(change, gone, size)
     return np.cumsum(change)[1:end]
+
+
+ORDER: Final = (
+    Category.PARAMETER,
+    Category.OPTIMIZER_STATE,
+    Category.MAIN_GRADIENT,
+    Category.GRADIENT,
+    Category.INPUT,
+    Category.ACTIVATION,
+    Category.WORKSPACE,
+    Category.COMMUNICATION,
+    Category.TEMPORARY,
+    Category.UNKNOWN,
+)
+"""How categories are stacked: what stays longest lies at the bottom."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins:
+    """A timeline of n bins; columns have n entries."""
+
+    per_bin: int
+    """Events a bin; the last one may have fewer."""
+    total: int
+    """Events in all."""
+    event: Indices
+    """The event that stands for the bin."""
+    time_us: NDArray[np.int64]
+    """Of that event since the first one; -1 where the file has no times."""
+    requested: dict[str, NDArray[np.int64]]
+    """Requested bytes right after that event, by category, in the order of the stack; together what was live."""
+    reserved: NDArray[np.int64]
+    """Most that was reserved in the bin."""
+    site: Indices
+    """Index into ``sites``: which line the event is of."""
+    moment: Indices
+    """Index into ``moments``."""
+    sites: tuple[Site | None, ...]
+    moments: tuple[tuple[int, str], ...]
+    """Iteration (-1: unknown) and phase."""
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    @property
+    def all_requested(self) -> NDArray[np.int64]:
+        """Requested bytes over all categories."""
+        return (
+            np.sum(list(self.requested.values()), axis=0, dtype=np.int64)
+            if self.requested
+            else np.zeros_like(self.event)
+        )
+
+    @property
+    def peak(self) -> int:
+        """The first bin in which most is live."""
+        return int(self.all_requested.argmax())
+
+    def coarser(self, factor: int) -> Bins:
+        """Return the same in bins of ``factor`` times as many events."""
+        chosen = _highest(self.all_requested, factor)
+        sites, site = np.unique(self.site[chosen], return_inverse=True)
+        return replace(
+            self,
+            per_bin=self.per_bin * factor,
+            event=self.event[chosen],
+            time_us=self.time_us[chosen],
+            requested={name: curve[chosen] for name, curve in self.requested.items()},
+            reserved=_largest(self.reserved, factor),
+            site=site,
+            sites=tuple(self.sites[number] for number in sites.tolist()),
+            moment=self.moment[chosen],
+        )
+
+
+def bins_of(timeline: Timeline, evidence: Evidence, per_bin: int) -> Bins:
+    """Return the timeline in bins of ``per_bin`` events each."""
+    trace = timeline.trace
+    event = _highest(timeline.requested, per_bin)
+    present = set(np.unique(evidence.category).tolist())
+    requested = {
+        each.label: requested_of(timeline, evidence.category == each)[event] for each in ORDER if each in present
+    }
+    time = trace.time_us[event]
+    first = int(trace.time_us[0]) if len(trace) else 0
+    sites, site = _sites(timeline, event)
+    moments, moment = np.unique(trace.moment_id[event], return_inverse=True)
+    return Bins(
+        per_bin=per_bin,
+        total=len(trace),
+        event=event,
+        time_us=np.where(time >= 0, time - first, -1),
+        requested={name: curve for name, curve in requested.items() if curve.any()},
+        reserved=_largest(timeline.reserved, per_bin),
+        site=site,
+        moment=moment.reshape(-1),
+        sites=sites,
+        moments=tuple((trace.moments[each].iteration, trace.moments[each].phase) for each in moments.tolist()),
+    )
+
+
+def _highest(curve: Indices, per_bin: int) -> Indices:
+    """Return the first event of the largest value in each bin."""
+    padded = np.full(-(-len(curve) // per_bin) * per_bin, -1, dtype=np.int64)
+    padded[: len(curve)] = curve
+    rows = padded.reshape(-1, per_bin)
+    highest: Indices = rows.argmax(axis=1) + np.arange(len(rows)) * per_bin
+    return highest
+
+
+def _largest(curve: Indices, per_bin: int) -> Indices:
+    """Return the largest value in each bin."""
+    if not len(curve):
+        return curve
+    largest: Indices = np.maximum.reduceat(curve, np.arange(0, len(curve), per_bin))
+    return largest
+
+
+def _sites(timeline: Timeline, events: Indices) -> tuple[tuple[Site | None, ...], Indices]:
+    """Return the distinct lines that ``events`` are of, and which of them each is of.
+
+    What was allocated in backward is of the forward line that caused it, where that is known.
+    """
+    trace = timeline.trace
+    forward = trace.forward_stack_id[events]
+    stacks, stack = np.unique(np.where(forward > 0, forward, trace.stack_id[events]), return_inverse=True)
+    numbers: dict[Site | None, int] = {}
+    of_stack = [numbers.setdefault(site_of(trace.stacks[each]), len(numbers)) for each in stacks.tolist()]
+    return tuple(numbers), np.array(of_stack, dtype=np.int64)[stack.reshape(-1)]

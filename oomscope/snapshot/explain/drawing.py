@@ -8,8 +8,94 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oomscope.snapshot.explain.analysis import Analysis
-from oomscope.snapshot.explain.bins import Bins, bins_of
-from oomscope.snapshot.explain.floor_plan import FloorPlan, floor_plan
+from oomscope.snapshot.explain.composition import Describe
+from oomscope.snapshot.explain.curves import Bins, bins_of
+from oomscope.snapshot.replay.segment_map import SegmentMap
+from oomscope.snapshot.sites import Site
+from oomscope.snapshot.trace import Block, Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedBlock:
+    """A block, or a free gap where ``category`` is empty."""
+
+    address: int
+    size: int
+    """What it occupies."""
+    requested: int
+    """0 for a gap."""
+    category: str
+    is_pending: bool
+    """Given up by the program, kept for a stream."""
+    site: Site | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedSegment:
+    """A segment; its blocks fill it from end to end."""
+
+    address: int
+    size: int
+    unused: int
+    """In gaps."""
+    stream: int
+    segment_type: str
+    is_private: bool
+    blocks: tuple[PlacedBlock, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloorPlan:
+    """All segments at one event, those with most unused bytes first."""
+
+    event: int
+    is_exact: bool
+    """Block sizes are the file's own."""
+    segments: tuple[PlacedSegment, ...]
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+
+def floor_plan(here: SegmentMap, describe: Describe) -> FloorPlan | None:
+    """Return the plan of ``here``; None where the segments are not known."""
+    if not here.knows_all_blocks:
+        return None
+    placed = [_placed(segment, here, describe) for segment in here.segments]
+    placed.sort(key=lambda segment: (-segment.unused, -segment.size, segment.address))
+    return FloorPlan(event=here.event, is_exact=here.is_exact, segments=tuple(placed))
+
+
+def _placed(segment: Segment, here: SegmentMap, describe: Describe) -> PlacedSegment:
+    blocks = tuple(_block(block, here, describe) for block in segment.blocks)
+    return PlacedSegment(
+        address=segment.address,
+        size=segment.total_size,
+        unused=sum(block.size for block in blocks if not block.category),
+        stream=segment.stream,
+        segment_type=segment.segment_type,
+        is_private=segment.pool_id != (0, 0),
+        blocks=blocks,
+    )
+
+
+def _block(block: Block, here: SegmentMap, describe: Describe) -> PlacedBlock:
+    if block.state == "inactive":
+        return PlacedBlock(
+            address=block.address, size=block.size, requested=0, category="", is_pending=False, site=None
+        )
+    site, category = describe(here.row_at[block.address])
+    return PlacedBlock(
+        address=block.address,
+        size=block.size,
+        requested=block.requested_size,
+        category=category,
+        is_pending=block.state != "active_allocated",
+        site=site,
+    )
+
 
 MOST_BINS = 131_072
 """Bins that a reader's computer gets at most; a trace with as many events is there event by event."""

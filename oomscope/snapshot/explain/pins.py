@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oomscope.snapshot.explain.describe import Describe
+from oomscope.snapshot.explain.composition import Describe
 from oomscope.snapshot.replay.segment_map import SegmentMap
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.judge.verdict import FailedRequest, failure_of
 from oomscope.snapshot.replay.recording import Recording
 from oomscope.snapshot.replay.replay import Device, Replay, replay

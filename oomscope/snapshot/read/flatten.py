@@ -10,10 +10,9 @@ from array import array
 from typing import Any, Final
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.forward_frames import PLACES_KEY
+from oomscope.snapshot.event_fields import PLACES_KEY
 from oomscope.snapshot.provenance import KEY
-from oomscope.snapshot.read.events import MAX_TOTAL, event_columns
-from oomscope.snapshot.read.forward import ForwardFrames
+from oomscope.snapshot.read.events import MAX_TOTAL, ForwardFrames, event_columns
 from oomscope.snapshot.read.reader import REMEDY, Place, Reader
 from oomscope.snapshot.read.tables import ANNOTATIONS, BLOCKS, SEGMENTS, Column, Tables
 

@@ -14,7 +14,7 @@ from oomscope.gate.night.result import Culprit, GateResult, GrownLine, Place
 from oomscope.gate.suite.identity import Home
 from oomscope.probe.result import Site
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.ci.night_markdown import night_markdown
+from oomscope.report.ci.markdown import night_markdown
 from oomscope.report.html.gate import night_page
 from oomscope.report.text.gate import gate_report
 from oomscope.units import GiB

@@ -13,7 +13,7 @@ from oomscope.gate.night.result import GateResult
 from oomscope.gate.night.status import Status, Tone, ruling
 from oomscope.report.ci.github import annotation_commands
 from oomscope.report.ci.junit import junit_document
-from oomscope.report.ci.night_markdown import night_markdown
+from oomscope.report.ci.markdown import night_markdown
 from oomscope.report.html.gate import night_page
 from oomscope.report.text.gate import gate_report
 from oomscope.units import MiB

@@ -6,10 +6,9 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.charts.axis import WANTED, axis_from_zero
 from oomscope.report.charts.curves import area
 from oomscope.report.charts.html import SIDE
-from oomscope.report.charts.plot import Level
+from oomscope.report.charts.plot import WANTED, Level, axis_from_zero
 from oomscope.units import GiB
 from tests.unit.report.test_bars import of_class, shares
 

@@ -14,9 +14,10 @@ from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.search.measured import Bytes
 from oomscope.printable import printable
 from oomscope.probe.result import RunCurves
-from oomscope.report.charts.key_matrix import key_matrix
-from oomscope.report.charts.overlaid import iteration_names, overlaid, places_of
+from oomscope.report import sentences
+from oomscope.report.charts.curves import iteration_names, overlaid, places_of
 from oomscope.report.charts.range import range_chart, range_data, view_of
+from oomscope.report.charts.search import key_matrix
 from oomscope.report.charts.waterfall import waterfall_chart
 from oomscope.report.html import bisect_rows
 from oomscope.report.html.bisect import guilty_keys
@@ -135,7 +136,7 @@ def test_bars_of_differences_share_one_zero() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
 def test_durations_in_words(seconds: float, text: str) -> None:
-    assert bisect_rows.duration_text(seconds) == text
+    assert sentences.duration_text(seconds) == text
 
 
 def test_the_cost_in_words() -> None:

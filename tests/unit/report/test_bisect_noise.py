@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from oomscope.bisect.results.noise import Posterior, percent
 from oomscope.report.text.bisect import bisect_report
-from oomscope.report.text.bisect_noise import likeliest
+from oomscope.report.text.bisect_tables import likeliest
 from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches
 

@@ -6,7 +6,7 @@ import pytest
 
 from oomscope.bisect.results.result import BisectResult, ProbeRecord, Role
 from oomscope.bisect.search.line import Answer
-from oomscope.report.bisect_remedies import remedy
+from oomscope.report.bisect_sentences import remedy
 from oomscope.report.html.bisect import bisect_page
 from oomscope.report.text.bisect import bisect_report
 from tests.unit.report import searches

@@ -11,7 +11,7 @@ from rich.console import Console
 from oomscope.bisect.results.sections import Stretch
 from oomscope.report import bisect_sentences, dataframes
 from oomscope.report.text.bisect import bisect_report
-from oomscope.report.text.bisect_steps import STRETCHES_SHOWN, dominant_text, floating_bar
+from oomscope.report.text.bisect_tables import STRETCHES_SHOWN, dominant_text, floating_bar
 from oomscope.report.text.console import result_console, show
 from oomscope.units import GiB
 from tests.unit.report import searches

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from oomscope.report.html.explain import explain_page
-from oomscope.snapshot.explain.bins import Bins, bins_of
 from oomscope.snapshot.explain.composition import Composition, composition_at
-from oomscope.snapshot.explain.drawing import Drawing
-from oomscope.snapshot.explain.floor_plan import floor_plan
+from oomscope.snapshot.explain.curves import Bins, bins_of
+from oomscope.snapshot.explain.drawing import Drawing, floor_plan
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.infer.categorise import categorise
 from oomscope.snapshot.replay.segment_map import SegmentMap

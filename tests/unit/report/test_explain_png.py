@@ -11,7 +11,7 @@ import pytest
 from oomscope.errors import UsageError
 from oomscope.report.charts import pictures, png
 from oomscope.report.charts.segments import CATEGORIES
-from oomscope.snapshot.explain.bins import Bins
+from oomscope.snapshot.explain.curves import Bins
 
 from . import drawn
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from oomscope.report.explain_dataframes import tables_of
+from oomscope.report.dataframes import tables_of
 from oomscope.report.explain_sentences import advice_text
 from oomscope.report.html.explain import explain_page
 from oomscope.report.text.console import show
 from oomscope.report.text.explain import report
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.explain.analysis import analyse
 from oomscope.snapshot.explain.drawing import draw
 from oomscope.snapshot.explain.explain import explain, explanation_of
-from oomscope.snapshot.explain.rank_folder import analyse_ranks
+from oomscope.snapshot.explain.explain_path import analyse_ranks
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Action, Frame, Snapshot
 from oomscope.units import GiB, MiB

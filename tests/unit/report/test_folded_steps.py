@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from oomscope.bisect.results.result import StepRow
 from oomscope.bisect.search.measured import Bytes
-from oomscope.report.folded_steps import folded
+from oomscope.report.rows import folded
 from oomscope.units import MiB
 
 

@@ -11,7 +11,7 @@ import pytest
 from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.gate.suite.identity import Home
-from oomscope.report.ci.commands import Commands, with_variables
+from oomscope.report.gate_commands import Commands, with_variables
 from tests.unit.gate.nights import night
 
 NIGHT = replace(

@@ -14,7 +14,7 @@ from oomscope.gate.night.result import CaseResult, Culprit, Standing
 from oomscope.gate.night.status import Status
 from oomscope.gate.suite.identity import Series
 from oomscope.report.html import gate_history as gate_html
-from oomscope.report.html import page_size
+from oomscope.report.html import page as page_size
 from oomscope.report.html.gate_history import history_page
 from oomscope.report.text import gate_history as gate_history_text
 from oomscope.report.text.console import result_console, show

@@ -9,7 +9,7 @@ import pytest
 from oomscope.gate.night.compare import MetricRow
 from oomscope.gate.night.result import Culprit, GateResult
 from oomscope.gate.night.status import Status
-from oomscope.report.ci.commands import Commands
+from oomscope.report.gate_commands import Commands
 from oomscope.report.gate_sentences import Step, culprit_text, heading, next_steps, row_texts
 from oomscope.units import GiB, MiB
 from tests.unit.gate.nights import case_result, night

@@ -5,7 +5,7 @@ import io
 from rich.console import Console, RenderableType
 
 from oomscope.bisect.journal.journal_state import Closing, JournalState, SearchStatus
-from oomscope.report.text.journal import log_report
+from oomscope.report.text.bisect import log_report
 from tests.unit.bisect.test_account import answered, begun
 
 

@@ -11,11 +11,8 @@ from rich.console import Console
 from oomscope.bisect.results.reporter import Plan, Work
 from oomscope.bisect.search.line import Answer, Search
 from oomscope.probe.job import Progress
-from oomscope.report.remaining import probes_left, seconds_left
-from oomscope.report.search_status import Bracket, Standing, asked_on, bracket_of
-from oomscope.report.text.live_view import Watched, live_view
-from oomscope.report.text.strip import RUNNING, Strip
-from oomscope.report.text.ticker import rounded_text
+from oomscope.report.search_status import Bracket, Standing, asked_on, bracket_of, probes_left, seconds_left
+from oomscope.report.text.live import RUNNING, Strip, Watched, live_view, rounded_text
 from tests.unit.report import searches
 from tests.unit.report.test_standings import line_of, record
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.charts.packed import packed
+from oomscope.report.charts.html import packed
 
 NUMBERS = st.integers(-(2**52), 2**52)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.html import page_size
-from oomscope.report.html.page_size import LARGEST, SHARES, fitting
+from oomscope.report.html import page as page_size
+from oomscope.report.html.page import LARGEST, SHARES, fitting
 
 
 @given(st.integers(0, 4 * LARGEST), st.integers(0, LARGEST))

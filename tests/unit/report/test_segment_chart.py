@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.report.charts.segments import GAP, HEIGHT, PENDING, WIDTH, segment_chart, segment_data, strip_of
-from oomscope.snapshot.explain.floor_plan import FloorPlan, PlacedBlock, PlacedSegment
+from oomscope.snapshot.explain.drawing import FloorPlan, PlacedBlock, PlacedSegment
 from oomscope.snapshot.sites import Site
 from oomscope.units import KiB, MiB
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from oomscope.report.text.console import show
-from oomscope.report.text.shell_lines import ShellCommand, shell_lines
+from oomscope.report.text.layout import ShellCommand, shell_lines
 
 COMMAND = "A=1 oomscope gate run 'ci gate/memory.yaml' --case tiny --case 'two  words --case x' --bisect"
 

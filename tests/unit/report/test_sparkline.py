@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from oomscope.report.text.sparkline import BARS, Sparkline, sparkline
+from oomscope.report.text.layout import BARS, Sparkline, sparkline
 
 
 @given(st.lists(st.integers(0, 2**40), max_size=300), st.integers(0, 200))

@@ -14,7 +14,7 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord, StepRow
 from oomscope.bisect.results.sections import LinePlace, WalkedLine
 from oomscope.bisect.search.line import Answer
 from oomscope.report.html.bisect import bisect_page
-from oomscope.report.step_sets import step_sets
+from oomscope.report.rows import step_sets
 from oomscope.report.text.bisect import bisect_report
 from oomscope.report.text.console import result_console, show
 from tests.unit.report import searches

@@ -14,8 +14,8 @@ from oomscope.probe.tuning.variants import Variant, VariantOutcome
 from oomscope.report.charts.html import html_chart
 from oomscope.report.charts.pictures import sweep_picture
 from oomscope.report.charts.scatter import sweep_plot
-from oomscope.report.charts.sweep_grid import lines_of, requested_bytes, shares
 from oomscope.report.html.sweep import sweep_page
+from oomscope.report.text.sweep import lines_of, requested_bytes, shares
 from oomscope.units import GiB
 from tests.unit.report.browser import browse, in_a_browser
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.report.charts.axis import FAR, axis_of
+from oomscope.report.charts.plot import FAR, axis_of
 from oomscope.units import GiB, MiB
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}

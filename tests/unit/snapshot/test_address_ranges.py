@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.replay.address_ranges import AddressRanges
+from oomscope.snapshot.replay.initial_memory import AddressRanges
 
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 24), st.integers(1, 8)), max_size=24)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from rich.console import Console
 
 from oomscope.errors import InputError
-from oomscope.report.text.align import align_report, headline
+from oomscope.report.text.diff import align_report, headline
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.compare import paired_events
 from oomscope.snapshot.compare.aligned import Aligned, Alignment, align_events

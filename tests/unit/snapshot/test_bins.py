@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.explain.bins import bins_of
+from oomscope.snapshot.explain.curves import bins_of
 from oomscope.snapshot.infer.categorise import categorise
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Action, Category, Frame

@@ -17,7 +17,7 @@ from oomscope.snapshot.compare.aligned import align
 from oomscope.snapshot.compare.diff import Named, diff
 from oomscope.snapshot.explain.explain import explain
 from oomscope.snapshot.explain.explanation import DeviceExplanation
-from oomscope.snapshot.judge.headroom import headroom_without_card
+from oomscope.snapshot.judge.headline import headroom_without_card
 from oomscope.snapshot.provenance import Card, Provenance
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.replay.replay_table import replay_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.explain.floor_plan import floor_plan
+from oomscope.snapshot.explain.drawing import floor_plan
 from oomscope.snapshot.replay.segment_map import SegmentMap, segments_after
 from oomscope.snapshot.sites import Site
 from oomscope.snapshot.timeline import Timeline

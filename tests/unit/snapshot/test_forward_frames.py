@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.forward_frames import PLACES_KEY, frames_in, number_in, number_text, places_document
+from oomscope.snapshot.event_fields import PLACES_KEY, frames_in, number_in, number_text, places_document
 from oomscope.snapshot.read.schema import snapshot_of
 from oomscope.snapshot.trace import Frame, Trace
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.snapshot.replay.address_ranges import AddressRanges
+from oomscope.snapshot.replay.initial_memory import AddressRanges
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.timeline import Timeline
 from oomscope.units import GiB, MiB

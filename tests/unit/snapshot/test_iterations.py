@@ -7,8 +7,8 @@ import pytest
 
 from oomscope.snapshot.explain.suspects import suspects_of
 from oomscope.snapshot.infer.activity import activity_of
+from oomscope.snapshot.infer.inferred import with_moments
 from oomscope.snapshot.infer.iterations import iterations_of
-from oomscope.snapshot.infer.moments import with_moments
 from oomscope.snapshot.judge.leaks import find_leak
 from oomscope.snapshot.timeline import Timeline
 from oomscope.snapshot.trace import Annotation, Category, Moment

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.compare.alignment import Line, Use, align, same_lines
-from oomscope.snapshot.compare.matching import Place, pair_lines
-from oomscope.snapshot.compare.unmoved import Numbered
+from oomscope.snapshot.compare.matching import Numbered, Place, pair_lines
 
 CATEGORIES = ("activation", "gradient", "unknown")
 uses = st.lists(

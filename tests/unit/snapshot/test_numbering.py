@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.infer.numbering import numbered
+from oomscope.snapshot.infer.life import numbered
 
 
 def test_combinations_are_numbered_in_order():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.infer.period import COUNTED, MIN_PERIOD, READINGS, likely_lags, period_of
+from oomscope.snapshot.infer.iterations import COUNTED, MIN_PERIOD, READINGS, likely_lags, period_of
 
 
 @given(st.lists(st.integers(0, 30), min_size=MIN_PERIOD, max_size=40), st.integers(2, 6), st.integers(0, 7))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.lifetimes import Lifetimes
-from oomscope.snapshot.replay import plan
-from oomscope.snapshot.replay.plan import planned_bytes
+from oomscope.snapshot.replay import replay_table as plan
+from oomscope.snapshot.replay.replay_table import planned_bytes
 
 BLOCKS = st.lists(st.tuples(st.integers(-1, 30), st.integers(0, 20), st.integers(1, 8)), max_size=25)
 

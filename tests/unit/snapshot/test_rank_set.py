@@ -11,11 +11,10 @@ import pytest
 
 from oomscope.errors import InputError, SnapshotError
 from oomscope.report.diff_sentences import not_compared
-from oomscope.snapshot.compare.diff_ranks import diff_ranks
-from oomscope.snapshot.explain import rank_folder
+from oomscope.snapshot.compare.diff_paths import diff_ranks
+from oomscope.snapshot.explain import explain_path as rank_folder
 from oomscope.snapshot.explain.drawing import draw
-from oomscope.snapshot.explain.explain_path import explain_path
-from oomscope.snapshot.explain.rank_folder import analyse_ranks
+from oomscope.snapshot.explain.explain_path import analyse_ranks, explain_path
 from oomscope.snapshot.explain.rank_set import RankRow, stragglers_of
 from oomscope.snapshot.provenance import Provenance
 from oomscope.snapshot.read.load import load_snapshot

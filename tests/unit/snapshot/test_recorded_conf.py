@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomscope.snapshot.explain.explain import explain
-from oomscope.snapshot.replay.recorded_conf import recorded_conf, unheeded_conf
+from oomscope.snapshot.replay.recording import recorded_conf, unheeded_conf
 from oomscope.snapshot.replay.replay_table import replay_file
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import GiB, MiB

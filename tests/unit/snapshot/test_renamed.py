@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomscope.snapshot.compare.renamed import renamed
+from oomscope.snapshot.compare.changes import renamed
 
 tables = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=5)
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
-from oomscope.snapshot.device_free import FREE_UNKNOWN
+from oomscope.snapshot.event_fields import FREE_UNKNOWN
 from oomscope.snapshot.judge.verdict import judge
 from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, try_settings
 from oomscope.snapshot.replay.initial_state import recover

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.snapshot.builder import TraceBuilder
-from oomscope.snapshot.compare import unmoved as room
+from oomscope.snapshot.compare import matching as room
 from oomscope.snapshot.compare.diff import Named, diff
-from oomscope.snapshot.compare.unmoved import unmoved
+from oomscope.snapshot.compare.matching import unmoved
 from oomscope.snapshot.trace import Action, Frame, Snapshot, Trace
 
 FILE = "/a/model.py"

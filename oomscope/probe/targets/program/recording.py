@@ -33,7 +33,7 @@ from oomscope.probe.recording.position import Position
 from oomscope.probe.recording.unanswered import CardWatch
 from oomscope.probe.targets.program.receipt import Receipt, Refused
 from oomscope.probe.targets.program.settings import ProgramSettings
-from oomscope.snapshot.forward_frames import PLACES_KEY, places_document
+from oomscope.snapshot.event_fields import PLACES_KEY, places_document
 from oomscope.virtual.cards import find_card
 
 

@@ -11,7 +11,7 @@ import torch.fx.traceback
 
 from oomscope.probe.recording.forward_stacks import ForwardStacks
 from oomscope.probe.recording.position import Position
-from oomscope.snapshot.forward_frames import number_in
+from oomscope.snapshot.event_fields import number_in
 
 
 @pytest.fixture

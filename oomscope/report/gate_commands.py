@@ -1,7 +1,8 @@
-"""Shell commands that go on from a night, whole: a reader pastes them into a shell and has to add nothing.
+"""Where in a repository a reader is sent for a case: the line of code that it is about, else that of the suite.
 
-Paths count from the folder in which they are pasted. Reports that are read elsewhere have them from the root of the
-suite's repository, since the folder in which a runner measured is on no other machine.
+Shell commands that go on from a night, whole: a reader pastes them into a shell and has to add nothing. Paths count
+from the folder in which they are pasted. Reports that are read elsewhere have them from the root of the suite's
+repository, since the folder in which a runner measured is on no other machine.
 """
 
 from __future__ import annotations
@@ -12,9 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.gate.culprit import with_variables
-from oomscope.gate.night.result import GateResult
+from oomscope.gate.night.result import CaseResult, GateResult, Place
 from oomscope.gate.suite.identity import baseline_beside
-from oomscope.report.ci.places import suite_path
+
+
+def suite_path(night: GateResult) -> str:
+    """Return what the suite is called in every checkout: its path from the root of its repository, with slashes."""
+    return night.home.path if night.home is not None else Path(night.suite).name
+
+
+def place_of(case: CaseResult, night: GateResult) -> Place:
+    """Return the line for ``case``: of code where the night knows one in the suite's repository, else of the suite."""
+    return case.place or Place(path=suite_path(night), line=max(1, case.line))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,244 @@
+"""What is going on, in one line: what, how far it is, for how long, and how long it may still take.
+
+An estimate is made only of what is counted, from how long the last ones took. Before the first is done, and where
+nobody knows how much there is, none is shown.
+
+What a terminal shows while a search runs: the range, how far it is, and what runs in each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from oomscope.bisect.results.reporter import Plan, Work
+from oomscope.bisect.results.result import ProbeRecord
+from oomscope.bisect.results.sections import WalkedLine
+from oomscope.printable import printable
+from oomscope.report import bisect_sentences
+from oomscope.report.search_status import (
+    Asked,
+    Bracket,
+    Standing,
+    asked_on,
+    bracket_of,
+    probes_left,
+    seconds_left,
+    standings,
+)
+from oomscope.report.sentences import count, duration_text, stage_text
+
+RECENT: Final = 8
+"""Of those counted, how many tell how long the next one takes."""
+INSTANT_S: Final = 0.02
+"""What is counted faster than this was known before, and tells nothing of the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doing:
+    """What is known of a piece of work at one moment. Times are seconds of any clock."""
+
+    what: str
+    began: float
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    """0 where it is not known."""
+    moments: tuple[float, ...] = ()
+    """When the counting began, and when each was done."""
+    is_all: bool = True
+    """Whether nothing follows what is counted; else the estimate is a lower bound."""
+
+
+def ticker_text(doing: Doing, now: float) -> str:
+    """Return ``cfg.yaml: step 1 of 2, 3 s, at least 4 s more``."""
+    stage = f"{doing.stage} {doing.done:,} of {doing.total:,}".lstrip() if doing.total else doing.stage
+    parts = [f"{printable(doing.what)}: {stage}" if stage else printable(doing.what), f"{now - doing.began:.0f} s"]
+    left = seconds_for(doing.moments, doing.total - doing.done, now)
+    if left is not None:
+        parts.append(f"{'about' if doing.is_all else 'at least'} {rounded_text(left)} more")
+    return ", ".join(parts)
+
+
+def seconds_for(moments: tuple[float, ...], left: int, now: float) -> float | None:
+    """Return the seconds for ``left`` more, by the last ones; None before there is one, and where none is left.
+
+    Args:
+        moments: when the counting began, and when each was done, rising.
+        left: how many are not done.
+        now: the time.
+    """
+    took = [after - before for before, after in pairwise(moments[-RECENT - 1 :])]
+    telling = sum(each >= INSTANT_S for each in took)
+    if not telling or left <= 0:
+        return None
+    return max(0.0, left * sum(took) / telling - (now - moments[-1]))
+
+
+def rounded_text(seconds: float) -> str:
+    """Return a duration that is not more exact than an estimate can be."""
+    if seconds < 10:
+        return f"{max(1, round(seconds))} s"
+    return duration_text(5 * round(seconds / 5)).replace(".0 s", " s")
+
+
+WIDEST: Final = 100
+"""Columns at most: a wider strip is no easier to read."""
+RUNNING: Final = "running"
+_ORDER: Final = (RUNNING, Standing.BAD, Standing.GOOD, Standing.UNTESTABLE, Standing.OPEN)
+"""What a column shows that stands for several commits: the first of these that one of them is."""
+_SIGNS: Final = {
+    RUNNING: ("▸", ">", "bold"),
+    Standing.BAD: ("✗", "x", "red"),
+    Standing.GOOD: ("✓", "+", "green"),
+    Standing.UNTESTABLE: ("?", "?", "yellow"),
+    Standing.OPEN: ("━", "=", "yellow"),
+    Standing.BEFORE: ("·", ".", "dim green"),
+    Standing.AFTER: ("·", ".", "dim red"),
+}
+"""Sign, sign in ASCII, and style: what a sign means is not told by its colour alone."""
+
+Cell = Standing | str
+
+
+class Strip:
+    """A rich renderable as wide as it is given room.
+
+    Args:
+        line: the commits.
+        asked: the probes so far.
+        bracket: between which places the culprit is.
+        running: places that are being probed.
+    """
+
+    def __init__(self, line: WalkedLine, asked: Sequence[Asked], bracket: Bracket, running: Collection[int]) -> None:
+        self.line = line
+        self.asked = asked
+        self.bracket = bracket
+        self.running = running
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, WIDEST)
+        text = Text(no_wrap=True)
+        for cell in self.cells(width):
+            sign, plain, style = _SIGNS[cell]
+            text.append(plain if options.ascii_only else sign, style=style)
+        yield text
+
+    def cells(self, width: int) -> list[Cell]:
+        """Return what each of ``width`` columns shows."""
+        states: list[Cell] = list(standings(self.line, self.asked, self.bracket))
+        for place in self.running:
+            states[place] = RUNNING
+        count = len(states)
+        if count < width:
+            cells: list[Cell] = [self._beside(column * count // width) for column in range(width)]
+            for place, state in enumerate(states):
+                cells[(2 * place + 1) * width // (2 * count)] = state
+            return cells
+        edges = [column * count // width for column in range(width + 1)]
+        return [_shown(states[first:end]) for first, end in pairwise(edges)]
+
+    def _beside(self, place: int) -> Standing:
+        """Return what is shown beside the sign of ``place`` where it has several columns."""
+        if self.bracket.good is not None and place <= self.bracket.good:
+            return Standing.BEFORE
+        return Standing.AFTER if self.bracket.bad is not None and place >= self.bracket.bad else Standing.OPEN
+
+
+def _shown(states: Sequence[Cell]) -> Cell:
+    return next((state for state in _ORDER if state in states), states[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What is known of a search at one moment."""
+
+    plan: Plan | None = None
+    """What was announced last."""
+    records: tuple[ProbeRecord, ...] = ()
+    """The probes so far."""
+    planned_at: int = 0
+    """How many of them came before the plan."""
+    asked: str = ""
+    """The commit or keys that the search waits for."""
+    running: tuple[Work, ...] = ()
+    since: tuple[tuple[int, float], ...] = ()
+    """For each slot that runs, when that began, in seconds of any clock."""
+
+
+def live_view(watched: Watched, now: float) -> RenderableType:
+    """Return the lines for a terminal; each is cut off where the terminal ends."""
+    return Group(*_lines(watched, now))
+
+
+def _lines(watched: Watched, now: float) -> Iterator[RenderableType]:
+    plan = watched.plan
+    asked: tuple[Asked, ...] = ()
+    bracket = Bracket()
+    if plan is not None and plan.line is not None and len(plan.line.places) > 1:
+        asked = tuple(asked_on(plan.line, watched.records))
+        bracket = bracket_of(asked)
+        yield Strip(plan.line, asked, bracket, _places_running(plan.line, watched.running))
+        if suspects := suspects_text(plan.line, bracket):
+            yield _line(suspects)
+    yield _line(progress_text(watched, asked, bracket, now))
+    for work in watched.running:
+        yield _line(work_text(work, watched, now), style="" if work.is_asked else "dim")
+    if not watched.running and watched.asked:
+        yield _line(f"probe {len(watched.records) + 1}: {watched.asked}")
+
+
+def suspects_text(line: WalkedLine, bracket: Bracket) -> str | None:
+    """Return between which commits the culprit is; None before both ends are known."""
+    if bracket.good is None or bracket.bad is None:
+        return None
+    good, bad = (bisect_sentences.short_hash(line.places[place].commit) for place in (bracket.good, bracket.bad))
+    if bracket.bad - bracket.good == 1:
+        return f"at fault is {bad}: the commit before it that is measured, {good}, is good"
+    among = count(bracket.bad - bracket.good, "commit")
+    return f"at fault is one of {among}: after {good} (good), up to {bad} (bad)"
+
+
+def progress_text(watched: Watched, asked: tuple[Asked, ...], bracket: Bracket, now: float) -> str:
+    """Return how many probes are done and how many may follow, with a bound on the time where there is one."""
+    done = f"{count(len(watched.records), 'probe')} done"
+    if watched.plan is None:
+        return done
+    left = probes_left(watched.plan, watched.records[watched.planned_at :], asked, bracket)
+    if left is None:
+        return f"{done}, going on to what else there is to find" if watched.records else done
+    text = f"{done}, at most {left:,} more"
+    slots = {work.slot for work in watched.running if work.is_asked}
+    began = [begun for slot, begun in watched.since if slot in slots]
+    seconds = seconds_left(left, watched.records, now - min(began) if began else 0.0)
+    return text if seconds is None else f"{text}, about {rounded_text(seconds)} for all of them"
+
+
+def work_text(work: Work, watched: Watched, now: float) -> str:
+    """Return what runs in a slot, how far it is and for how long, and last what may be cut off: what it measures."""
+    label = work.label or (watched.asked if work.is_asked else "")
+    what = f"probe {len(watched.records) + 1}" if work.is_asked else "ahead"
+    began = dict(watched.since).get(work.slot)
+    parts = [
+        what,
+        stage_text(work.progress) if work.progress else "",
+        f"{now - began:.0f} s" if began is not None else "",
+    ]
+    return f"{work.slot + 1}  {', '.join(part for part in parts if part)}: {label}"
+
+
+def _places_running(line: WalkedLine, running: tuple[Work, ...]) -> list[int]:
+    """Return the places that are being probed; a label begins with the commit's short hash."""
+    names = {bisect_sentences.short_hash(name): place for name, place in line.position.items() if name}
+    found = (names.get(work.label.partition(" ")[0]) for work in running)
+    return [place for place in found if place is not None]
+
+
+def _line(text: str, style: str = "dim") -> Text:
+    return Text(printable(text), style=style, no_wrap=True, overflow="crop")
