@@ -15,10 +15,11 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from oomscope.errors import InputError
+from oomscope.gate.night.reading import read
 from oomscope.gate.night.result import CaseResult, GateResult
 from oomscope.gate.night.status import GREEN, Status
 from oomscope.gate.suite.identity import Home, Place, Series, series_of
@@ -325,13 +326,13 @@ def _made(connection: sqlite3.Connection) -> int:
 
 def _insert_night(connection: sqlite3.Connection, night: GateResult, place: int) -> None:
     """Write the night without its cases; one that is there already stays where it stands."""
-    home = json.dumps(night.home.to_json()) if night.home else None
+    home = json.dumps(asdict(night.home)) if night.home else None
     row = (night.night, night.started, night.suite, int(night.exit_code), night.oomscope, place, home)
     connection.execute("INSERT OR IGNORE INTO nights VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _home(text: str | None) -> Home | None:
-    return None if text is None else Home.from_json(json.loads(text))
+    return None if text is None else read(Home, json.loads(text))
 
 
 def _put_cases(connection: sqlite3.Connection, night: GateResult) -> None:

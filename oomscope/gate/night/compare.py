@@ -12,7 +12,7 @@ from oomscope.gate.suite.bands import Bands
 from oomscope.gate.suite.metrics import METRICS, REQUESTED, values_of
 from oomscope.gate.suite.suite import Case
 from oomscope.probe.external_oom import is_of_the_machine
-from oomscope.probe.result import ErrorKind, Failure, ProbeResult
+from oomscope.probe.result import ErrorKind, Failure, Outcome, ProbeResult
 from oomscope.units import format_size
 
 REPORT_IT = "please report it"
@@ -60,7 +60,7 @@ class Comparison:
     reason: str = ""
     """What the status rests on, where the metrics do not say it."""
     rows: tuple[MetricRow, ...] = ()
-    expected_outcome: str | None = None
+    expected_outcome: Outcome | None = None
     """``fits`` or ``oom``; None without a baseline."""
 
 

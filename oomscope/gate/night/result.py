@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator
 
 from oomscope.errors import ExitCode, InputError
 from oomscope.gate.baseline import Key
 from oomscope.gate.night.compare import MetricRow
+from oomscope.gate.night.reading import Moment, Numbers, PathText, of_kind, read
 from oomscope.gate.night.status import Ruling, Status, Tone, ruling
-from oomscope.gate.suite import reading
 from oomscope.gate.suite.identity import Home
-from oomscope.probe.result import ProbeResult
+from oomscope.probe.result import Outcome, ProbeResult
 from oomscope.snapshot.sites import Site
 
 SCHEMA_VERSION = 2
@@ -33,15 +35,10 @@ class Standing:
 class Place:
     """A line of a file in the suite's repository."""
 
-    path: str
+    path: PathText
     """From the root, with slashes."""
     line: int
     """From 1."""
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Place:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        return cls(path=reading.place(document["path"]), line=reading.whole(document["line"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +48,6 @@ class GrownLine:
     site: Site
     category: str
     delta_bytes: int
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> GrownLine:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        site = document["site"]
-        names = reading.texts({name: value for name, value in site.items() if name != "line"})
-        return cls(
-            site=Site(line=reading.whole(site["line"]), **names),
-            category=reading.text(document["category"]),
-            delta_bytes=reading.whole(document["delta_bytes"]),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +76,14 @@ class Culprit:
     commands: tuple[str, ...] = ()
     """Shell commands that repeat the measurement of the commit."""
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Culprit:
-        """Read back what ``dataclasses.asdict`` made of it."""
-        plain = {name: value for name, value in document.items() if name not in {"grown", "commands"}}
-        counts = {one.name for one in fields(cls) if one.default is None}
-        read: dict[str, Any] = {
-            name: reading.number(value) if name in counts else reading.text(value) for name, value in plain.items()
-        }
-        grown = tuple(GrownLine.from_json(row) for row in document.get("grown", ()))
-        commands = tuple(reading.text(command) for command in document.get("commands", ()))
-        return cls(**read, grown=grown, commands=commands)
+
+def _probe(document: Any) -> ProbeResult | None:
+    if not document:
+        return None
+    try:
+        return of_kind(ProbeResult.from_json(document))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,26 +93,26 @@ class CaseResult:
     name: str
     status: Status
     reason: str = ""
-    rows: tuple[MetricRow, ...] = ()
+    rows: Annotated[tuple[MetricRow, ...], Field(validation_alias="metrics")] = ()
     key: Key | None = None
     """What the measurement can be compared under; None where there is none."""
-    outcome: str | None = None
+    outcome: Outcome | None = None
     """``fits``, ``oom`` or ``error``; None where nothing was probed."""
-    expected_outcome: str | None = None
-    values: Mapping[str, int] = field(default_factory=dict)
+    expected_outcome: Outcome | None = None
+    values: Numbers = field(default_factory=dict)
     """Every metric that was measured, also those that do not count."""
-    first_values: Mapping[str, int] | None = None
+    first_values: Numbers | None = None
     """What was measured before, where the case was measured again."""
     standing: Standing | None = None
     notes: tuple[str, ...] = ()
-    probe: ProbeResult | None = None
+    probe: Annotated[ProbeResult | None, PlainValidator(_probe)] = None
     """The measurement itself; not kept in the ledger."""
     culprit: Culprit | None = None
     line: int = 0
     """The line of the suite at which the case begins; 0 where it is not known."""
     rank: str = ""
     """The rank that was measured, with its world, as ``8 of 16, stage 2 of 2``; empty in a world of one."""
-    checkout: str | None = None
+    checkout: PathText | None = None
     """The folder under test, from which the lines of a measurement count; None for the bundled transformer."""
     place: Place | None = None
     """The line of code that it is about; None where git knows none in the suite's repository."""
@@ -184,29 +167,13 @@ class CaseResult:
         }
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> CaseResult:
-        """Read back what :meth:`to_json` wrote."""
-        key, standing, culprit = document["key"], document["standing"], document["culprit"]
-        first = document["first_values"]
-        return cls(
-            name=reading.text(document["name"]),
-            status=Status(document["status"]),
-            reason=reading.text(document["reason"]),
-            outcome=_outcome(document["outcome"]),
-            expected_outcome=_outcome(document["expected_outcome"]),
-            key=Key(**reading.texts(key)) if key else None,
-            rows=tuple(_row(row) for row in document["metrics"]),
-            values=reading.numbers(document["values"]),
-            first_values=None if first is None else reading.numbers(first),
-            standing=_standing(standing) if standing else None,
-            notes=tuple(reading.text(note) for note in document["notes"]),
-            culprit=Culprit.from_json(culprit) if culprit else None,
-            line=reading.whole(document.get("line", 0)),
-            rank=reading.text(document.get("rank", "")),
-            checkout=None if document.get("checkout") is None else reading.place(document["checkout"]),
-            place=Place.from_json(place) if (place := document.get("place")) else None,
-            probe=_probe(document["probe"]),
-        )
+    def from_json(cls, document: object) -> CaseResult:
+        """Read back what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: it is no such document.
+        """
+        return read(cls, document)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,13 +182,13 @@ class GateResult:
 
     night: str
     """Its id: the same document is the same night wherever it is read again."""
-    started: str
+    started: Moment
     """ISO 8601, UTC."""
-    suite: str
+    suite: PathText
     """The suite's file, by its absolute path."""
-    baseline: str
+    baseline: PathText
     """What was accepted, by its absolute path."""
-    cases: tuple[CaseResult, ...]
+    cases: Annotated[tuple[CaseResult, ...], Field(min_length=1)]
     home: Home | None = None
     """The suite's file in its repository, by which nights of one suite are one trend; None outside of git."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -258,7 +225,7 @@ class GateResult:
             "night": self.night,
             "started": self.started,
             "suite": self.suite,
-            "home": self.home.to_json() if self.home else None,
+            "home": asdict(self.home) if self.home else None,
             "baseline": self.baseline,
             "variables": dict(self.variables),
             "strict": self.strict,
@@ -287,42 +254,6 @@ class GateResult:
             version = document.get("schema_version")
             raise InputError(f"has schema version {version!r}, not {SCHEMA_VERSION}", where=where, remedy=remedy)
         try:
-            return cls(
-                night=reading.text(document["night"]),
-                started=reading.moment(document["started"]),
-                suite=reading.place(document["suite"]),
-                home=Home.from_json(home) if (home := document.get("home")) else None,
-                baseline=reading.place(document["baseline"]),
-                variables=reading.texts(document.get("variables", {})),
-                strict=reading.flag(document["strict"]),
-                oomscope=reading.text(document["oomscope"]),
-                interrupted=reading.flag(document.get("interrupted", False)),
-                unwatched=tuple(reading.text(name) for name in document.get("unwatched", ())),
-                cases=tuple(CaseResult.from_json(case) for case in reading.rows(document["cases"])),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise InputError(f"is not whole ({type(error).__name__}: {error})", where=where, remedy=remedy) from None
-
-
-def _row(document: dict[str, Any]) -> MetricRow:
-    """Read a row back; of a metric that another version knows, too."""
-    numbers = {name: reading.number(document.get(name)) for name in ("expected", "measured", "warn", "fail")}
-    return MetricRow(name=reading.text(document["name"]), status=Status(document["status"]), **numbers)
-
-
-def _standing(document: dict[str, Any]) -> Standing:
-    texts = reading.texts({"commit": document["commit"], "subject": document["subject"]})
-    return Standing(**texts, dirty=reading.flag(document["dirty"]))
-
-
-def _outcome(value: object) -> str | None:
-    if value not in {None, "fits", "oom", "error"}:
-        raise ValueError(f"{value!r} is no outcome")
-    return None if value is None else str(value)
-
-
-def _probe(document: Any) -> ProbeResult | None:
-    if not document:
-        return None
-    _outcome(document["outcome"])
-    return reading.of_kind(ProbeResult.from_json(reading.bounded(document)))
+            return read(cls, document)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"is not whole ({error})", where=where, remedy=remedy) from None

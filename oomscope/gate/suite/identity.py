@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from oomscope.gate.suite import reading
+from pydantic import ConfigDict, with_config
 
 _HOST = re.compile(r"^(?:\w[\w+.-]*://[^/]*|[^/:]+:)")
 """``https://user:token@host:8443`` or ``git@host:`` before the path (git-clone(1), GIT URLS)."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True)
 class Home:
     """A file in a repository, whichever checkout it is seen in."""
@@ -34,15 +35,6 @@ class Home:
         """Whether ``other`` lies in the same repository: in any of its clones, one of which may be shallow."""
         began_alike = bool(self.first_commit) and self.first_commit == other.first_commit
         return began_alike or (bool(self.remote) and self.remote == other.remote)
-
-    def to_json(self) -> dict[str, str]:
-        """Return JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: dict[str, str]) -> Home:
-        """Read back what :meth:`to_json` wrote."""
-        return cls(**reading.texts(document))
 
 
 def remote_name(url: str) -> str:
