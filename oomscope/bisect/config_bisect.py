@@ -35,7 +35,7 @@ def bisect_configs(request: ConfigRequest, **services: Unpack[Services]) -> Bise
     request.places.make()
     good, bad = (_end(file, request) for file in (request.range.good, request.range.bad))
     keys = ConfigKeys(good, bad, request.dialect, request.overrides)
-    mixture = CombinedChanges(keys, request.layers) if request.layers else keys
+    mixture = CombinedChanges((keys, *request.layers)) if request.layers else keys
     with Prober.of(request, **services) as prober:
         return DeltaBisect(mixture, prober, noise=request.noise).run()
 

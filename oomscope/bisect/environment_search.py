@@ -42,6 +42,6 @@ def bisect_environment(request: EnvironmentRequest, **services: Unpack[Services]
         subject = request.preparation.of(subject, repository)
         subject.check(commit)
         refuse_absent(request.subject, request.preparation, repository, (commit,))
-        mixture = CombinedChanges(OneCommit(subject, commit), request.layers)
+        mixture = CombinedChanges((OneCommit(subject, commit), *request.layers))
         with Prober.of(request, **services) as prober:
             return DeltaBisect(mixture, prober, axis="environment", noise=request.noise).run()

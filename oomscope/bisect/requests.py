@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oomscope.bisect.changes.change_set import Layer
+from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.run.request import SearchRequest
 from oomscope.bisect.targets.preparation import Preparation
@@ -49,7 +49,7 @@ class ConfigRequest(SearchRequest):
     """Whose names both files have (``megatron``, ``bridge``, ``nemo``), where not oomscope's own."""
     overrides: tuple[str, ...] = ()
     """``section.key=value`` each, on top of both files."""
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[ChangeSet, ...] = ()
     """Changes of the surroundings, which are mixed with the keys."""
 
 
@@ -60,4 +60,4 @@ class EnvironmentRequest(CheckoutRequest):
     repo: Path
     revision: str
     subject: ConfigInRepo | OwnCode
-    layers: tuple[Layer, ...]
+    layers: tuple[ChangeSet, ...]

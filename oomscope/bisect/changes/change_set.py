@@ -18,6 +18,8 @@ from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
 
+NOTHING_RUNS = Untestable("there is nothing to measure")
+
 
 class ChangeSet(Protocol):
     """Two states, and every state between them."""
@@ -49,12 +51,17 @@ class ChangeSet(Protocol):
         """Return the change ``key`` with both its values."""
         ...
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
-        """Return how the state with ``changes`` made is measured, or why it cannot be."""
+    def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
+        """Return how the state with ``changes`` made is measured, or why it cannot be.
+
+        Args:
+            changes: those made.
+            on: for changes of what surrounds a run: the run.
+        """
         ...
 
-    def commands(self, changes: Changes) -> tuple[str, ...]:
-        """Return shell commands that repeat the probe of ``changes``."""
+    def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Return shell commands that repeat the probe of ``changes``; for changes around a run ``on`` repeats that."""
         ...
 
 
@@ -78,45 +85,6 @@ def listed(keys: tuple[str, ...], shown: int = 3) -> str:
     if len(keys) <= shown:
         return ", ".join(keys)
     return f"{', '.join(keys[: shown - 1])} and {len(keys) - shown + 1} more keys"
-
-
-class Layer(Protocol):
-    """Changes of what surrounds a run."""
-
-    @property
-    def good(self) -> str:
-        """What people call the state with no change made."""
-        ...
-
-    @property
-    def bad(self) -> str:
-        """What people call the state with all changes made."""
-        ...
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The names of the changes, by number."""
-        ...
-
-    def units(self) -> list[Changes]:
-        """Return the changes in groups that make sense only together, prerequisites first."""
-        ...
-
-    def is_valid(self, changes: Changes) -> bool:
-        """Whether the state with ``changes`` made can be tested at all."""
-        ...
-
-    def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
-        """Return the change ``key`` with both its values."""
-        ...
-
-    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
-        """Return ``experiment`` in the surroundings that ``changes`` make."""
-        ...
-
-    def command(self, command: str, changes: Changes) -> str:
-        """Return the shell command ``command`` in the surroundings that ``changes`` make."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,86 +114,74 @@ class OneCommit:
         """Raise: there is none."""
         raise KeyError(key)
 
-    def experiment(self, _changes: Changes) -> Experiment | Untestable:
+    def experiment(self, _changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the commit is measured."""
         return self.subject.experiment(self.commit)
 
-    def commands(self, _changes: Changes) -> tuple[str, ...]:
+    def commands(self, _changes: Changes, _on: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return commands that repeat the probe of the commit."""
         return self.subject.commands(self.commit)
 
 
 @dataclass(frozen=True)
 class CombinedChanges:
-    """The changes of ``base`` and of all ``layers``, numbered in this order.
+    """The changes of all ``parts``, numbered in this order: what is measured, then what surrounds it."""
 
-    Args:
-        base: what is measured.
-        layers: what surrounds it.
-    """
-
-    base: ChangeSet
-    layers: Sequence[Layer]
+    parts: Sequence[ChangeSet]
 
     @property
     def good(self) -> str:
         """The good state."""
-        return " under ".join((self.base.good, *(layer.good for layer in self.layers)))
+        return " under ".join(part.good for part in self.parts)
 
     @property
     def bad(self) -> str:
         """The bad state."""
-        return " under ".join((self.base.bad, *(layer.bad for layer in self.layers)))
+        return " under ".join(part.bad for part in self.parts)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The names of all changes."""
-        return tuple(key for part in self._parts for key in part.keys)
+        return tuple(key for part in self.parts for key in part.keys)
 
     def units(self) -> list[Changes]:
         """Return the units of all parts: none needs what another part changes."""
         return [
             frozenset(change + begin for change in unit)
-            for begin, part in zip(self._begins, self._parts, strict=True)
+            for begin, part in zip(self._begins, self.parts, strict=True)
             for unit in part.units()
         ]
 
     def is_valid(self, changes: Changes) -> bool:
         """Whether every part can be tested."""
-        own = self._split(changes)
-        return all(part.is_valid(mine) for part, mine in zip(self._parts, own, strict=True))
+        return all(part.is_valid(own) for part, own in self._split(changes))
 
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         """Return the change ``key`` of the part that has it."""
-        return next(part for part in self._parts if key in part.keys).change(key, delta)
+        return next(part for part in self.parts if key in part.keys).change(key, delta)
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
-        """Return the experiment of the base in the surroundings that the layers make."""
-        first, *others = self._split(changes)
-        found = self.base.experiment(first)
-        for layer, own in zip(self.layers, others, strict=True):
-            found = found if isinstance(found, Untestable) else layer.on(found, own)
-        return found
+    def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
+        """Return the experiment of the first part in the surroundings that the others make."""
+        for part, own in self._split(changes):
+            found = part.experiment(own, on)
+            if isinstance(found, Untestable):
+                return found
+            on = found
+        return on or NOTHING_RUNS
 
-    def commands(self, changes: Changes) -> tuple[str, ...]:
-        """Return the commands of the base, the last of them (the probe) in the surroundings that the layers make."""
-        first, *others = self._split(changes)
-        *before, last = self.base.commands(first)
-        for layer, own in zip(self.layers, others, strict=True):
-            last = layer.command(last, own)
-        return (*before, last)
-
-    @property
-    def _parts(self) -> tuple[ChangeSet | Layer, ...]:
-        return (self.base, *self.layers)
+    def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Return the commands of the first part, the last of them (the probe) in the surroundings of the others."""
+        for part, own in self._split(changes):
+            on = part.commands(own, on)
+        return on
 
     @property
     def _begins(self) -> list[int]:
-        return list(accumulate((len(part.keys) for part in self._parts), initial=0))[:-1]
+        return list(accumulate((len(part.keys) for part in self.parts), initial=0))[:-1]
 
-    def _split(self, changes: Changes) -> list[Changes]:
-        """Return what of ``changes`` each part has, in its own numbers."""
+    def _split(self, changes: Changes) -> list[tuple[ChangeSet, Changes]]:
+        """Return each part with what of ``changes`` it has, in its own numbers."""
         return [
-            frozenset(change - begin for change in changes if begin <= change < begin + len(part.keys))
-            for begin, part in zip(self._begins, self._parts, strict=True)
+            (part, frozenset(change - begin for change in changes if begin <= change < begin + len(part.keys)))
+            for begin, part in zip(self._begins, self.parts, strict=True)
         ]

@@ -87,14 +87,14 @@ class ConfigKeys:
         """Whether the configuration with ``changes`` made breaks no rule."""
         return not isinstance(self.config(changes), Untestable)
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
+    def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return the job of the configuration with ``changes`` made."""
         config = self.config(changes)
         if isinstance(config, Untestable):
             return config
         return Experiment(job=bundled_job(config), ranks=tuple(chosen_ranks(config.probe.rank, config)))
 
-    def commands(self, changes: Changes) -> tuple[str, ...]:
+    def commands(self, changes: Changes, _on: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return commands that probe the good file with ``changes`` as overrides."""
         dialect = ["--from", self.dialect] if self.dialect else []
         mixed = self._mixed(changes)

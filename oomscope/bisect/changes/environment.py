@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from oomscope.allocator.settings import AllocatorSettings
+from oomscope.bisect.changes.change_set import NOTHING_RUNS
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.identity import is_heeded
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Bytes
@@ -75,17 +76,18 @@ class EnvironmentDeltas:
                 values[name] = self._conf(name, {delta.key for delta in deltas} & made)
         return values
 
-    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
-        """Return ``experiment`` with the variables set as ``changes`` have them."""
-        environment = {**experiment.job.environment, **self.values(changes)}
-        return replace(experiment, job=replace(experiment.job, environment=environment))
+    def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
+        """Return the run ``on`` with the variables set as ``changes`` have them."""
+        if on is None:
+            return NOTHING_RUNS
+        return replace(on, job=replace(on.job, environment={**on.job.environment, **self.values(changes)}))
 
-    def command(self, command: str, changes: Changes) -> str:
-        """Return ``command`` under the variables as ``changes`` have them."""
+    def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Return ``on``, whose last command is run under the variables as ``changes`` have them."""
         values = self.values(changes)
         unset = [word for name, value in values.items() if value is None for word in ("-u", name)]
         given = [f"{name}={value}" for name, value in values.items() if value is not None]
-        return f"{shlex.join(['env', *unset, *given])} {command}"
+        return (*on[:-1], f"{shlex.join(['env', *unset, *given])} {on[-1]}")
 
     @cached_property
     def _by_key(self) -> dict[str, _Delta]:

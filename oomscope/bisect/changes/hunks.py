@@ -123,7 +123,7 @@ class Hunks:
         """Return the hunk as a change: absent before, there after."""
         return KeyChange(key=key, good=False, bad=True, delta=delta)
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
+    def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the commit before with ``changes`` applied is measured."""
         if changes == frozenset(range(len(self.hunks))):
             return self.subject.experiment(self.after)
@@ -133,7 +133,7 @@ class Hunks:
         patch = self.patch(changes)
         return base.edited(hashlib.sha256(patch).hexdigest(), lambda directory: apply_patch(directory, patch))
 
-    def commands(self, changes: Changes) -> tuple[str, ...]:
+    def commands(self, changes: Changes, _on: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return the commands that probe the commit before, with the hunks to be applied named in between."""
         clone, checkout, *then = self.subject.commands(self.before)
         if not changes:

@@ -21,8 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from oomscope.bisect.changes.change_set import NOTHING_RUNS
 from oomscope.bisect.results.result import KeyChange
-from oomscope.bisect.run.experiment import Experiment
+from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import InputError, TargetError, UsageError
@@ -104,9 +105,11 @@ class PackageDeltas:
         }
         return tuple(text for name, text in wanted.items() if not self._is_installed(name, text))
 
-    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
-        """Return ``experiment`` with the packages of ``changes`` first on its path; they are installed when it runs."""
-        requirements = self.requirements(changes)
+    def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
+        """Return the run ``on`` with the packages of ``changes`` first on its path; they are installed when it runs."""
+        if on is None:
+            return NOTHING_RUNS
+        requirements, experiment = self.requirements(changes), on
         if not requirements:
             return experiment
         behind = experiment.job.environment.get(_VARIABLE) or self.inherited
@@ -121,13 +124,13 @@ class PackageDeltas:
         content = replace(experiment.content, packages=folder.name)
         return replace(experiment, job=job, content=content, lay_out=lay_out)
 
-    def command(self, command: str, changes: Changes) -> str:
-        """Return ``command`` with the folder of ``changes`` first on its path."""
+    def commands(self, changes: Changes, on: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Return ``on``, whose last command is run with the folder of ``changes`` first on its path."""
         requirements = self.requirements(changes)
         if not requirements:
-            return command
+            return on
         folder = shlex.quote(str(self.overlays.folder(requirements)))
-        return f"{_VARIABLE}={folder}${{{_VARIABLE}:+:${_VARIABLE}}} {command}"
+        return (*on[:-1], f"{_VARIABLE}={folder}${{{_VARIABLE}:+:${_VARIABLE}}} {on[-1]}")
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

@@ -136,13 +136,13 @@ class ConfigLeaves:
         place = self._places[self.keys.index(key)]
         return KeyChange(key=key, good=shown(good.get(place)), bad=shown(bad.get(place)), delta=delta)
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
+    def experiment(self, changes: Changes, _on: Experiment | None = None, /) -> Experiment | Untestable:
         """Return how the code is measured with ``changes`` made in the good file."""
         if (source := self._ends.get(changes)) is not None:
             return WithConfigOf(self.subject, self.repository, self.path, source).experiment(self.code)
         return with_file(self.subject.experiment(self.code), self.path, self._mixed(changes))
 
-    def commands(self, changes: Changes) -> tuple[str, ...]:
+    def commands(self, changes: Changes, _on: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return commands that lay the code out with the good file; the changes are named for a hand to make."""
         clone, checkout, *then = self.subject.commands(self.code)
         show = _show(self.repository, self.before, self.path, self.code)

@@ -22,7 +22,7 @@ from oomscope.probe.machine.environment import child_environment
 from oomscope.probe.targets.harness import harness_files
 
 if TYPE_CHECKING:
-    from oomscope.bisect.changes.change_set import Layer
+    from oomscope.bisect.changes.change_set import ChangeSet
 
 HOW_IT_RUNS = ("deadline_s", "use_cache", "places", "jobs", "journal", "cluster")
 """Fields of a request that change no answer."""
@@ -83,7 +83,7 @@ class Surroundings:
 def inputs_of(request: SearchRequest) -> dict[str, str]:
     """Return the SHA-256 of each file that a search for ``request`` reads, by path, and of each layer, by its ends."""
     files = {str(file): _digest_of_file(file) for path in _paths(request) for file in _with_its_modules(path)}
-    layers: tuple[Layer, ...] = getattr(request, "layers", ())
+    layers: tuple[ChangeSet, ...] = getattr(request, "layers", ())
     return files | {f"{layer.good}..{layer.bad}": _digest_of_layer(layer) for layer in layers}
 
 
@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-def _names_of(layers: Sequence[Layer]) -> list[list[str]]:
+def _names_of(layers: Sequence[ChangeSet]) -> list[list[str]]:
     return [list(layer.keys) for layer in layers]
 
 
@@ -157,5 +157,5 @@ def _digest_of_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _digest_of_layer(layer: Layer) -> str:
+def _digest_of_layer(layer: ChangeSet) -> str:
     return digest_of({key: [str(layer.change(key).good), str(layer.change(key).bad)] for key in layer.keys})

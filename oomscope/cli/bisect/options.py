@@ -15,7 +15,7 @@ from oomscope.errors import UsageError
 from oomscope.units import parse_size
 
 if TYPE_CHECKING:
-    from oomscope.bisect.changes.change_set import Layer
+    from oomscope.bisect.changes.change_set import ChangeSet
     from oomscope.bisect.results.noise import Noise
     from oomscope.bisect.results.sections import StepsWanted
     from oomscope.bisect.run.places import Places
@@ -49,7 +49,7 @@ class AxisOptions:
         """Whether the environment changes."""
         return bool(self.env or self.good_env or self.bad_env or self.packages)
 
-    def layers(self, places: Places) -> tuple[Layer, ...]:
+    def layers(self, places: Places) -> tuple[ChangeSet, ...]:
         """Return the changes of the environment; none where it does not change.
 
         Args:
@@ -61,7 +61,7 @@ class AxisOptions:
         """
         return (*self._variables(), *self._packages(places))
 
-    def _variables(self) -> tuple[Layer, ...]:
+    def _variables(self) -> tuple[ChangeSet, ...]:
         from oomscope.bisect.changes.environment import EnvironmentDeltas, parse_variables, read_environment
 
         if not (self.env or self.good_env or self.bad_env):
@@ -75,7 +75,7 @@ class AxisOptions:
         high |= parse_variables(self.bad_env, "--bad-env")
         return (EnvironmentDeltas(low=low, high=high, good=names[0], bad=names[1]),)
 
-    def _packages(self, places: Places) -> tuple[Layer, ...]:
+    def _packages(self, places: Places) -> tuple[ChangeSet, ...]:
         from oomscope.bisect.changes.packages import Overlays, PackageDeltas, read_requirements
 
         if not self.packages:

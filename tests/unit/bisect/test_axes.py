@@ -43,24 +43,20 @@ class Part:
     def change(self, key: str, delta: Bytes | None = None) -> KeyChange:
         return KeyChange(key=key, good=0, bad=1, delta=delta)
 
-    def experiment(self, changes: Changes) -> Experiment | Untestable:
-        return self.on(Experiment(job=JOB), changes)
-
-    def commands(self, changes: Changes) -> tuple[str, ...]:
-        return ("lay out", self.command("probe", changes))
-
-    def on(self, experiment: Experiment, changes: Changes) -> Experiment:
+    def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
+        experiment = on or Experiment(job=JOB)
         made = {f"{self.name}{number}": "" for number in changes}
         return replace(experiment, job=replace(experiment.job, environment={**experiment.job.environment, **made}))
 
-    def command(self, command: str, changes: Changes) -> str:
-        return f"{self.name}{sorted(changes)} {command}"
+    def commands(self, changes: Changes, on: tuple[str, ...] = ("lay out", "probe"), /) -> tuple[str, ...]:
+        *before, last = on or ("lay out", "probe")
+        return (*before, f"{self.name}{sorted(changes)} {last}")
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
 def test_every_part_gets_its_own_changes(counts: list[int], data: st.DataObject) -> None:
     parts = [Part("abcd"[place], count) for place, count in enumerate(counts)]
-    axes = CombinedChanges(parts[0], parts[1:])
+    axes = CombinedChanges(parts)
     chosen = data.draw(st.frozensets(st.sampled_from(range(len(axes.keys))))) if axes.keys else frozenset()
     experiment = axes.experiment(chosen)
     assert isinstance(experiment, Experiment)
@@ -70,7 +66,7 @@ def test_every_part_gets_its_own_changes(counts: list[int], data: st.DataObject)
 
 
 def test_units_stay_together_and_valid_is_what_every_part_finds_valid() -> None:
-    axes = CombinedChanges(Part("a", 2), [Part("b", 3, frozenset({(0, 2), (2, 0)}))])
+    axes = CombinedChanges([Part("a", 2), Part("b", 3, frozenset({(0, 2), (2, 0)}))])
     assert axes.units() == [frozenset({0}), frozenset({1}), frozenset({3}), frozenset({2, 4})]
     assert axes.is_valid(frozenset({0, 2, 4}))
     assert not axes.is_valid(frozenset({2}))
@@ -79,13 +75,13 @@ def test_units_stay_together_and_valid_is_what_every_part_finds_valid() -> None:
 
 
 def test_the_last_command_is_run_in_the_surroundings() -> None:
-    axes = CombinedChanges(Part("a", 2), [Part("b", 2), Part("c", 1)])
+    axes = CombinedChanges([Part("a", 2), Part("b", 2), Part("c", 1)])
     assert axes.commands(frozenset({1, 2, 4})) == ("lay out", "c[0] b[0] a[1] probe")
 
 
 def test_what_the_base_cannot_test_no_layer_can() -> None:
     class Broken(Part):
-        def experiment(self, changes: Changes) -> Untestable:
+        def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Untestable:
             return Untestable("a rule")
 
-    assert CombinedChanges(Broken("a", 1), [Part("b", 1)]).experiment(frozenset({0})) == Untestable("a rule")
+    assert CombinedChanges([Broken("a", 1), Part("b", 1)]).experiment(frozenset({0})) == Untestable("a rule")

@@ -38,7 +38,7 @@ def test_credentials_are_left_out_and_tokens_of_text_are_not() -> None:
     )
     deltas = EnvironmentDeltas(low={}, high=dict.fromkeys(names, "1"))
     assert deltas.keys == ("env:MAX_TOKENS", "env:TOKENIZERS_PARALLELISM")
-    assert "HF_TOKEN" not in deltas.command("x", frozenset({0, 1}))
+    assert "HF_TOKEN" not in deltas.commands(frozenset({0, 1}), ("x",))[-1]
 
 
 def test_no_change_is_the_good_side_and_all_changes_are_the_bad_one() -> None:
@@ -71,13 +71,13 @@ def test_settings_that_torch_would_refuse_are_not_valid() -> None:
 
 def test_an_experiment_gets_the_variables() -> None:
     job = ProbeJob(target=BundledTarget(config={}), environment={"C": "3"})
-    changed = DELTAS.on(Experiment(job=job), made("env:B"))
+    changed = DELTAS.experiment(made("env:B"), Experiment(job=job))
     assert changed.job.environment == {"C": "3", "A": "1", "B": "2", ALLOC: LOW[ALLOC]}
 
 
 def test_the_command_sets_them_too() -> None:
     deltas = EnvironmentDeltas(low={"A": "1 and $x", "C": "3"}, high={"B": "2"})
-    command = deltas.command("printenv A B C || true", frozenset())
+    command = deltas.commands(frozenset(), ("printenv A B C || true",))[-1]
     shell = f"export B=theirs; {command}"
     said = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == ["1 and $x", "3"]

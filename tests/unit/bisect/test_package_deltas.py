@@ -63,11 +63,11 @@ def test_what_is_installed_cannot_be_left_out(tmp_path: Path) -> None:
 
 def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
     packages = deltas(tmp_path, inherited="/theirs")
-    experiment = packages.on(Experiment(job=ProbeJob(target=BundledTarget(config={}))), frozenset())
+    experiment = packages.experiment(frozenset(), Experiment(job=ProbeJob(target=BundledTarget(config={}))))
     folder = packages.overlays.folder(packages.requirements(frozenset()))
     assert experiment.job.environment == {"PYTHONPATH": f"{folder}:/theirs"}
     assert experiment.content.packages == folder.name
-    command = packages.command("printenv PYTHONPATH", frozenset())
+    command = packages.commands(frozenset(), ("printenv PYTHONPATH",))[-1]
     for theirs, wanted in (("", f"{folder}"), ("/theirs", f"{folder}:/theirs")):
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": theirs}
         said = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
@@ -77,8 +77,8 @@ def test_the_folder_comes_first_on_the_path(tmp_path: Path) -> None:
 def test_nothing_to_install_is_the_environment_itself(tmp_path: Path) -> None:
     packages = deltas(tmp_path, low={"torch": "torch==2.13.0"}, high={"torch": "torch==2.12.0"})
     experiment = Experiment(job=ProbeJob(target=BundledTarget(config={})))
-    assert packages.on(experiment, frozenset()) is experiment
-    assert packages.command("oomscope probe", frozenset()) == "oomscope probe"
+    assert packages.experiment(frozenset(), experiment) is experiment
+    assert packages.commands(frozenset(), ("oomscope probe",)) == ("oomscope probe",)
 
 
 def test_a_lock_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.bisect.changes.change_set import Layer
+from oomscope.bisect.changes.change_set import ChangeSet
 from oomscope.bisect.changes.environment import EnvironmentDeltas
 from oomscope.bisect.code_vs_config import bisect_code_vs_config
 from oomscope.bisect.environment_search import EnvironmentRequest, bisect_environment
@@ -146,7 +146,7 @@ def test_hunks_are_built_each_with_its_edit(shop: Workshop) -> None:
 
 def test_the_environment_and_the_square_are_prepared_too(shop: Workshop) -> None:
     hashes = shop.sources(GOOD, BAD)
-    layers: tuple[Layer, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)
+    layers: tuple[ChangeSet, ...] = (EnvironmentDeltas(low={"MORE": "0"}, high={"MORE": "700"}, good="a", bad="b"),)
     request = EnvironmentRequest(
         repo=shop.repo.path,
         revision=hashes[0],
