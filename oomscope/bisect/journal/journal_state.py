@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from oomscope.bisect.journal.events import SCHEMA_VERSION, Answered, Begun, Event, Question, checked, record_of
+from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.cache import Kept
 from oomscope.errors import InputError
@@ -176,7 +177,7 @@ State = Literal["running", "interrupted", "ended"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchStatus:
+class SearchStatus(Document):
     """One search."""
 
     search: int
@@ -213,7 +214,3 @@ class SearchStatus:
             outcome=closing.outcome if closing is not None and ended else None,
             message=closing.message if closing is not None else "",
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
+from oomscope.bisect.results.document import Document
 from oomscope.bisect.search.measured import recorded_peak, recorded_requested_bytes, requested_bytes, wanted_at_failure
 from oomscope.bisect.vcs.source_text import NO_SOURCES, Sources
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
@@ -23,8 +24,10 @@ BEYOND_FAILURE = "the same run beyond the failure"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteGrowth:
+class SiteGrowth(Document):
     """One line's requested bytes at the peak, before and after."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("delta_bytes",)
 
     site: Site | None
     """The line as it stands after the change (before it, where it is gone); None for what no line stands for."""
@@ -37,10 +40,6 @@ class SiteGrowth:
     def delta_bytes(self) -> int:
         """Growth; negative where the line shrank."""
         return self.after_bytes - self.before_bytes
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "delta_bytes": self.delta_bytes}
 
 
 def grown_sites(before: ProbeResult, after: ProbeResult, sources: Sources = NO_SOURCES) -> tuple[SiteGrowth, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
+
+from oomscope.bisect.results.document import Document
 
 CONFIDENCE: Final = 0.95
 REPEATS: Final = 20
@@ -42,7 +44,7 @@ def heeded(asked_for: Noise | None, *, is_on_card: bool) -> Noise | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Posterior:
+class Posterior(Document):
     """What a search believes at its end."""
 
     rows: tuple[tuple[str, float], ...]
@@ -60,7 +62,7 @@ class Posterior:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         rows = [{"commit": commit, "probability": probability} for commit, probability in self.rows]
-        return {**asdict(self), "rows": rows}
+        return super().to_json() | {"rows": rows}
 
 
 def percent(probability: float) -> str:

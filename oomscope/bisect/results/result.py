@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from oomscope.bisect.results.document import Document, json_of
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.results.noise import Posterior
 from oomscope.bisect.results.sections import CodeVsConfig, Narrowed, WalkedLine, Waterfall
@@ -32,7 +33,7 @@ Role = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeRecord:
+class ProbeRecord(Document):
     """One question that the search asked, and its answer."""
 
     number: int
@@ -63,14 +64,12 @@ class ProbeRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        sizes = self.bytes.to_json() if self.bytes else {"requested_bytes": None, "reserved_bytes": None}
-        document = {**asdict(self), "answer": self.answer.value, **sizes}
-        del document["bytes"]
-        return document
+        document = super().to_json()
+        return document | (document.pop("bytes") or {"requested_bytes": None, "reserved_bytes": None})
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyChange:
+class KeyChange(Document):
     """A configuration key with two values, and the bytes that it brings by itself."""
 
     key: str
@@ -79,13 +78,9 @@ class KeyChange:
     delta: Bytes | None = None
     """Measured with this key (and those it cannot do without) changed in the good file; None where untestable."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class CommitCulprit:
+class CommitCulprit(Document):
     """The commit at fault."""
 
     commit: str
@@ -102,14 +97,9 @@ class CommitCulprit:
     narrowed: Narrowed | None = None
     """What inside the commit is at fault, where that was asked for and could be told."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
-        return {**asdict(self), **rows, "narrowed": self.narrowed.to_json() if self.narrowed else None}
-
 
 @dataclass(frozen=True, kw_only=True)
-class KeysCulprit:
+class KeysCulprit(Document):
     """A minimal set of configuration keys at fault: without any one of them the search found no failure."""
 
     keys: tuple[KeyChange, ...]
@@ -120,14 +110,9 @@ class KeysCulprit:
     sites: tuple[SiteGrowth, ...]
     """Lines whose requested bytes differ; they sum to ``delta.requested_bytes``."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        rows = {"sites": [row.to_json() for row in self.sites], "keys": [row.to_json() for row in self.keys]}
-        return {**asdict(self), **rows}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Suspect:
+class Suspect(Document):
     """One of several changes among which is the one at fault."""
 
     commit: str | None = None
@@ -138,14 +123,12 @@ class Suspect:
     reason: str
     """Why it could not be told from the others."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class StepRow:
+class StepRow(Document):
     """A stretch of the range and its bytes; the rows of a report sum to the difference of the ends."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("delta_overhead_bytes",)
 
     commit: str | None
     """The commit that closes it; None for a row of configuration keys."""
@@ -162,14 +145,14 @@ class StepRow:
     dominant: SiteGrowth | None = None
     """The line whose requested bytes changed most; None where they did not change, or no line is known."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        dominant = self.dominant.to_json() if self.dominant else None
-        return {**asdict(self), "delta_overhead_bytes": self.delta.overhead_bytes, "dominant": dominant}
+    @property
+    def delta_overhead_bytes(self) -> int | None:
+        """What the step added beyond requested bytes."""
+        return self.delta.overhead_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Evidence(Document):
     """A probe that the answer rests on, and how to repeat it."""
 
     name: str
@@ -178,13 +161,9 @@ class Evidence:
     commands: tuple[str, ...]
     """Shell commands that repeat it, to be pasted one after the other."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {"name": self.name, "commands": list(self.commands), "result": self.result.to_json()}
-
 
 @dataclass(frozen=True, kw_only=True)
-class BisectResult:
+class BisectResult(Document):
     """A finished search."""
 
     axis: Axis
@@ -266,45 +245,18 @@ class BisectResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``oomscope bisect --json``."""
-        return {
-            "schema_version": self.schema_version,
-            "axis": self.axis,
-            "outcome": self.outcome,
-            "message": self.message,
-            "good": self.good,
-            "bad": self.bad,
-            "bad_class": self.bad_class,
-            "candidates": self.candidates,
-            "on_line": self.on_line,
-            "considered": self.considered,
-            "paths": list(self.paths),
-            "culprit": self.culprit.to_json() if self.culprit else None,
-            "square": self.square.to_json() if self.square else None,
-            "also": self.also.to_json() if self.also else None,
-            "suspects": [suspect.to_json() for suspect in self.suspects],
-            "change": self.change.to_json() if self.change else None,
-            "sites": [row.to_json() for row in self.sites],
-            "posterior": self.posterior.to_json() if self.posterior else None,
-            "steps": [row.to_json() for row in self.steps],
+        return super().to_json() | {
             "heaviest": self.heaviest.commit if self.heaviest else None,
-            "waterfall": self.waterfall.to_json() if self.waterfall else None,
-            "verdict": self.verdict.to_json() if self.verdict else None,
-            "probes": [probe.to_json() for probe in self.probes],
-            "lines": [line.to_json() for line in self.lines],
-            "cost": self.cost.to_json() if self.cost else None,
+            "verdict": json_of(self.verdict),
             "untestable": [
                 {"commit": probe.commit, "keys": probe.keys, "reason": probe.reason, "log": probe.log}
                 for probe in self.untestable
             ],
-            "last_good": self.last_good.to_json() if self.last_good else None,
-            "first_bad": self.first_bad.to_json() if self.first_bad else None,
-            "notes": list(self.notes),
-            "search": self.search,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class Cost(Document):
     """What a search took beside its answers."""
 
     wall_s: float
@@ -313,10 +265,6 @@ class Cost:
     """Probes that could run at once."""
     begun: int
     """Runs that were begun, those included that were foreseen and not asked for; every rank is one."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 class EndsAnswer(NamedTuple):

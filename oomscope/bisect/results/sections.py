@@ -5,11 +5,12 @@ minimal set of the keys that it changed, where a configuration is measured.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
+from oomscope.bisect.results.document import Document
 from oomscope.bisect.results.growth import SiteGrowth
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
@@ -19,8 +20,10 @@ from oomscope.bisect.vcs.commits import Commit
 
 
 @dataclass(frozen=True, kw_only=True)
-class HunkChange:
+class HunkChange(Document):
     """One hunk of a commit."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("site_bytes",)
 
     number: int
     """From 1, in the order of the row: files that came, files that changed, files that went."""
@@ -41,13 +44,9 @@ class HunkChange:
         """By how much the requested bytes of its lines grew."""
         return sum(row.delta_bytes for row in self.sites)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "sites": [row.to_json() for row in self.sites], "site_bytes": self.site_bytes}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowed:
+class Narrowed(Document):
     """The commit at fault, narrowed to hunks or keys."""
 
     candidates: int
@@ -70,16 +69,12 @@ class Narrowed:
         """The minimal set."""
         return tuple(hunk for hunk in self.hunks if hunk.is_guilty)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "hunks": [hunk.to_json() for hunk in self.hunks]}
-
 
 Guilty = Literal["code", "config", "combination", "either", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corner:
+class Corner(Document):
     """The code of one commit with the configuration of one."""
 
     code: str
@@ -91,14 +86,12 @@ class Corner:
     bytes: Bytes | None
     """None where nothing was measured."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "answer": self.answer.value}
-
 
 @dataclass(frozen=True, kw_only=True)
-class CodeVsConfig:
+class CodeVsConfig(Document):
     """Old and new code with old and new configuration."""
+
+    also_written: ClassVar[tuple[str, ...]] = ("guilty", "interaction")
 
     path: str
     """The configuration's, in the repository."""
@@ -124,12 +117,6 @@ class CodeVsConfig:
         if none is None or code is None or config is None or both is None:
             return None
         return both - none - (code - none) - (config - none)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        corners = {name: getattr(self, name).to_json() for name in ("old_old", "new_old", "old_new", "new_new")}
-        interaction = self.interaction.to_json() if self.interaction else None
-        return {**asdict(self), **corners, "guilty": self.guilty, "interaction": interaction}
 
 
 def guilty_axis(code: Answer, config: Answer) -> Guilty:
@@ -162,7 +149,7 @@ class StepsWanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class Stretch(Document):
     """Commits that were not looked into, because what is measured before and after them does not differ enough."""
 
     since: str
@@ -172,13 +159,9 @@ class Stretch:
     commits: int
     """How many change what is measured: a step and its revert may hide among two or more with ``until``."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Waterfall:
+class Waterfall(Document):
     """How the steps of a result were found."""
 
     threshold: Threshold
@@ -191,10 +174,6 @@ class Waterfall:
     """Every range whose ends differ was split to the end: the deadline did not pass before."""
     spread: Spread | None = None
     """What one probe differs by from the next, where they were repeated: steps stand clear of it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def levels(start: Bytes, deltas: Iterable[Bytes]) -> list[Bytes]:
@@ -221,7 +200,7 @@ class LinePlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WalkedLine:
+class WalkedLine(Document):
     """One line, from the commit before its first candidate to its bad end."""
 
     places: tuple[LinePlace, ...]
@@ -249,7 +228,3 @@ class WalkedLine:
     def position(self) -> dict[str | None, int]:
         """The place of each hash."""
         return {name: at for at, place in enumerate(self.places) for name in (place.commit, *place.same)}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from oomscope.probe.demand import (
     demand_bytes,
@@ -59,10 +59,6 @@ class Bytes:
             requested_bytes=self.requested_bytes + other.requested_bytes,
             reserved_bytes=(self.reserved_bytes or 0) + (other.reserved_bytes or 0) if are_known else None,
         )
-
-    def to_json(self) -> dict[str, int | None]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def bytes_of(result: ProbeResult) -> Bytes | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from oomscope.bisect.search.measured import Bytes
 from oomscope.bisect.search.steps import Threshold
@@ -52,10 +51,6 @@ class Spread:
         return Threshold(
             requested_bytes=int(width * self.requested_bytes), overhead_bytes=int(width * self.overhead_bytes)
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
 
 def mean(values: Sequence[Bytes]) -> Bytes:
