@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +16,15 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.failures import written
-from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.files import Files
+from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
-from oomscope.cli.terminal.tables import DIFF_TABLES, refuse_existing_tables, table_files, write_diff_tables
+from oomscope.cli.terminal.tables import DIFF_TABLES, diff_tables
 from oomscope.errors import ExitCode, UsageError, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
     from oomscope.report.text.diff import By
-    from oomscope.snapshot.compare.diff import Difference
     from oomscope.snapshot.read.limits import Limits
 
 
@@ -76,10 +74,8 @@ def diff_command(
     oomscope diff before.pickle after.pickle --phase backward --html diff.html
     oomscope diff virtual.pickle measured.pickle --align
     """
-    read = [("what is read", before), ("what is read", after)]
-    refuse_one_place(*read, ("--html", html), *table_files(tables, DIFF_TABLES))
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing_tables(tables, DIFF_TABLES, force=force)
+    files = Files(html=html, tables=tables, names=DIFF_TABLES)
+    files.refuse(("what is read", before), ("what is read", after), force=force)
     if align:
         about_lines = {"--phase": phase, "--by": by, "--source-a": source_a, "--source-b": source_b}
         refuse_beside_align({**about_lines, "--html": html, "--csv": tables})
@@ -102,7 +98,13 @@ def diff_command(
         from oomscope.report.redact import redacted
 
         found = redacted(found, redact)
-    lost = _write_files(found, html=html, tables=tables)
+
+    def page() -> str:
+        from oomscope.report.html.diff import diff_page
+
+        return diff_page(found)
+
+    lost = files.write(page=page, tables=lambda: diff_tables(found))
     if as_json:
         print_json(found.to_json())
     else:
@@ -110,22 +112,6 @@ def diff_command(
 
         print_report(diff_report(found, by=by, shown=top))
     return gravest([ExitCode.OK, *lost])
-
-
-def _write_files(found: Difference, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
-    """Write what was asked for, before anything is printed, and return the codes of what is lost."""
-    lost: list[ExitCode] = []
-    if html is not None:
-        lost += written(partial(_write_page, html, found))
-    if tables is not None:
-        lost += written(partial(write_diff_tables, tables, found))
-    return lost
-
-
-def _write_page(path: Path, found: Difference) -> None:
-    from oomscope.report.html.diff import diff_page
-
-    write_file(path, diff_page(found))
 
 
 def refuse_beside_align(given: Mapping[str, object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,17 +18,15 @@ from oomscope.cli.options.common import (
     redact_option,
     snapshot_limits_options,
 )
-from oomscope.cli.terminal.failures import written
-from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.files import Files
+from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.cli.terminal.progress import shown_progress, telling_of
-from oomscope.cli.terminal.tables import EXPLAIN_TABLES, refuse_existing_tables, table_files, write_explain_tables
+from oomscope.cli.terminal.tables import EXPLAIN_TABLES, explain_tables
 from oomscope.errors import ExitCode, gravest
 
 if TYPE_CHECKING:
     from oomscope.report.redact import Level
     from oomscope.snapshot.explain.drawing import Drawing
-    from oomscope.snapshot.explain.explanation import Explanation
-    from oomscope.snapshot.explain.rank_set import RankSet
     from oomscope.snapshot.read.limits import Limits
 
 
@@ -76,14 +73,8 @@ def explain(
     oomscope explain snapshot.pickle --html report.html
     oomscope explain snapshots/
     """
-    refuse_one_place(("what is read", file), ("--html", html), ("--png", png), *table_files(tables, EXPLAIN_TABLES))
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing(png, force=force, option="--png")
-    refuse_existing_tables(tables, EXPLAIN_TABLES, force=force)
-    if png is not None:
-        from oomscope.report.charts.png import require_matplotlib
-
-        require_matplotlib()
+    files = Files(html=html, png=png, tables=tables, names=EXPLAIN_TABLES)
+    files.refuse(("what is read", file), force=force)
     card = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explain.explain_path import explain_path
 
@@ -101,7 +92,18 @@ def explain(
         from oomscope.report.redact import redacted
 
         found, drawings = redacted((found, drawings), redact)
-    lost = _write_files(found, drawings, html=html, png=png, tables=tables)
+
+    def page() -> str:
+        from oomscope.report.html.explain import explain_page
+
+        return explain_page(found, drawings)
+
+    def picture() -> bytes:
+        from oomscope.report.charts.pictures import explain_picture
+
+        return explain_picture(found, drawings)
+
+    lost = files.write(page=page, picture=picture, tables=lambda: explain_tables(found))
     if as_json:
         print_json(found.to_json())
     else:
@@ -109,37 +111,3 @@ def explain(
 
         print_report(report(found, top=top))
     return gravest([ExitCode.OK, *lost])
-
-
-def _write_files(
-    found: Explanation | RankSet,
-    drawings: tuple[Drawing, ...],
-    *,
-    html: Path | None,
-    png: Path | None,
-    tables: Path | None,
-) -> list[ExitCode]:
-    """Write what was asked for, before anything is printed, and return the codes of what is lost.
-
-    The reader of the report may leave at any line.
-    """
-    lost: list[ExitCode] = []
-    if html is not None:
-        lost += written(partial(_write_page, html, found, drawings))
-    if png is not None:
-        lost += written(partial(_write_picture, png, found, drawings))
-    if tables is not None:
-        lost += written(partial(write_explain_tables, tables, found))
-    return lost
-
-
-def _write_page(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
-    from oomscope.report.html.explain import explain_page
-
-    write_file(path, explain_page(found, drawings))
-
-
-def _write_picture(path: Path, found: Explanation | RankSet, drawings: tuple[Drawing, ...]) -> None:
-    from oomscope.report.charts.pictures import explain_picture
-
-    write_file(path, explain_picture(found, drawings))

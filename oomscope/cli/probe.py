@@ -20,20 +20,17 @@ from oomscope.cli.options.common import (
 from oomscope.cli.options.completion import complete_key, complete_preset
 from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
 from oomscope.cli.options.targets import TargetOptions, target_options
-from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import (
     keep_log,
     may_replace,
     new_log,
     print_json,
     print_report,
-    refuse_existing,
-    refuse_one_place,
     remark,
-    write_file,
 )
 from oomscope.cli.terminal.progress import Telling, shown_progress, telling_of
-from oomscope.cli.terminal.tables import PROBE_TABLES, refuse_existing_tables, table_files, write_probe_tables
+from oomscope.cli.terminal.tables import PROBE_TABLES, probe_tables
 from oomscope.errors import ConfigError, ExitCode, UsageError, gravest
 from oomscope.probe.git_bisect import UNTESTABLE, git_bisect_code
 from oomscope.probe.targets.settings import harness_settings
@@ -122,12 +119,8 @@ def probe(
     """
     target = TargetOptions.of(given, program=ctx.meta[_PROGRAM])
     source = config_source(words, preset, settings_overrides(given), dialect)
-    read = [("the configuration", source.path), ("--harness", target.harness)]
-    written = [("--snapshot", snapshot), ("--html", html), *table_files(tables, PROBE_TABLES)]
-    refuse_one_place(*read, *written)
-    refuse_existing(snapshot, force=force, option="--snapshot")
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing_tables(tables, PROBE_TABLES, force=force)
+    files = Files(html=html, tables=tables, names=PROBE_TABLES, snapshot=snapshot)
+    files.refuse(("the configuration", source.path), ("--harness", target.harness), force=force)
     try:
         plan = plan_of(source, target=target, repo=repo, snapshot=snapshot)
     except ConfigError as error:
@@ -140,7 +133,15 @@ def probe(
     confirm = False if git_bisect and confirm is None else confirm  # its answer is an exit code
     log = None if git_bisect or not target.is_program else new_log()
     result = _measure(replace(plan, job=replace(plan.job, confirm=confirm)), telling_of(telling), log)
-    lost = _write_files(result, plan, html=html, tables=tables)
+    if result.snapshot:
+        remark(f"Wrote {result.snapshot}")
+
+    def page() -> str:
+        from oomscope.report.html.probe import probe_page
+
+        return probe_page(result, title=plan.title)
+
+    lost = files.write(page=page, tables=lambda: probe_tables(result, plan.job))
     if as_json:
         print_json(result.to_json())
     else:
@@ -171,27 +172,6 @@ def _name_log(log: Path) -> None:
         remark(f"What the program printed: {log}")
     else:
         log.unlink(missing_ok=True)
-
-
-def _write_files(result: ProbeResult, plan: Plan, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
-    """Write what was asked for, before anything is printed: the reader of the report may leave at any line.
-
-    A file that cannot be written takes neither the report nor another file with it: it is told, and its code returned.
-    """
-    lost: list[ExitCode] = []
-    if html is not None:
-        lost += written(lambda: _write_page(html, result, plan.title))
-    if result.snapshot:
-        remark(f"Wrote {result.snapshot}")
-    if tables is not None:
-        lost += written(lambda: write_probe_tables(tables, result, plan.job))
-    return lost
-
-
-def _write_page(path: Path, result: ProbeResult, title: str) -> None:
-    from oomscope.report.html.probe import probe_page
-
-    write_file(path, probe_page(result, title=title))
 
 
 def _show(result: ProbeResult, plan: Plan, *, keeps_log: bool, is_logged: bool) -> None:

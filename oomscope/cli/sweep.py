@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,11 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.options.completion import complete_key
 from oomscope.cli.options.source import config_source, refuse_world_size, source_options
-from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.hints import nearest
-from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, remark, write_file
+from oomscope.cli.terminal.output import print_json, print_report, remark
 from oomscope.cli.terminal.progress import shown_progress, telling_of
-from oomscope.cli.terminal.tables import SWEEP_TABLES, refuse_existing_tables, table_files, write_sweep_tables
+from oomscope.cli.terminal.tables import SWEEP_TABLES, sweep_tables
 from oomscope.cli.variants import kept_probe, load_with
 from oomscope.errors import ExitCode, UsageError, gravest
 
@@ -74,15 +73,8 @@ def sweep(
 
     axes, others = _axes(words)
     source = config_source(others, preset, settings_overrides(settings), dialect)
-    written = [("--html", html), ("--png", png), *table_files(tables, SWEEP_TABLES)]
-    refuse_one_place(("the configuration", source.path), *written)
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing(png, force=force, option="--png")
-    refuse_existing_tables(tables, SWEEP_TABLES, force=force)
-    if png is not None:
-        from oomscope.report.charts.png import require_matplotlib
-
-        require_matplotlib()
+    files = Files(html=html, png=png, tables=tables, names=SWEEP_TABLES)
+    files.refuse(("the configuration", source.path), force=force)
 
     for line in source.load(enforce=False).remarks:
         remark(line)
@@ -96,7 +88,19 @@ def sweep(
             ticker.stage("combination", done, total)
 
         found = grid.sweep(load_with(source), axes, probe=kept_probe(fresh=fresh), jobs=jobs, announce=announce)
-    lost = _write_files(found, source.title, html=html, png=png, tables=tables)
+
+    def page() -> str:
+        from oomscope.report.html.sweep import sweep_page
+
+        return sweep_page(found, title=source.title)
+
+    def picture() -> bytes:
+        from oomscope.report.charts.pictures import sweep_picture
+
+        return sweep_picture(found, title=source.title)
+
+    is_measured = any(row.variant.requested_bytes is not None for row in found.rows)
+    lost = files.write(page=page, picture=picture if is_measured else None, tables=lambda: sweep_tables(found))
     if as_json:
         print_json(found.to_json())
     else:
@@ -104,36 +108,6 @@ def sweep(
 
         print_report(sweep_report(found, title=source.title))
     return gravest([_exit_code(found), *lost])
-
-
-def _write_files(
-    found: Sweep, title: str, *, html: Path | None, png: Path | None, tables: Path | None
-) -> list[ExitCode]:
-    """Write what was asked for, before anything is printed, and return the codes of what is lost.
-
-    Of a grid without a measurement there is no picture.
-    """
-    measured = any(row.variant.requested_bytes is not None for row in found.rows)
-    lost: list[ExitCode] = []
-    if html is not None:
-        lost += written(partial(_write_page, html, found, title))
-    if png is not None and measured:
-        lost += written(partial(_write_picture, png, found, title))
-    if tables is not None:
-        lost += written(partial(write_sweep_tables, tables, found))
-    return lost
-
-
-def _write_page(path: Path, found: Sweep, title: str) -> None:
-    from oomscope.report.html.sweep import sweep_page
-
-    write_file(path, sweep_page(found, title=title))
-
-
-def _write_picture(path: Path, found: Sweep, title: str) -> None:
-    from oomscope.report.charts.pictures import sweep_picture
-
-    write_file(path, sweep_picture(found, title=title))
 
 
 def _axes(words: tuple[str, ...]) -> tuple[list[Axis], list[str]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -40,15 +39,11 @@ from oomscope.cli.options.common import (
 from oomscope.cli.options.completion import complete_ends, complete_key
 from oomscope.cli.options.source import dialect_option
 from oomscope.cli.options.targets import TargetOptions, target_options
-from oomscope.cli.terminal.failures import written
+from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.hints import missing_in_checkouts
-from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
-from oomscope.cli.terminal.tables import BISECT_TABLES, refuse_existing_tables, table_files, write_bisect_tables
+from oomscope.cli.terminal.output import print_json, print_report
+from oomscope.cli.terminal.tables import BISECT_TABLES, bisect_tables
 from oomscope.errors import ExitCode, gravest
-
-if TYPE_CHECKING:
-    from oomscope.bisect.results.result import BisectResult
-
 
 PATHS = "oomscope.paths"
 WORDS = "oomscope.words"
@@ -182,9 +177,8 @@ def bisect(
     from oomscope.cli.terminal.live_progress import onlooker_of
 
     read = [("--harness", given["harness"]), *_files_read(given["ends"], is_open=given["find_good"])]
-    refuse_one_place(*read, ("--html", html), *table_files(tables, BISECT_TABLES))
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing_tables(tables, BISECT_TABLES, force=force)
+    files = Files(html=html, tables=tables, names=BISECT_TABLES)
+    files.refuse(*read, force=force)
     options = options_of(ctx)
     try:
         with onlooker_of(telling, answers_here=not as_json) as onlooker:
@@ -193,7 +187,13 @@ def bisect(
         raise SearchStoppedError("interrupted", remedy=stop.remedy) from None
     if hint := missing_in_checkouts(result, options.repo or Path()):
         result = replace(result, notes=(*result.notes, hint))
-    lost = _write_files(result, f"Bisect of {options.ends}", html=html, tables=tables)
+
+    def page() -> str:
+        from oomscope.report.html.bisect import bisect_page
+
+        return bisect_page(result, title=f"Bisect of {options.ends}")
+
+    lost = files.write(page=page, tables=lambda: bisect_tables(result))
     if as_json:
         print_json(result.to_json())
     else:
@@ -201,22 +201,6 @@ def bisect(
 
         print_report(bisect_report(result))
     return gravest([result.exit_code, *lost])
-
-
-def _write_files(result: BisectResult, title: str, *, html: Path | None, tables: Path | None) -> list[ExitCode]:
-    """Write what was asked for, before anything is printed, and return the codes of what is lost."""
-    lost: list[ExitCode] = []
-    if html is not None:
-        lost += written(partial(_write_page, html, result, title))
-    if tables is not None:
-        lost += written(partial(write_bisect_tables, tables, result))
-    return lost
-
-
-def _write_page(path: Path, result: BisectResult, title: str) -> None:
-    from oomscope.report.html.bisect import bisect_page
-
-    write_file(path, bisect_page(result, title=title))
 
 
 def options_of(ctx: click.Context) -> SearchOptions:

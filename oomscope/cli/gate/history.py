@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from oomscope.cli.gate.options import ledger_option, ledger_path
 from oomscope.cli.options.common import FILE, PICTURE, json_option
-from oomscope.cli.terminal.failures import written
-from oomscope.cli.terminal.output import print_json, print_report, refuse_existing, refuse_one_place, write_file
+from oomscope.cli.terminal.files import Files
+from oomscope.cli.terminal.output import print_json, print_report
 from oomscope.errors import ExitCode, InputError, UsageError, gravest
 from oomscope.gate.checkouts import home_of
-
-if TYPE_CHECKING:
-    from oomscope.gate.ledger.history import Trend
 
 METRIC = "peak_requested"
 
@@ -58,13 +53,8 @@ def history_command(
     if metric not in METRICS:
         raise UsageError(f"unknown metric {metric!r}", where="--metric", remedy=f"metrics are {', '.join(METRICS)}")
     place = ledger_path(ledger)
-    refuse_one_place(("--ledger", place), ("--html", html), ("--png", png))
-    refuse_existing(html, force=force, option="--html")
-    refuse_existing(png, force=force, option="--png")
-    if png is not None:
-        from oomscope.report.charts.png import require_matplotlib
-
-        require_matplotlib()
+    files = Files(html=html, png=png)
+    files.refuse(("--ledger", place), force=force)
     if not place.exists():
         raise InputError("no ledger", where=str(place), remedy="run oomscope gate run first, or give --ledger")
     of_suite = None if suite is None else Place(path=suite_id(suite), home=home_of(suite))
@@ -76,8 +66,18 @@ def history_command(
         ]
     found = trends(points, metric)
     _refuse_unknown(names, {trend.name for trend in found}, place, suite)
-    lost = [] if html is None else written(partial(_write_page, html, found, metric))
-    lost += [] if png is None else written(partial(_write_picture, png, found))
+
+    def page() -> str:
+        from oomscope.report.html.gate_history import history_page
+
+        return history_page(found, metric=metric)
+
+    def picture() -> bytes:
+        from oomscope.report.charts.pictures import history_picture
+
+        return history_picture(found)
+
+    lost = files.write(page=page, picture=picture)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
@@ -85,18 +85,6 @@ def history_command(
 
         print_report(history_report(found))
     return gravest([ExitCode.OK, *lost])
-
-
-def _write_page(path: Path, found: tuple[Trend, ...], metric: str) -> None:
-    from oomscope.report.html.gate_history import history_page
-
-    write_file(path, history_page(found, metric=metric))
-
-
-def _write_picture(path: Path, found: tuple[Trend, ...]) -> None:
-    from oomscope.report.charts.pictures import history_picture
-
-    write_file(path, history_picture(found))
 
 
 def _refuse_unknown(names: tuple[str, ...], known: set[str], place: Path, suite: Path | None) -> None:

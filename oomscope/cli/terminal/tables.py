@@ -58,11 +58,10 @@ def table_files(directory: Path | None, names: Sequence[str]) -> list[tuple[str,
     return [("--csv", path) for path in (directory, *(directory / _file(name) for name in names))]
 
 
-def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> None:
-    """Write the tables of a probe; ``events`` is one of them where its snapshot was written.
+def probe_tables(result: ProbeResult, job: ProbeJob) -> dict[str, pd.DataFrame]:
+    """Return the tables of a probe; ``events`` is one of them where its snapshot was written.
 
     Raises:
-        InputError: the place cannot be written to.
         SnapshotError: the snapshot cannot be read back.
     """
     from oomscope.report import dataframes
@@ -73,62 +72,42 @@ def write_probe_tables(directory: Path, result: ProbeResult, job: ProbeJob) -> N
         "phases": dataframes.phases(result),
         "tried": dataframes.tried(result),
     }
-    if result.snapshot is not None:
-        tables["events"] = _events(result.snapshot, job)
-    _write(directory, tables, PROBE_TABLES)
+    return tables if result.snapshot is None else {**tables, "events": _events(result.snapshot, job)}
 
 
-def write_bisect_tables(directory: Path, result: BisectResult) -> None:
-    """Write the tables of a search.
-
-    Raises:
-        InputError: the place cannot be written to.
-    """
+def bisect_tables(result: BisectResult) -> dict[str, pd.DataFrame]:
+    """Return the tables of a search."""
     from oomscope.report import dataframes
 
-    tables = {
+    return {
         "steps": dataframes.steps(result),
         "probes": dataframes.probes(result),
         "grown_sites": dataframes.grown_sites(result),
     }
-    _write(directory, tables, BISECT_TABLES)
 
 
-def write_explain_tables(directory: Path, found: Explanation | RankSet) -> None:
-    """Write the tables of an explained snapshot, or of a folder of them.
-
-    Raises:
-        InputError: the place cannot be written to.
-    """
+def explain_tables(found: Explanation | RankSet) -> dict[str, pd.DataFrame]:
+    """Return the tables of an explained snapshot, or of a folder of them."""
     from oomscope.report.dataframes import tables_of
 
-    _write(directory, tables_of(found), EXPLAIN_TABLES)
+    return tables_of(found)
 
 
-def write_diff_tables(directory: Path, difference: Difference) -> None:
-    """Write the tables of a comparison.
-
-    Raises:
-        InputError: the place cannot be written to.
-    """
+def diff_tables(difference: Difference) -> dict[str, pd.DataFrame]:
+    """Return the tables of a comparison."""
     from oomscope.report import dataframes
 
-    tables = {
+    return {
         "changed_lines": dataframes.changed_lines(difference),
         "changed_totals": dataframes.changed_totals(difference),
     }
-    _write(directory, tables, DIFF_TABLES)
 
 
-def write_sweep_tables(directory: Path, sweep: Sweep) -> None:
-    """Write the table of a sweep.
-
-    Raises:
-        InputError: the place cannot be written to.
-    """
+def sweep_tables(sweep: Sweep) -> dict[str, pd.DataFrame]:
+    """Return the table of a sweep."""
     from oomscope.report.dataframes import combinations
 
-    _write(directory, {"combinations": combinations(sweep)}, SWEEP_TABLES)
+    return {"combinations": combinations(sweep)}
 
 
 def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
@@ -142,8 +121,12 @@ def _events(snapshot: str, job: ProbeJob) -> pd.DataFrame:
     return dataframes.events(trace, recorded.segments, choose=site_rule(job).site_of)
 
 
-def _write(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
-    """Write ``tables``, and remove what an earlier run left of ``names``: the folder speaks of one result."""
+def write_tables(directory: Path, tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> None:
+    """Write ``tables``, and remove what an earlier run left of ``names``: the folder speaks of one result.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
     target = directory.absolute()
     is_new = not target.is_dir()
     try:

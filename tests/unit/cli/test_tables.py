@@ -13,9 +13,10 @@ from oomscope.cli.main import run
 from oomscope.cli.terminal.tables import (
     BISECT_TABLES,
     PROBE_TABLES,
+    bisect_tables,
+    probe_tables,
     refuse_existing_tables,
-    write_bisect_tables,
-    write_probe_tables,
+    write_tables,
 )
 from oomscope.errors import InputError
 from oomscope.probe.job import BundledTarget, ProbeJob
@@ -67,7 +68,7 @@ def test_a_table_that_somebody_else_wrote_meanwhile_stays(probed, tmp_path: Path
     other = tmp_path / f"{BISECT_TABLES[0]}.csv"
     other.write_text("the other's")
     with pytest.raises(InputError, match="somebody else wrote it meanwhile"):
-        write_bisect_tables(tmp_path, searches.COMMITS)
+        write_tables(tmp_path, bisect_tables(searches.COMMITS), BISECT_TABLES)
     assert other.read_text() == "the other's"
 
 
@@ -93,7 +94,7 @@ def test_a_search_writes_its_tables(monkeypatch, tmp_path: Path, capsys) -> None
 
 
 def test_nothing_measured_is_a_header(tmp_path: Path) -> None:
-    write_probe_tables(tmp_path, results.BROKEN, JOB)
+    write_tables(tmp_path, probe_tables(results.BROKEN, JOB), PROBE_TABLES)
     assert (tmp_path / "sites.csv").read_text() == "file,line,function,module,category,bytes,count\n"
 
 
@@ -135,7 +136,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch, exist
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="No space left on device"):
-        write_bisect_tables(folder, searches.COMMITS)
+        write_tables(folder, bisect_tables(searches.COMMITS), BISECT_TABLES)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv")] == ["tables/steps.csv"] * exists
     assert not exists or (folder / "steps.csv").read_text() == "old"
     assert len(list(tmp_path.rglob("*"))) == 2 * exists
@@ -170,7 +171,7 @@ def test_pandas_is_loaded_only_for_tables(tmp_path: Path, options: list[str], lo
 )
 def test_cells_are_neither_formulas_nor_control_sequences(tmp_path: Path, text: str, cell: str) -> None:
     oom = replace(results.OOM, peak=replace(results.PEAK, sites=(replace(results.SITES[0], category=text),)))
-    write_probe_tables(tmp_path / "tables", oom, JOB)
+    write_tables(tmp_path / "tables", probe_tables(oom, JOB), PROBE_TABLES)
     assert rows(tmp_path / "tables" / "sites.csv")[0]["category"] == cell
 
 
@@ -178,6 +179,6 @@ def test_names_in_events_are_harmless_too(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.event(Action.ALLOC, 0, 4096, stack=(Frame("/src/train.py", 3, "=step\x1b"),))
     file = write_snapshot(Snapshot(segments=(), traces=(builder.build(),)), tmp_path / "trace.pickle")
-    write_probe_tables(tmp_path / "tables", replace(results.OOM, snapshot=str(file)), JOB)
+    write_tables(tmp_path / "tables", probe_tables(replace(results.OOM, snapshot=str(file)), JOB), PROBE_TABLES)
     (row,) = rows(tmp_path / "tables" / "events.csv")
     assert "\\x1b" in row["site"]
