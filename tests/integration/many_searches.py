@@ -19,7 +19,7 @@ from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import fits
+from tests.unit.bisect.probe_results import fits
 
 
 def probe(job: ProbeJob, *_more: object, **_options: object) -> ProbeResult:

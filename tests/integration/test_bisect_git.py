@@ -25,8 +25,8 @@ from oomscope.errors import ExitCode
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import OOMSCOPE
+from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
 
 Seen = TypeVar("Seen")
 

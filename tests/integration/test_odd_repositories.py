@@ -18,8 +18,8 @@ from oomscope.cli.main import run
 from oomscope.errors import ExitCode
 from oomscope.probe.job import HarnessTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
 
 SIZES = (500, 501, 1202, 1203)
 CULPRIT = 2

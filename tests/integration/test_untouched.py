@@ -19,8 +19,8 @@ from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob
 from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import ProbeResult
 from tests.integration.program import OOMSCOPE
+from tests.unit.bisect.probe_results import AVAILABLE, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.results import AVAILABLE, fits, oom
 
 MESSAGE = "several files"
 CONFIG = "preset: gpt-tiny\nmodel: {{num_layers: {0}}}\n"

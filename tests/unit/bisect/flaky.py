@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import AVAILABLE, error
+from tests.unit.bisect.probe_results import AVAILABLE, error
 from tests.unit.bisect.worlds import measure
 
 

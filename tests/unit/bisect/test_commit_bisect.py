@@ -28,8 +28,8 @@ from oomscope.probe.targets.harness import HarnessError
 from oomscope.report.html.bisect import bisect_page
 from oomscope.report.text.bisect import bisect_report
 from oomscope.report.text.console import result_console, show
+from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import fingerprint
-from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import SETTINGS, Clock, Listener, World, culprit, with_clock
 
 

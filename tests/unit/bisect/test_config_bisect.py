@@ -23,7 +23,7 @@ from oomscope.config.load import load_config
 from oomscope.errors import AllocatorConfError, ConfigError
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
+from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 
 GOOD = """\
 preset: gpt-tiny

@@ -15,8 +15,8 @@ from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
 
 SETTINGS = load_preset("gpt-tiny", ["probe.backend=virtual"]).config
 

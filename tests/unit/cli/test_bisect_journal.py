@@ -15,8 +15,8 @@ from oomscope.bisect.run.runner import Here
 from oomscope.cli.main import run
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.journal.test_journal_state import begun
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.test_account import begun
 from tests.unit.bisect.worlds import measure
 
 CONFIG = (

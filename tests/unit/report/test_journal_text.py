@@ -6,7 +6,7 @@ from rich.console import Console, RenderableType
 
 from oomscope.bisect.journal.journal_state import Closing, JournalState, SearchStatus
 from oomscope.report.text.bisect import log_report
-from tests.unit.bisect.test_account import answered, begun
+from tests.unit.bisect.journal.test_journal_state import answered, begun
 
 
 def shown(report: RenderableType, width: int = 120) -> str:

@@ -18,7 +18,7 @@ from oomscope.bisect.run.prober import Prober, Question
 from oomscope.bisect.run.runner import Here, heedless
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import fits
+from tests.unit.bisect.probe_results import fits
 
 JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="virtual")
 

@@ -23,7 +23,7 @@ from oomscope.errors import UsageError
 from oomscope.probe.job import CommandTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import fits
+from tests.unit.bisect.probe_results import fits
 
 JOB = ProbeJob(target=CommandTarget(repo="/clone", command="true"), backend="virtual")
 

@@ -20,8 +20,8 @@ from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.errors import UsageError
 from oomscope.probe.job import HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
+from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.results import error
 from tests.unit.bisect.worlds import SETTINGS, measure
 
 PATH = "conf/train.yaml"

@@ -11,7 +11,7 @@ from oomscope.bisect.results.predicate import Bad
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes, bytes_of, is_lower_bound, requested_bytes, reserved_bytes
 from oomscope.bisect.search.steps import steps_between
-from tests.unit.bisect.results import error, fits, oom, peak
+from tests.unit.bisect.probe_results import error, fits, oom, peak
 
 
 def test_a_run_that_fits_stands_for_its_peak() -> None:

@@ -11,7 +11,7 @@ from oomscope.bisect.search.line import Answer
 from oomscope.errors import InputError, UsageError
 from oomscope.probe.result import ProbeResult
 from oomscope.units import GiB
-from tests.unit.bisect.results import error, fits, oom, peak
+from tests.unit.bisect.probe_results import error, fits, oom, peak
 
 GOOD, BAD, UNTESTABLE = Answer.GOOD, Answer.BAD, Answer.UNTESTABLE
 

@@ -11,7 +11,7 @@ from oomscope.bisect.vcs.checkouts import Checkout
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.errors import GitError
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.test_checkouts import files
+from tests.unit.bisect.vcs.test_checkouts import files
 
 LARGE = "0123456789" * 1000
 

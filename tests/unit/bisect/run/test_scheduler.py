@@ -34,7 +34,7 @@ from oomscope.bisect.vcs.source_text import FixedSource
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import error
+from tests.unit.bisect.probe_results import error
 from tests.unit.bisect.worlds import World, measure
 
 JOB = ProbeJob(target=HarnessTarget(harness="/h.py", repo="/clone"), backend="virtual")

@@ -15,8 +15,8 @@ from oomscope.bisect.journal.store import JournalStore
 from oomscope.bisect.results.noise import Noise
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.errors import UsageError
-from tests.unit.bisect.test_account import answered, begun
-from tests.unit.bisect.test_noisy_line import Flaky, line
+from tests.unit.bisect.journal.test_journal_state import answered, begun
+from tests.unit.bisect.lines.test_noisy_line import Flaky, line
 from tests.unit.bisect.worlds import World, culprit
 
 

@@ -12,7 +12,7 @@ from oomscope.bisect.run.cache import ResultCache, is_repeatable
 from oomscope.bisect.run.places import Places
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.verdict_types import VerdictKind
-from tests.unit.bisect.results import error, fits, oom
+from tests.unit.bisect.probe_results import error, fits, oom
 
 KEY = {"tree": "abc", "job": {"rank": 0, "limit_bytes": None}, "list": (1, 2)}
 

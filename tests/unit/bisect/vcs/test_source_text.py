@@ -11,8 +11,8 @@ from oomscope.bisect.results.growth import SiteGrowth, dominant_growth, grew
 from oomscope.bisect.vcs.repository import Repository
 from oomscope.bisect.vcs.source_text import NO_SOURCES, SAME_CODE, CommitSource, NoSource, Sources
 from oomscope.probe.result import SiteBytes
+from tests.unit.bisect.probe_results import fits, row
 from tests.unit.bisect.repos import Repo
-from tests.unit.bisect.results import fits, row
 
 BEFORE = "def forward(x):\n    y = a(x)\n    pass\n    x = b(y)\n    return c(x)\n"
 AFTER = BEFORE.replace("pass", "y = d(y)")

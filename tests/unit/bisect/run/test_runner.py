@@ -11,7 +11,7 @@ from oomscope.bisect.run.runner import Here, SlotRunner
 from oomscope.bisect.run.scheduler import Measured
 from oomscope.probe.job import CommandTarget, ProbeJob
 from oomscope.probe.result import Failure, ProbeResult
-from tests.unit.bisect.results import fits
+from tests.unit.bisect.probe_results import fits
 
 LOST = ProbeResult(
     backend="virtual", outcome="error", failure=Failure(kind="lost", message="job 7 ended", detail="log")

@@ -26,7 +26,7 @@ from oomscope.bisect.run.experiment import Untestable
 from oomscope.bisect.search.line import Answer
 from oomscope.bisect.search.measured import Bytes
 from oomscope.errors import InputError
-from tests.unit.bisect.results import fits, oom
+from tests.unit.bisect.probe_results import fits, oom
 
 AT = "2026-01-01T00:00:00+00:00"
 
@@ -202,13 +202,3 @@ def test_whatever_a_field_holds_it_is_a_problem_in_one_line_or_none(event: Event
     assert all(problem.startswith("j:3: the line cannot be read") for problem in account.problems)
     assert 3 in [answer.record.number for answer in account.answers] or not account.answers
     assert all(isinstance(word, str) for word in account.begun.words)
-
-
-def test_a_line_costs_as_much_however_many_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
-    question = Answered.question.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Answered, "question", property(lambda self: looked_at.append(1) or question(self)))
-    content = written(*(probed(number) for number in range(200)))
-    looked_at.clear()
-    assert len(journal_state_of(content, 7, "j").answers) == 200
-    assert len(looked_at) <= 5 * 200

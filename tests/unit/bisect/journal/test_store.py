@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from oomscope.bisect.journal import store as journal_store
 from oomscope.bisect.journal.events import begun_event, resumed_event
 from oomscope.bisect.journal.store import JournalStore
 from oomscope.errors import InputError, UsageError
-from tests.unit.bisect.test_account import begun, commits, probed
+from tests.unit.bisect.journal.test_journal_state import begun, commits, probed
 
 
 @pytest.fixture
@@ -36,12 +35,6 @@ def test_searches_are_numbered_in_the_order_in_which_they_begin(store: JournalSt
 
 def test_only_the_user_can_read_it(store: JournalStore) -> None:
     assert store.path(filled(store)).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_number_that_is_taken_in_the_same_moment_is_passed_by(store: JournalStore, monkeypatch) -> None:
-    filled(store)
-    monkeypatch.setattr(JournalStore, "numbers", lambda self: [])
-    assert filled(store) == 2
 
 
 def test_it_runs_while_its_file_is_held(store: JournalStore) -> None:
@@ -87,21 +80,6 @@ def test_a_torn_last_line_is_dropped_when_the_search_goes_on(store: JournalStore
         assert path.read_bytes() == whole
         journal.append(resumed_event())
     assert not store.read(number).problems
-
-
-def test_a_line_is_on_the_disk_when_append_returns(store: JournalStore, monkeypatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    filled(store)
-    assert len(synced) == 3, "its name, and two lines"
-
-
-def test_a_line_that_is_taken_in_parts_is_written_whole(store: JournalStore, monkeypatch) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
-    number = filled(store)
-    monkeypatch.undo()
-    assert commits(store.read(number)) == [1]
 
 
 def test_what_is_not_there_or_cannot_be_read_is_one_line(store: JournalStore) -> None:

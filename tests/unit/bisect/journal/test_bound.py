@@ -8,8 +8,7 @@ import pytest
 from oomscope.bisect.journal import store as journal_bound
 from oomscope.bisect.journal.events import Event, begun_event, ended_event
 from oomscope.bisect.journal.store import LONGEST_S, JournalStore, remove_old
-from oomscope.errors import InputError
-from tests.unit.bisect.test_account import begun, probed
+from tests.unit.bisect.journal.test_journal_state import begun, probed
 
 NOW = 2_000_000_000.0
 ENDED = (probed(1), ended_event("culprit", "it is", None))
@@ -72,12 +71,3 @@ def test_the_newest_stays_so_that_no_number_is_given_twice(store: JournalStore) 
     kept(store, *ENDED, age_s=2 * LONGEST_S)
     assert remove_old(store, NOW) == []
     assert kept(store) == 2
-
-
-def test_a_journal_that_goes_while_it_is_waited_for_is_not_written_to(
-    store: JournalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = kept(store, *ENDED)
-    monkeypatch.setattr("oomscope.bisect.journal.store._lock", lambda *_: store.path(number).unlink())
-    with pytest.raises(InputError, match="has just been removed"):
-        store.open(number)

@@ -20,7 +20,7 @@ from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.targets.subjects import ConfigInRepo
 from oomscope.probe.job import BundledTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult
-from tests.unit.bisect.results import fits
+from tests.unit.bisect.probe_results import fits
 from tests.unit.bisect.worlds import Listener, World, culprit, with_clock
 
 STEPS = StepsWanted()

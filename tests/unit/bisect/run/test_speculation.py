@@ -17,7 +17,7 @@ from oomscope.bisect.results.result import BisectResult, ProbeRecord
 from oomscope.bisect.results.sections import StepsWanted
 from oomscope.bisect.search.steps import Threshold
 from oomscope.bisect.vcs.ranges import RevisionRange
-from tests.unit.bisect.test_bench import InStep, Shuffled
+from tests.unit.bisect.run.test_scheduler import InStep, Shuffled
 from tests.unit.bisect.worlds import World
 
 SLOTS = 2

@@ -18,8 +18,8 @@ from oomscope.bisect.targets.subjects import ConfigInRepo, HarnessFile
 from oomscope.bisect.vcs.ranges import RevisionRange
 from oomscope.probe.job import BundledTarget, HarnessTarget, ProbeJob, Progress
 from oomscope.probe.result import ProbeResult, Site, SiteBytes
+from tests.unit.bisect.probe_results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.repos import Repo, fingerprint
-from tests.unit.bisect.results import AVAILABLE, error, fits, oom
 from tests.unit.bisect.worlds import SETTINGS, measure
 
 SPACE = "\n" * 8

@@ -23,7 +23,7 @@ from oomscope.config.load import load_preset
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.result import ProbeResult
 from tests.unit.bisect.flaky import Flaky
-from tests.unit.bisect.results import AVAILABLE, error
+from tests.unit.bisect.probe_results import AVAILABLE, error
 from tests.unit.bisect.worlds import World, culprit, measure
 
 GOOD = """\
