@@ -8,7 +8,6 @@ together are, each is searched with the other as in the bad commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -25,13 +24,11 @@ from oomscope.bisect.run.experiment import Experiment, Untestable
 from oomscope.bisect.run.prober import Prober, Question, Services
 from oomscope.bisect.run.weighing import Weighing
 from oomscope.bisect.search.line import Search
-from oomscope.bisect.targets.absent_target import refuse_absent
-from oomscope.bisect.targets.subjects import Subject, path_in_repo, subject_of
+from oomscope.bisect.search_setup import open_repository, prepared
+from oomscope.bisect.targets.subjects import Subject, path_in_repo
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.repository import Line, Repository
-from oomscope.probe.process.tempdirs import room
 
-_CLONE = "clone"
 _CORNERS = 4
 MESSAGES = {
     "code": "the code is at fault, also with the old configuration",
@@ -54,17 +51,10 @@ def bisect_code_vs_config(request: CommitRequest, config: str, **services: Unpac
     Raises:
         OomscopeError: as for :func:`~oomscope.bisect.commit_bisect.bisect_commits`.
     """
-    repository = Repository.open(request.repo)
-    request.places.refuse_inside(repository.common)
-    request.places.make()
+    repository = open_repository(request)
     good, bad = repository.resolve(request.range.good), repository.resolve(request.range.bad)
     line = repository.line(good, bad, request.paths)
-    with ExitStack() as stack:
-        place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
-        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository)
-        refuse_absent(request.subject, request.preparation, repository, (good, bad))
-        prober = stack.enter_context(Prober.of(request, **services))
+    with prepared(request, repository, (good, bad), services) as (subject, prober):
         return CodeVsConfigSearch(request, repository, subject, prober, good, bad, line, path_in_repo(config)).run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -23,17 +22,14 @@ from oomscope.bisect.results.result import BisectResult, CommitCulprit, Evidence
 from oomscope.bisect.results.sections import WalkedLine
 from oomscope.bisect.run.prober import Prober, Services
 from oomscope.bisect.search.line import Found, Search
-from oomscope.bisect.targets.absent_target import refuse_absent
-from oomscope.bisect.targets.subjects import Subject, subject_of
+from oomscope.bisect.search_setup import open_repository, prepared
+from oomscope.bisect.targets.subjects import Subject
 from oomscope.bisect.vcs.commits import Commit
 from oomscope.bisect.vcs.repository import Line, Repository
-from oomscope.probe.process.tempdirs import room
 from oomscope.probe.result import ProbeResult
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
-
-_CLONE = "clone"
 
 
 @journalled("commits")
@@ -53,33 +49,19 @@ def bisect_commits(request: CommitRequest, **services: Unpack[Services]) -> Bise
         InputError: there is no place for clones and results.
         MachineUnfitError: this machine cannot probe.
     """
-    repository = Repository.open(request.repo)
-    request.places.refuse_inside(repository.common)
-    request.places.make()
+    repository = open_repository(request)
     bad = repository.resolve(request.range.bad)
     if request.range.is_open:
         return _bisect_from(request, repository, bad, services)
     good = repository.resolve(request.range.good)
     line = repository.line(good, bad, request.paths)
-    with room(request.places.checkouts.absolute(), "bisect") as place:
-        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository)
-        for end in (good, bad):
-            subject.check(end)
-        refuse_absent(request.subject, request.preparation, repository, (good, bad))
-        with Prober.of(request, **services) as prober:
-            return CommitBisect(request, repository, subject, prober, good, bad, line).run()
+    with prepared(request, repository, (good, bad), services) as (subject, prober):
+        return CommitBisect(request, repository, subject, prober, good, bad, line).run()
 
 
 def _bisect_from(request: CommitRequest, repository: Repository, bad: Commit, services: Services) -> BisectResult:
     """Look for a good end before ``bad``, and search from there."""
-    with ExitStack() as stack:
-        place = stack.enter_context(room(request.places.checkouts.absolute(), "bisect"))
-        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository)
-        subject.check(bad)
-        refuse_absent(request.subject, request.preparation, repository, (bad,))
-        prober = stack.enter_context(Prober.of(request, **services))
+    with prepared(request, repository, (bad,), services) as (subject, prober):
         sought = GoodEndSearch(repository, bad, subject, prober, request.noise).run()
         if sought.good is not None:
             line = repository.line(sought.good, bad, request.paths)

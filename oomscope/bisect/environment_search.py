@@ -9,13 +9,8 @@ from oomscope.bisect.changes.delta_bisect import DeltaBisect
 from oomscope.bisect.journal.journalled import journalled
 from oomscope.bisect.requests import EnvironmentRequest
 from oomscope.bisect.results.result import BisectResult
-from oomscope.bisect.run.prober import Prober, Services
-from oomscope.bisect.targets.absent_target import refuse_absent
-from oomscope.bisect.targets.subjects import Subject, subject_of
-from oomscope.bisect.vcs.repository import Repository
-from oomscope.probe.process.tempdirs import room
-
-_CLONE = "clone"
+from oomscope.bisect.run.prober import Services
+from oomscope.bisect.search_setup import open_repository, prepared
 
 
 @journalled("surroundings")
@@ -33,15 +28,8 @@ def bisect_environment(request: EnvironmentRequest, **services: Unpack[Services]
         InputError: there is no place for clones and results.
         MachineUnfitError: this machine cannot probe.
     """
-    repository = Repository.open(request.repo)
-    request.places.refuse_inside(repository.common)
-    request.places.make()
+    repository = open_repository(request)
     commit = repository.resolve(request.revision)
-    with room(request.places.checkouts.absolute(), "bisect") as place:
-        subject: Subject = subject_of(request.subject, repository, place / _CLONE)
-        subject = request.preparation.of(subject, repository)
-        subject.check(commit)
-        refuse_absent(request.subject, request.preparation, repository, (commit,))
-        mixture = CombinedChanges((OneCommit(subject, commit), *request.layers))
-        with Prober.of(request, **services) as prober:
-            return DeltaBisect(mixture, prober, axis="environment", noise=request.noise).run()
+    with prepared(request, repository, (commit,), services) as (subject, prober):
+        changes = CombinedChanges((OneCommit(subject, commit), *request.layers))
+        return DeltaBisect(changes, prober, axis="environment", noise=request.noise).run()
