@@ -19,7 +19,7 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.options.completion import complete_key, complete_preset
 from oomscope.cli.options.source import ConfigSource, config_source, dialect_option
-from oomscope.cli.options.targets import TargetOptions, target_options
+from oomscope.cli.options.targets import TargetOptions
 from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.output import (
     keep_log,
@@ -68,7 +68,7 @@ class ProbeCommand(click.Command):
     "--preset", metavar="NAME", shell_complete=complete_preset, help=f"Take a preset instead of a file: {PRESETS}."
 )
 @dialect_option
-@target_options
+@TargetOptions.add
 @click.option("--repo", type=FILE, metavar="DIR", help="The checkout in which these are measured (default: .).")
 @measurement_options
 @click.option("--snapshot", type=FILE, metavar="FILE", help="Write the memory snapshot in PyTorch's own schema.")

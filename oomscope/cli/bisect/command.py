@@ -15,14 +15,9 @@ from oomscope.cli.bisect.journals import USE, SearchStoppedError
 from oomscope.cli.bisect.options import (
     AxisOptions,
     CheckoutOptions,
+    ClusterOptions,
     NoiseOptions,
     StepOptions,
-    axis_options,
-    checkout_options,
-    cluster_options,
-    cluster_settings,
-    noise_options,
-    step_options,
     with_values,
 )
 from oomscope.cli.bisect.request import SearchOptions, run_search
@@ -38,7 +33,7 @@ from oomscope.cli.options.common import (
 )
 from oomscope.cli.options.completion import complete_ends, complete_key
 from oomscope.cli.options.source import dialect_option
-from oomscope.cli.options.targets import TargetOptions, target_options
+from oomscope.cli.options.targets import TargetOptions
 from oomscope.cli.terminal.files import Files
 from oomscope.cli.terminal.hints import missing_in_checkouts
 from oomscope.cli.terminal.output import print_json, print_report
@@ -122,7 +117,7 @@ _OUTPUT = ("html", "tables", "force", "telling", "as_json")
 @click.option("--repo", type=FILE, metavar="DIR", help="The repository, or the folder of it to measure (default: .).")
 @click.option("--config", metavar="PATH", help="Measure the configuration that lies at PATH in each commit.")
 @dialect_option
-@target_options
+@TargetOptions.add
 @click.option("--bad", default="any-oom", metavar="CLASS", help="What counts as bad (default: any-oom).")
 @click.option("--first-parent", is_flag=True, help="Name a merge at fault instead of searching what it brought in.")
 @click.option(
@@ -132,12 +127,12 @@ _OUTPUT = ("html", "tables", "force", "telling", "as_json")
     metavar="SECONDS",
     help="End the search after this long, with its suspects.",
 )
-@step_options
-@noise_options
-@axis_options
-@checkout_options
+@StepOptions.add
+@NoiseOptions.add
+@AxisOptions.add
+@CheckoutOptions.add
 @jobs_option
-@cluster_options
+@ClusterOptions.add
 @measurement_options
 @click.option("--fresh", is_flag=True, help="Probe anew what an earlier search has measured.")
 @click.option("--state", type=FILE, metavar="DIR", help="Where results, clones and journals are kept.")
@@ -210,7 +205,7 @@ def options_of(ctx: click.Context) -> SearchOptions:
     given["steps"] = StepOptions.of(given)
     given["noise"] = NoiseOptions.of(given)
     given["target"] = TargetOptions.of(given)
-    given["cluster"] = cluster_settings(given)
+    given["cluster"] = ClusterOptions.of(given).settings()
     given["checkouts"] = CheckoutOptions.of(given)
     given["journal"] = ctx.meta.get(USE) or JournalUse(words=ctx.meta[WORDS])
     return SearchOptions(overrides=overrides, paths=ctx.meta[PATHS], axes=AxisOptions.of(given), **given)

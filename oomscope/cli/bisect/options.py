@@ -1,16 +1,17 @@
-"""Options of ``oomscope bisect`` that say what is walked besides commits: configuration keys and the environment."""
+"""Options of ``oomscope bisect``: what is walked, how checkouts are prepared, where probes run, and how sure to be."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oomscope.cli.options.common import MOST, Size, finite
+from oomscope.cli.options.generate import Options, option
 from oomscope.errors import UsageError
 from oomscope.units import parse_size
 
@@ -23,26 +24,32 @@ if TYPE_CHECKING:
     from oomscope.bisect.targets.preparation import Preparation
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 AXES = ("commits", "config", "environment", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxisOptions:
+class AxisOptions(Options):
     """What the command line says about axes."""
 
-    axis: str | None = None
-    env: str | None = None
-    good_env: tuple[str, ...] = ()
-    bad_env: tuple[str, ...] = ()
-    packages: str | None = None
-    hunks: bool = False
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> AxisOptions:
-        """Take the options out of ``given``."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+    axis: str | None = option(
+        "--axis",
+        type=click.Choice(AXES),
+        metavar="AXIS",
+        help="commits, config (the default between files), environment, or both (code and config).",
+    )
+    env: str | None = option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys.")
+    good_env: tuple[str, ...] = option(
+        "--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."
+    )
+    bad_env: tuple[str, ...] = option(
+        "--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."
+    )
+    packages: str | None = option(
+        "--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, mixed likewise."
+    )
+    hunks: bool = option(
+        "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
+    )
 
     @property
     def has_layers(self) -> bool:
@@ -93,28 +100,6 @@ class AxisOptions:
         )
 
 
-def axis_options(command: Command) -> Command:
-    """Add the options; :meth:`AxisOptions.of` takes their values."""
-    options = (
-        click.option(
-            "--axis",
-            type=click.Choice(AXES),
-            metavar="AXIS",
-            help="commits, config (the default between files), environment, or both (code and config).",
-        ),
-        click.option("--env", metavar="FILE..FILE", help="Variables of both sides, mixed with the keys."),
-        click.option("--good-env", multiple=True, metavar="NAME=VALUE", help="A variable of the good side."),
-        click.option("--bad-env", multiple=True, metavar="NAME=VALUE", help="A variable of the bad side."),
-        click.option("--packages", metavar="FILE..FILE", help="Lock files (pip freeze) of both sides, mixed likewise."),
-        click.option(
-            "--hunks", is_flag=True, help="Narrow the culprit commit to its hunks, or to the keys it changed."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def two_files(text: str, option: str) -> tuple[Path, Path]:
     """Return the two files that ``text`` names.
 
@@ -134,17 +119,23 @@ LONGEST_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckoutOptions:
+class CheckoutOptions(Options):
     """What the command line says about repairs and set-ups."""
 
-    fixup: tuple[str, ...] = ()
-    setup: str | None = None
-    setup_timeout: float | None = None
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> CheckoutOptions:
-        """Take the options out of ``given``."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+    fixup: tuple[str, ...] = option(
+        "--fixup",
+        multiple=True,
+        metavar="'RANGE: PATCH|CMD'",
+        help="Repair the commits of RANGE (A..B, a revision or *) by a patch file or a command.",
+    )
+    setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
+    setup_timeout: float | None = option(
+        "--setup-timeout",
+        type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),
+        callback=finite,
+        metavar="SECONDS",
+        help="End a --setup, or a command of --fixup, after this long (default: 1800).",
+    )
 
     @property
     def given(self) -> dict[str, bool]:
@@ -171,68 +162,40 @@ class CheckoutOptions:
         )
 
 
-def checkout_options(command: Command) -> Command:
-    """Add the options; :meth:`CheckoutOptions.of` takes their values."""
-    options = (
-        click.option(
-            "--fixup",
-            multiple=True,
-            metavar="'RANGE: PATCH|CMD'",
-            help="Repair the commits of RANGE (A..B, a revision or *) by a patch file or a command.",
-        ),
-        click.option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build."),
-        click.option(
-            "--setup-timeout",
-            type=click.FloatRange(min=0, min_open=True, max=LONGEST_S),
-            callback=finite,
-            metavar="SECONDS",
-            help="End a --setup, or a command of --fixup, after this long (default: 1800).",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 _LOCAL, _SLURM = "local", "slurm"
 
 
-def cluster_options(command: Command) -> Command:
-    """Add ``--executor`` and ``--slurm``; :func:`cluster_settings` takes their values."""
-    options = (
-        click.option(
-            "--executor",
-            type=click.Choice([_LOCAL, _SLURM]),
-            default=_LOCAL,
-            metavar="[local|slurm]",
-            help="Where probes run: here (default), or as Slurm jobs, --jobs of them at once.",
-        ),
-        click.option(
-            "--slurm",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An option of sbatch for each job, such as partition=gpu or gpus-per-node=1.",
-        ),
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Options):
+    """What the command line says about where probes are run."""
+
+    executor: str = option(
+        "--executor",
+        type=click.Choice([_LOCAL, _SLURM]),
+        default=_LOCAL,
+        metavar="[local|slurm]",
+        help="Where probes run: here (default), or as Slurm jobs, --jobs of them at once.",
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    slurm: tuple[str, ...] = option(
+        "--slurm",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of sbatch for each job, such as partition=gpu or gpus-per-node=1.",
+    )
 
+    def settings(self) -> ClusterSettings | None:
+        """Return where jobs go; None for this machine.
 
-def cluster_settings(given: dict[str, Any]) -> ClusterSettings | None:
-    """Take the options out of ``given`` and return where jobs go; None for this machine.
+        Raises:
+            UsageError: options for jobs without any, or ones that jobs cannot have.
+        """
+        from oomscope.bisect.run.slurm import ClusterSettings
 
-    Raises:
-        UsageError: options for jobs without any, or ones that jobs cannot have.
-    """
-    from oomscope.bisect.run.slurm import ClusterSettings
-
-    executor, words = given.pop("executor"), given.pop("slurm")
-    if executor == _SLURM:
-        return ClusterSettings.parse(words)
-    if words:
-        raise UsageError("--slurm without jobs", remedy="add --executor slurm, or leave it out")
-    return None
+        if self.executor == _SLURM:
+            return ClusterSettings.parse(self.slurm)
+        if self.slurm:
+            raise UsageError("--slurm without jobs", remedy="add --executor slurm, or leave it out")
+        return None
 
 
 _LEAST = 0.5
@@ -252,16 +215,21 @@ class Probability(click.ParamType):  # type: ignore[type-arg] # generic only sin
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseOptions:
+class NoiseOptions(Options):
     """What the command line says about answers that may be wrong."""
 
-    confidence: float | None = None
-    repeats: int | None = None
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> NoiseOptions:
-        """Take the options out of ``given``."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+    confidence: float | None = option(
+        "--confidence",
+        type=Probability(),
+        metavar="P",
+        help="Weigh answers that may be wrong, and probe again until one is this probable (cuda: 0.95).",
+    )
+    repeats: int | None = option(
+        "--repeats",
+        type=click.IntRange(1, MOST),
+        metavar="N",
+        help="Probe one commit, or mixture, up to N times for that (default: 20); 1 believes every answer.",
+    )
 
     def wanted(self) -> Noise | None:
         """Return how to meet noise; None leaves it to the backend.
@@ -280,27 +248,6 @@ class NoiseOptions:
                 remedy="leave one out: with one probe of each every answer is believed",
             )
         return Noise(confidence=CONFIDENCE if self.confidence is None else self.confidence, repeats=repeats)
-
-
-def noise_options(command: Command) -> Command:
-    """Add the options; :meth:`NoiseOptions.of` takes their values."""
-    options = (
-        click.option(
-            "--confidence",
-            type=Probability(),
-            metavar="P",
-            help="Weigh answers that may be wrong, and probe again until one is this probable (cuda: 0.95).",
-        ),
-        click.option(
-            "--repeats",
-            type=click.IntRange(1, MOST),
-            metavar="N",
-            help="Probe one commit, or mixture, up to N times for that (default: 20); 1 believes every answer.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 _EXHAUSTIVE = "--exhaustive"
@@ -325,18 +272,25 @@ class Looks(click.ParamType):  # type: ignore[type-arg] # generic only since cli
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepOptions:
+class StepOptions(Options):
     """What the command line says about steps and about where they begin."""
 
-    steps: bool = False
-    min_step: str | None = None
-    exhaustive: int | None = None
-    find_good: bool = False
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> StepOptions:
-        """Take the options out of ``given``."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+    steps: bool = option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead.")
+    min_step: str | None = option(
+        "--min-step",
+        type=Size(),
+        metavar="SIZE",
+        help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
+    )
+    exhaustive: int | None = option(
+        _EXHAUSTIVE,
+        type=Looks(),
+        metavar="[=N]",
+        help="Probe all commits (or N, spread) where ends are equal, too; implies --steps.",
+    )
+    find_good: bool = option(
+        "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
+    )
 
     def wanted(self) -> StepsWanted | None:
         """Return which steps are asked for; None for none."""
@@ -347,31 +301,6 @@ class StepOptions:
             return None
         least = None if self.min_step is None else Threshold.of(parse_size(self.min_step, where="--min-step"))
         return StepsWanted(threshold=least, looks=self.exhaustive or 0)
-
-
-def step_options(command: Command) -> Command:
-    """Add the options; :meth:`StepOptions.of` takes their values."""
-    options = (
-        click.option("--steps", is_flag=True, help="Find every commit that changed requested bytes or overhead."),
-        click.option(
-            "--min-step",
-            type=Size(),
-            metavar="SIZE",
-            help="Steps are changes above SIZE (default: requested 0, overhead 20MiB; cuda: spread); implies --steps.",
-        ),
-        click.option(
-            _EXHAUSTIVE,
-            type=Looks(),
-            metavar="[=N]",
-            help="Probe all commits (or N, spread) where ends are equal, too; implies --steps.",
-        ),
-        click.option(
-            "--find-good", is_flag=True, help="Look for a good end: 1, 3, 7, 14, 30 and 60 days before ..BAD."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from oomscope.cli.options.common import FILE
+from oomscope.cli.options.generate import Options, option
 from oomscope.cli.terminal.output import refuse_existing, write_file
 from oomscope.cli.terminal.progress import shown_progress, telling_of
 from oomscope.errors import ConfigError, InputError, UsageError
@@ -146,56 +147,40 @@ def announced(suite: Suite, telling: str | None) -> Iterator[Announce]:
         yield tell
 
 
-_OPTIONS = (
-    click.option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well."),
-    click.option("--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case."),
-    click.option("--html", type=FILE, metavar="FILE", help="Write the night as one offline HTML page."),
-    click.option(
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """Where a night is written."""
+
+    result: Path | None = option("--result", type=FILE, metavar="FILE", help="Write the JSON document to FILE as well.")
+    junit: Path | None = option(
+        "--junit", type=FILE, metavar="FILE", help="Write JUnit XML, which CI systems show case by case."
+    )
+    html: Path | None = option("--html", type=FILE, metavar="FILE", help="Write the night as one offline HTML page.")
+    summary: Path | None = option(
         "--summary",
         type=FILE,
         metavar="FILE",
         help="Write a summary in Markdown (default: appended to $GITHUB_STEP_SUMMARY where that is set).",
-    ),
-    click.option("--comment", type=FILE, metavar="FILE", help="Write the text of a comment on a pull request."),
-    click.option("--annotations", is_flag=True, help="Print annotations for GitHub Actions to standard error."),
-    click.option("--force", is_flag=True, help="Overwrite files that exist."),
-)
-
-
-def output_options(command: Command) -> Command:
-    """Give ``command`` the options; it takes them as keywords, from which :meth:`OutputOptions.of` is made."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions:
-    """Where a night is written."""
-
-    result: Path | None = None
-    junit: Path | None = None
-    html: Path | None = None
-    summary: Path | None = None
-    comment: Path | None = None
-    annotations: bool = False
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> OutputOptions:
-        """Return what a command was given."""
-        return cls(**{field.name: given[field.name] for field in fields(cls)})
+    )
+    comment: Path | None = option(
+        "--comment", type=FILE, metavar="FILE", help="Write the text of a comment on a pull request."
+    )
+    annotations: bool = option(
+        "--annotations", is_flag=True, help="Print annotations for GitHub Actions to standard error."
+    )
+    force: bool = option("--force", is_flag=True, help="Overwrite files that exist.")
 
     @property
     def files(self) -> list[tuple[str, Path | None]]:
         """Each option that names a file, with its path."""
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "annotations"}
-        return [(f"--{name.replace('_', '-')}", path) for name, path in named.items()]
+        names = ("result", "junit", "html", "summary", "comment")
+        return [(f"--{name}", getattr(self, name)) for name in names]
 
-    def refuse_existing(self, *, force: bool) -> None:
+    def refuse_existing(self) -> None:
         """Refuse, before anything is measured, what cannot be written in the end.
 
         Raises:
-            InputError: a file exists and ``force`` is not set, or its place cannot be written to.
+            InputError: a file exists and it is not to be overwritten, or its place cannot be written to.
         """
-        for option, path in self.files:
-            refuse_existing(path, force=force, option=option)
+        for name, path in self.files:
+            refuse_existing(path, force=self.force, option=name)

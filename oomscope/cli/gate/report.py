@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from oomscope.cli.gate.options import OutputOptions, output_options, read_night
+from oomscope.cli.gate.options import OutputOptions, read_night
 from oomscope.cli.gate.outputs import write_outputs
 from oomscope.cli.options.common import FILE, json_option
 from oomscope.cli.terminal.output import refuse_one_place
@@ -16,9 +16,9 @@ from oomscope.errors import ExitCode
 
 @click.command(short_help="Write a night that was measured before.")
 @click.argument("night", type=FILE, metavar="NIGHT.json")
-@output_options
+@OutputOptions.add
 @json_option
-def report_command(*, night: Path, force: bool, as_json: bool, **written: Any) -> ExitCode:
+def report_command(*, night: Path, as_json: bool, **written: Any) -> ExitCode:
     """Print the night that gate run --result wrote, and write it as gate run does; nothing is measured.
 
     The exit code is that of the night, so that a job which only reports is as red as what it reports.
@@ -28,5 +28,5 @@ def report_command(*, night: Path, force: bool, as_json: bool, **written: Any) -
     """
     outputs = OutputOptions.of(written)
     refuse_one_place(("NIGHT.json", night), *outputs.files)
-    outputs.refuse_existing(force=force)
+    outputs.refuse_existing()
     return write_outputs(read_night(night), outputs, as_json=as_json)

@@ -18,7 +18,6 @@ from oomscope.cli.gate.options import (
     gate_probe,
     ledger_option,
     ledger_path,
-    output_options,
     read_baseline,
     suite_argument,
 )
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 )
 @ledger_option
 @click.option("--no-ledger", is_flag=True, help="Keep no record of this night.")
-@output_options
+@OutputOptions.add
 @progress_options
 @json_option
 def run_command(
@@ -60,7 +59,6 @@ def run_command(
     state: Path | None,
     ledger: Path | None,
     no_ledger: bool,
-    force: bool,
     telling: str | None,
     as_json: bool,
     **written: Any,
@@ -85,7 +83,7 @@ def run_command(
     against = baseline_path(suite, baseline)
     outputs = OutputOptions.of(written)
     refuse_one_place(("the suite", suite), ("the baseline", against), ("--ledger", ledger), *outputs.files)
-    outputs.refuse_existing(force=force)
+    outputs.refuse_existing()
     chosen = load_suite(suite).only(names)
     accepted = read_baseline(against)
     book = None if no_ledger else _opened(ledger)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any, Self
 
 from oomscope.cli.options.common import FILE
+from oomscope.cli.options.generate import Options, option
 from oomscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,26 +17,36 @@ if TYPE_CHECKING:
     from oomscope.config.schema import Config
     from oomscope.probe.job import CheckoutTarget
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 NAMES = "--harness FILE, --entry pkg.module:function or --command CMD"
 PROGRAM = "-- PROGRAM"
 """How ``oomscope probe`` is told a program without quotation marks."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(Options):
     """What the command line says about the target in a checkout."""
 
-    harness: Path | None = None
-    entry: str | None = None
-    command: str | None = None
-    metric_regex: str | None = None
-    snapshot_glob: str | None = None
-    exit_status: bool = False
+    harness: Path | None = option(
+        "--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file, setup(ctx)."
+    )
+    entry: str | None = option(
+        "--entry", metavar="MODULE:FUNCTION", help="The same by a function(ctx) that the checkout has."
+    )
+    command: str | None = option(
+        "--command", metavar="CMD", help="The same by a program that is run in the checkout; no shell."
+    )
+    metric_regex: str | None = option(
+        "--metric-regex", metavar="RE", help="With --command: finds the bytes in what it prints, by one group."
+    )
+    snapshot_glob: str | None = option(
+        "--snapshot-glob", metavar="PATTERN", help="With --command: the memory snapshots that it writes there."
+    )
+    exit_status: bool = option(
+        "--exit-status", is_flag=True, help="With --command: nothing but its exit status counts."
+    )
 
     @classmethod
-    def of(cls, given: dict[str, Any], *, program: tuple[str, ...] = ()) -> TargetOptions:
+    def of(cls, given: dict[str, Any], *, program: tuple[str, ...] = ()) -> Self:
         """Take the options out of ``given``.
 
         Args:
@@ -48,7 +56,7 @@ class TargetOptions:
         Raises:
             UsageError: they contradict each other.
         """
-        options = cls(**{name: given.pop(name) for name in cls.__dataclass_fields__ if name in given})
+        options = super().of(given)
         targets = [*options._targets, *([PROGRAM] if program else [])]
         if len(targets) > 1:
             raise UsageError(f"both {' and '.join(targets)}", remedy="name one: each brings its own model")
@@ -139,22 +147,3 @@ class TargetOptions:
         if self.metric_regex is None and (bad.name == "requested" or steps):
             what = f"--bad {bad}" if bad.name == "requested" else "--steps"
             raise UsageError(f"{what} needs bytes", remedy="leave --exit-status out, so that the command is recorded")
-
-
-def target_options(command: Command) -> Command:
-    """Add the options; :meth:`TargetOptions.of` takes their values."""
-    options = (
-        click.option("--harness", type=FILE, metavar="FILE", help="Measure your own code: a Python file, setup(ctx)."),
-        click.option("--entry", metavar="MODULE:FUNCTION", help="The same by a function(ctx) that the checkout has."),
-        click.option("--command", metavar="CMD", help="The same by a program that is run in the checkout; no shell."),
-        click.option(
-            "--metric-regex", metavar="RE", help="With --command: finds the bytes in what it prints, by one group."
-        ),
-        click.option(
-            "--snapshot-glob", metavar="PATTERN", help="With --command: the memory snapshots that it writes there."
-        ),
-        click.option("--exit-status", is_flag=True, help="With --command: nothing but its exit status counts."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
