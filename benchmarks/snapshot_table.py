@@ -1,6 +1,6 @@
-"""The table of docs/snapshots-table.md: every snapshot of a folder, its peaks, and how its replays go.
+"""A table of recorded snapshots: every snapshot of a folder, its peaks, and how its replays go.
 
-    python benchmarks/snapshot_table.py DIR > docs/snapshots-table.md
+    python benchmarks/snapshot_table.py DIR
 
 One row a device that recorded something. Live and reserved bytes are the recording's; what is reserved under the
 file's own settings and under expandable segments is replayed, both begun with nothing cached, so that they compare.
@@ -28,7 +28,7 @@ SUFFIXES = (".pickle", ".pkl", ".gz", ".zst", ".json")
 HEAD = """\
 # Recorded snapshots, replayed
 
-Files of other people's runs (the `memsnapdump` ones are of Ascend NPUs). This page is written by
+Files of other people's runs (the `memsnapdump` ones are of Ascend NPUs). Written by
 `python benchmarks/snapshot_table.py DIR`.
 
 - *Live* and *reserved*: at the peak of requested bytes; the overhead is their difference. *At most*: the most

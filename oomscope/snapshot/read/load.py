@@ -1,7 +1,7 @@
 """Read a snapshot file from anybody, in a process of its own whose memory and time are bounded.
 
 Nothing in a file can run, and nothing in it can harm the caller: a pickle that calls, a decompression bomb, or bytes
-that crash the interpreter cost one line. The reasons for a process: ``docs/design/snapshot-loading.md``.
+that crash the interpreter cost one line. The reasons for a process: ``docs/design/snapshot.md``.
 """
 
 from __future__ import annotations
