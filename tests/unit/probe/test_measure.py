@@ -224,22 +224,6 @@ def test_the_result_is_derived_from_the_recording(bench: Bench) -> None:
     assert ProbeResult.from_json(result.to_json()) == result
 
 
-def test_the_harness_is_told_what_it_needs(bench: Bench) -> None:
-    (bench.repo / "the_repo_model.py").write_text("name = 'from the checkout'\n")
-    (bench.repo / "src").mkdir()
-    (bench.repo / "src" / "the_repo_lib.py").write_text("name = 'from src'\n")
-    result = bench(
-        "import the_repo_model, the_repo_lib\n"
-        "def setup(ctx):\n"
-        "    raise RuntimeError(f'{the_repo_model.name} {the_repo_lib.name} {ctx.device} {ctx.rank} '\n"
-        "                       f'{ctx.world_size} {ctx.seed} {ctx.limit_bytes} {ctx.repo.name}')\n",
-        seed=5,
-        limit_bytes=GiB,
-    )
-    assert result.failure.kind == "setup"
-    assert f"from the checkout from src cpu 0 1 5 {GiB} repo" in result.failure.message
-
-
 @pytest.mark.parametrize(
     ("source", "kind", "said"),
     [
@@ -289,14 +273,6 @@ def test_a_session_that_cannot_be_opened_is_no_fault_of_the_target(bench: Bench,
     assert (result.failure.kind, result.failure.message) == (kind, error.message)
 
 
-def test_a_defect_of_a_session_is_not_blamed_on_the_target(bench: Bench) -> None:
-    def defect(*_, **__):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        bench("def setup(ctx): return lambda: None", session=defect)
-
-
 def test_a_harness_plays_a_rank_of_its_world(bench: Bench) -> None:
     source = (
         "from torch import distributed as dist\n"
@@ -307,14 +283,6 @@ def test_a_harness_plays_a_rank_of_its_world(bench: Bench) -> None:
     result = bench(source, rank=5, world_size=8)
     assert "fake 5 of 8, told 5 of 8" in result.failure.message
     assert (result.rank, result.world_size) == (5, 8)
-
-
-def test_a_missing_checkout_is_named(bench: Bench) -> None:
-    bench.repo.rmdir()
-    result = bench("def setup(ctx): return lambda: None")
-    assert result.failure.kind == "usage"
-    assert "no such checkout" in result.failure.message
-    bench.repo.mkdir()
 
 
 FAILED = FailedAllocation(requested_bytes=2 * GiB, message="CUDA out of\nmemory.", moment=FORWARD)
@@ -354,14 +322,6 @@ def test_a_run_that_fits_by_emptying_the_cache_is_run_once_more_without_a_limit(
     assert (result.peak.reserved_bytes, result.demand_peak.reserved_bytes) == (128 * MiB, 4 * GiB)
     assert bench.kept == [replace(result, demand_peak=None, demand_cut=True)]
     assert bench(source, measure_demand=False).demand_peak is None
-
-
-def test_a_demand_that_cannot_be_measured_is_a_note(bench: Bench) -> None:
-    bench.oom = FAILED
-    result = bench(RAISING.format(step="raise OOM"))
-    assert result.outcome == "oom"
-    assert (result.demand_bytes, result.demand_cut) == (None, False)
-    assert "the demand of the whole run is unknown: memory ran out there too" in result.notes
 
 
 def test_the_demand_is_not_measured_where_nobody_wants_it(bench: Bench) -> None:
@@ -424,39 +384,6 @@ def test_on_a_real_card_settings_are_run_on_demand_alone(
     assert len(bench.sessions) == runs
 
 
-def test_a_program_that_sets_the_allocator_itself_tells_nothing_of_a_setting(
-    bench: Bench, in_this_process: None
-) -> None:
-    class Stubborn(FragmentedSession):
-        def measurement(self) -> Measurement:
-            return replace(super().measurement(), allocator_conf="max_split_size_mb:99")
-
-    fields = {"session": Stubborn, "backend": "virtual", "measure_demand": False, "iterations": 1}
-    verdict = bench(FAILS_BUT_UNDER_THE_CURE, confirm=True, **fields).verdict
-    assert (verdict.cured_by, verdict.uncured) == ((), True)
-    for row in verdict.tried:
-        said = row.note.startswith("the program set the allocator's configuration itself, to max_split_size_mb:99")
-        assert said == (row.how == "run")
-
-
-def test_a_run_that_goes_on_to_need_more_than_the_card_has_is_run_under_no_setting(
-    bench: Bench, in_this_process: None
-) -> None:
-    (bench.repo / "count").write_text("")
-    source = RAISING.format(step="import pathlib, sys; runs = pathlib.Path(sys.path[0], 'count'); "
-                                 "runs.write_text(runs.read_text() + 'x')\n"
-                                 "        if len(runs.read_text()) == 1: raise OOM")  # fmt: skip
-    result = bench(source, session=FragmentedSession, backend="virtual", confirm=True, iterations=1)
-    assert [session.settings.unlimited for session in bench.sessions] == [False, True]
-    assert result.verdict.tags == ("later: capacity",)
-    assert (result.verdict.cured_by, result.verdict.confirmed) == ((), False)
-
-
-def test_out_of_memory_in_setup_counts_too(bench: Bench) -> None:
-    bench.oom = FAILED
-    assert bench("def setup(ctx): raise OOM", measure_demand=False).outcome == "oom"
-
-
 def test_an_out_of_memory_error_that_the_target_survives_is_a_note(bench: Bench) -> None:
     bench.oom = FAILED
     result = bench(RAISING.format(step="pass"))
@@ -508,22 +435,6 @@ def test_a_leak_is_named_by_the_line_of_the_checkout(bench: Bench) -> None:
     verdict = bench(STEPPING.format(step="lambda: None"), session=LeakingSession).verdict
     assert str(verdict.leak.site) == "model.py:7 forward"
     assert "2.00 MiB an iteration, mostly from model.py:7 forward" in verdict.headline
-
-
-def test_a_leak_is_found_in_the_run_without_a_limit_too(bench: Bench) -> None:
-    bench.oom = FAILED
-    (bench.repo / "count").write_text("")
-    source = RAISING.format(step="import pathlib, sys; runs = pathlib.Path(sys.path[0], 'count'); "
-                                 "runs.write_text(runs.read_text() + 'x')\n"
-                                 "        if len(runs.read_text()) == 1: raise OOM")  # fmt: skip
-    verdict = bench(source, session=LeakingSession, iterations=1).verdict
-    assert str(verdict.leak.site) == "model.py:7 forward"
-    assert "leak" in verdict.tags
-
-
-def test_memory_that_runs_out_before_the_first_step_is_said_to_do_so(bench: Bench) -> None:
-    result = bench("def setup(ctx): raise MemoryError")
-    assert (result.verdict.kind, result.oom.phase, result.oom.iteration) == ("host", "init", -1)
 
 
 def test_an_error_of_the_programs_own_is_not_an_earlier_failure_that_it_survived(bench: Bench) -> None:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from oomscope import virtual
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.job import BundledTarget, ProbeJob, ProgramTarget
 from oomscope.probe.machine import backends
-from oomscope.probe.machine.backends import backend_of, has_card, has_virtual_card
-from oomscope.virtual import loading
+from oomscope.probe.machine.backends import backend_of
 
 BUNDLED = ProbeJob(target=BundledTarget(config={}))
 
@@ -64,30 +62,5 @@ def test_what_is_asked_for_is_taken(machine: Machine) -> None:
         assert backend_of(ProbeJob(target=BundledTarget(config={}), backend=backend), {}) == backend
 
 
-def test_the_driver_is_asked_unless_the_virtual_card_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(backends, "list_cards", lambda: asked.append("driver") or ("a card",))
-    monkeypatch.setattr(loading, "has_gpu", lambda: True)
-    monkeypatch.setattr(virtual, "is_loaded", lambda: True)
-    assert not has_card()
-    monkeypatch.setattr(virtual, "is_loaded", lambda: False)
-    assert has_card()
-    assert asked == ["driver"]
-
-
 def refuse() -> None:
     raise MachineUnfitError("no")
-
-
-def test_a_driver_that_cannot_be_asked_has_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual, "is_loaded", lambda: False)
-    monkeypatch.setattr(loading, "has_gpu", lambda: True)
-    monkeypatch.setattr(backends, "list_cards", refuse)
-    assert not has_card()
-
-
-def test_a_virtual_card_that_cannot_be_loaded_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    has_virtual_card.cache_clear()
-    monkeypatch.setattr(loading, "check", refuse)
-    assert not has_virtual_card()
-    has_virtual_card.cache_clear()

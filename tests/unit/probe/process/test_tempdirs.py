@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -81,26 +80,6 @@ def test_two_owners_do_not_disturb_each_other(tmp_path: Path) -> None:
         assert (first / "file").exists()
 
 
-def test_handlers_are_put_back(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with room(tmp_path, "search"):
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_room_in_another_thread_leaves_handlers_alone(tmp_path: Path) -> None:
-    seen = []
-
-    def use() -> None:
-        with room(tmp_path, "search") as path:
-            seen.append(path.is_dir())
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert seen == [True]
-
-
 def test_read_only_trees_go_and_links_are_not_followed(tmp_path: Path) -> None:
     outside, tree = tmp_path / "outside", tmp_path / "tree"
     outside.mkdir()
@@ -134,25 +113,3 @@ def before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch, happens) -> None:
         take(file, operation)
 
     monkeypatch.setattr("fcntl.flock", late)
-
-
-def test_a_sweep_that_comes_second_leaves_the_new_owner_alone(tmp_path: Path, monkeypatch) -> None:
-    lock, place = tmp_path / "search-1-ab.lock", tmp_path / "search-1-ab"
-    lock.touch()
-
-    def swept_by_another_and_taken_anew() -> None:
-        lock.unlink()
-        lock.touch()
-        place.mkdir()
-
-    before_the_lock_is_taken(monkeypatch, swept_by_another_and_taken_anew)
-    assert sweep(tmp_path, "search") == []
-    assert place.is_dir()
-    assert lock.exists()
-
-
-def test_an_owner_whose_lock_was_swept_makes_another(tmp_path: Path, monkeypatch) -> None:
-    before_the_lock_is_taken(monkeypatch, lambda: [lock.unlink() for lock in tmp_path.glob("*.lock")])
-    with room(tmp_path, "search") as path:
-        assert path.with_name(f"{path.name}.lock").exists()
-        assert sweep(tmp_path, "search") == []

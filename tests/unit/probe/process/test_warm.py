@@ -190,24 +190,6 @@ def test_what_a_job_sets_for_the_allocator_is_gone_in_the_next(parents, checkout
     assert json.loads((checkout / "out").read_text()) == [None, None, None]
 
 
-def test_random_numbers_differ_from_worker_to_worker(parents, checkout: Path) -> None:
-    seen = []
-    for _ in range(2):
-        parents.run(
-            job_of(
-                checkout,
-                """
-                import os, random, numpy
-                open(OUT, "w").write(f"{random.random()} {numpy.random.rand()}")
-                os._exit(3)
-                """,
-            )
-        )
-        seen.append((checkout / "out").read_text().split())
-    assert seen[0][0] != seen[1][0]
-    assert seen[0][1] != seen[1][1]
-
-
 def test_exit_handlers_and_threads_of_the_target_come_to_their_end(parents, checkout: Path, tmp_path: Path) -> None:
     source = """
         import atexit, sys, threading, time
@@ -265,29 +247,6 @@ def test_the_whole_family_is_killed(parents, checkout: Path) -> None:
 def test_time_out_is_told(parents, checkout: Path) -> None:
     result = parents.run(job_of(checkout, "import time; time.sleep(1000)", timeout_s=0.5))
     assert result.failure.kind == "timeout"
-
-
-def test_workers_run_side_by_side(parents, tmp_path: Path) -> None:
-    def reply(name: str) -> str:
-        checkout = tmp_path / name / "checkout"
-        checkout.mkdir(parents=True)
-        source = f"import time; time.sleep(0.2); open(OUT, 'w').write({name!r}); raise SystemExit({name!r})"
-        result = parents.run(job_of(checkout, source))
-        return f"{result.failure.message} {(checkout / 'out').read_text()}"
-
-    names = ["a", "b", "c", "d", "e"]
-    with ThreadPoolExecutor(max_workers=5) as pool:
-        answers = list(pool.map(reply, names))
-    assert [f"sys.exit('{name}')" in answer and answer[-1] == name for name, answer in zip(names, answers, strict=True)]
-
-
-def test_a_checkout_sees_its_own_module_of_a_preloaded_name(parents, checkout: Path) -> None:
-    (checkout / "sympy").mkdir()
-    (checkout / "sympy" / "notes.txt").write_text("no package\n")
-    assert parent_of_a_worker(parents, checkout) != os.getpid()
-    (checkout / "sympy" / "__init__.py").write_text("ours = True\n")
-    source = "import sympy\nassert sympy.ours"
-    assert parent_of_a_worker(parents, checkout, source) == os.getpid(), "not in a fresh process"
 
 
 @pytest.mark.parametrize("file", ["torch.py", "src/mpmath/__init__.py"])

@@ -109,18 +109,6 @@ def test_modules_are_named_as_their_model_names_them(followed: Followed) -> None
     assert list(dict.fromkeys(entered)) == ["0", "1", "1.0"]
 
 
-def test_a_failing_forward_leaves_its_module(followed: Followed) -> None:
-    class Failing(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("no")
-
-    model = torch.nn.Sequential(Failing())
-    followed.follower.watch([model], [])
-    with followed.iteration(), pytest.raises(RuntimeError, match="no"):
-        model(torch.ones(1))
-    assert followed.position.module_depth == 0
-
-
 def test_a_program_that_tells_its_phases_is_not_told_over(followed: Followed) -> None:
     parameter = torch.ones(2, requires_grad=True)
     with followed.iteration(), followed.position.phase("backward", iteration=0, microbatch=2):
@@ -135,14 +123,6 @@ def test_what_recomputes_in_backward_stays_in_backward(followed: Followed) -> No
         x = torch.ones(2, 4, requires_grad=True)
         torch.utils.checkpoint.checkpoint(model, x, use_reentrant=True).sum().backward()
     assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer"]
-
-
-def test_an_outermost_module_with_parameters_is_the_model_where_none_is_named(followed: Followed) -> None:
-    model, criterion = torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss()
-    with followed.iteration():
-        criterion(model(torch.ones(3, 4)), torch.tensor([0, 1, 0])).backward()
-    assert [moment.phase for moment in followed.moments] == ["forward", "loss", "backward", "optimizer"]
-    assert followed.blocks.of(Category.PARAMETER) == {id(each) for each in model.parameters()}
 
 
 def test_roles_are_told_of_what_the_program_holds(followed: Followed) -> None:

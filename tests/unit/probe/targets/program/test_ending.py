@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from oomscope.probe.targets.program.ending import EnoughSeen, await_autograd, stop
+from oomscope.probe.targets.program.ending import EnoughSeen, stop
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
@@ -72,19 +72,3 @@ def test_a_foreign_thread_goes_on_and_the_main_thread_ends() -> None:
         print("went on")
     """)
     assert (done.returncode, done.stdout) == (0, "passed\n")
-
-
-def test_a_hard_exit_is_seen_first_and_has_its_status() -> None:
-    done = python("""
-        before_hard_exit(lambda status: print("status", status, flush=True))
-        os._exit(7)
-    """)
-    assert (done.returncode, done.stdout) == (7, "status 7\n")
-
-
-def test_a_hard_exit_comes_even_where_that_fails() -> None:
-    assert python("before_hard_exit(lambda status: 1 / 0)\nos._exit(7)").returncode == 7
-
-
-def test_where_autograd_has_no_threads_nothing_is_waited_for() -> None:
-    await_autograd()
