@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from oomscope.errors import (
     InputError,
@@ -41,15 +41,18 @@ from oomscope.probe.machine.environment import allocator_variables, compile_cach
 from oomscope.probe.machine.forked_run import ForkedRun, RunHere, end_as
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement, RefusedElsewhere
 from oomscope.probe.recording.open_session import open_session, resolve_backend, settings_of
-from oomscope.probe.recording.session import Session, SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import ErrorKind, Failure, ProbeResult, without_measurement
 from oomscope.probe.targets.harness import HarnessError
 from oomscope.probe.targets.importing import uncollected
 from oomscope.probe.targets.recipes import Recipe, load_recipe, world_of
 from oomscope.snapshot.trace import Moment
 
+if TYPE_CHECKING:
+    from oomscope.probe.recording.session import Session
+
 Stage = Literal["import", "setup", "step"]
-Opener = Callable[[SessionSettings, RunsOn], Session]
+Opener = Callable[[SessionSettings, RunsOn], "Session"]
 Keep = Callable[[ProbeResult], None]
 Begin = Callable[[SessionSettings, RunsOn, OnProgress], "ForkedRun[Ending] | RunHere[Ending]"]
 """Begins one run of a target."""
@@ -244,8 +247,8 @@ def _run(recipe: Recipe, session: Session, job: ProbeJob, backend: RunsOn, progr
     stage: Stage = "setup"
     moment = Moment("init", -1, -1)
     try:
-        with world_of(job, session.device):
-            recipe.place()
+        with world_of(job):
+            recipe.make_groups()
             with session:
                 progress(Progress(stage=stage))
                 seed_everything(job.seed)

@@ -33,7 +33,7 @@ _PRELOADED = (
     "oomscope.probe.analysis.analyse",
     "oomscope.probe.machine.rates",
     "oomscope.probe.recording.cards",
-    "oomscope.probe.recording.recorded_session",
+    "oomscope.probe.recording.session",
 )
 
 

@@ -17,7 +17,7 @@ import torch
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.machine.nvml import CardMemory, list_cards, read_card
 from oomscope.probe.measurement import DeviceBudget
-from oomscope.probe.recording.session import SessionSettings, budget_of, variables_of
+from oomscope.probe.recording.settings import SessionSettings, budget_of, variables_of
 from oomscope.units import MiB, format_size
 from oomscope.virtual.architectures import card_is_supported
 from oomscope.virtual.cards import Card

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from oomscope import virtual
 from oomscope.errors import MachineUnfitError
-from oomscope.probe.job import CheckoutTarget, ProbeJob, ProgramTarget, RunsOn
+from oomscope.probe.job import ProbeJob, ProgramTarget, RunsOn
 from oomscope.probe.machine.backends import backend_of, has_card
-from oomscope.probe.machine.environment import allocator_conf, cublas_workspace_config
-from oomscope.probe.recording.session import Session, SessionSettings
+from oomscope.probe.machine.environment import allocator_conf
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.virtual.cards import DEFAULT_CARD, find_card
+
+if TYPE_CHECKING:
+    from oomscope.probe.recording.session import Session
 
 
 def resolve_backend(job: ProbeJob) -> RunsOn:
@@ -41,7 +45,7 @@ def sees_gpu() -> bool:
     return not virtual.is_loaded() and torch.backends.cuda.is_built() and has_card()
 
 
-def settings_of(job: ProbeJob, backend: RunsOn, *, unlimited: bool = False) -> SessionSettings:
+def settings_of(job: ProbeJob, backend: RunsOn) -> SessionSettings:
     """Return what a backend needs to know of ``job``.
 
     Raises:
@@ -51,25 +55,19 @@ def settings_of(job: ProbeJob, backend: RunsOn, *, unlimited: bool = False) -> S
     return SessionSettings(
         gpu=find_card(name) if name else None,
         limit_bytes=job.limit_bytes,
-        unlimited=unlimited,
         non_torch_bytes=job.non_torch_bytes,
         other_process_bytes=job.other_process_bytes,
         allocator_conf=allocator_conf(job, os.environ),
-        cublas_workspace_config=cublas_workspace_config(job, os.environ),
         stream_lag=job.stream_lag,
         address_policy=job.address_policy,
-        seed=job.seed,
-        rank=job.rank,
-        world_size=job.world_size,
         max_entries=job.max_entries,
         max_frames=job.max_frames,
-        source_root=job.target.repo if isinstance(job.target, CheckoutTarget) else None,
     )
 
 
 def open_session(settings: SessionSettings, backend: RunsOn) -> Session:
     """Return a fresh session of ``backend``."""
     from oomscope.probe.recording.cards import RealCard, VirtualCard
-    from oomscope.probe.recording.recorded_session import RecordedSession
+    from oomscope.probe.recording.session import Session
 
-    return RecordedSession(settings, VirtualCard(settings) if backend == "virtual" else RealCard(settings))
+    return Session(settings, VirtualCard(settings) if backend == "virtual" else RealCard(settings))

@@ -1,138 +1,193 @@
-"""What the worker needs of a backend: a session that records everything a target allocates while it is open.
+"""One recorded run on a card: the allocator's own history, on a real card and on a virtual one alike.
 
-The worker builds the target inside ``with session:``, runs each step inside ``with session.iteration(i):`` and
-asks for the :class:`~oomscope.probe.measurement.Measurement` after the session was left. It never learns which
-backend it drives: :mod:`oomscope.probe.recording.open_session` opens one. No torch here.
+PyTorch runs as it is; nothing replaces its allocator, its autograd or its operations. What a report says beyond the
+history is told by hooks that PyTorch offers (:mod:`~oomscope.probe.recording.following`).
+
+The worker builds the target inside ``with session:``, runs each step inside ``with session.iteration(i):`` and asks for
+the :class:`~oomscope.probe.measurement.Measurement` after the session was left.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Self
 
-from oomscope.model.base.observer import Observer
-from oomscope.probe.measurement import DeviceBudget, Measurement
-from oomscope.virtual import CardSettings
-from oomscope.virtual.cards import Card
-from oomscope.virtual.settings import AddressPolicy, ValueRule
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from oomscope.capture import history
+from oomscope.capture.history import Refusal
+from oomscope.errors import NothingOnDeviceError
+from oomscope.model.base.observer import Phase, Role
+from oomscope.probe.measurement import Measurement
+from oomscope.probe.recording.blocks import ToldBlocks
+from oomscope.probe.recording.cards import PlayedCard
+from oomscope.probe.recording.finite import no_step_skipped, numbers_are_finite
+from oomscope.probe.recording.following import Follower
+from oomscope.probe.recording.forward_stacks import ForwardStacks
+from oomscope.probe.recording.peaks import Peaks
+from oomscope.probe.recording.position import Position
+from oomscope.probe.recording.reading import Recorded, RecordedRefusal
+from oomscope.probe.recording.settings import Modules, Optimizers, SessionSettings, listed
+from oomscope.probe.recording.unanswered import CardWatch
+from oomscope.snapshot.event_fields import PLACES_KEY, places_document
+from oomscope.snapshot.read.schema import snapshot_of
+from oomscope.snapshot.trace import Category, Moment
 
-
-Modules: TypeAlias = "torch.nn.Module | list[torch.nn.Module] | None"
-Optimizers: TypeAlias = "torch.optim.Optimizer | list[torch.optim.Optimizer] | None"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionSettings:
-    """What a backend is told; plain data, sizes in bytes."""
-
-    gpu: Card | None
-    """The card to play; None on cuda means the card that is there."""
-    limit_bytes: int | None = None
-    """A card with this many bytes in all; None means the card's own total."""
-    values: ValueRule = "zeros"
-    """What a virtual card answers where it holds nothing."""
-    unlimited: bool = False
-    """No allocation fails: the run that tells the demand after a failure. A real card cannot."""
-    non_torch_bytes: int = 0
-    other_process_bytes: int = 0
-    allocator_conf: str = ""
-    cublas_workspace_config: str | None = None
-    stream_lag: int = 0
-    address_policy: AddressPolicy = "ascending"
-    """The order of a virtual card's addresses."""
-    seed: int = 1234
-    rank: int = 0
-    world_size: int = 1
-    is_recorded: bool = True
-    """Events are recorded with their stacks; without, a run on a card tells only what torch counts, and the failure."""
-    max_entries: int = 1_000_000
-    max_frames: int = 40
-    source_root: str | None = None
-    """The checkout of a target that lies in one; None for the bundled transformer."""
+INDEX = 0
+"""The device of a probed process."""
 
 
-def listed(value: Any) -> list[Any]:
-    """Return the models or optimizers that a target names: none, one or several."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+class Session:
+    """A recorded run on ``cuda:0``. Use it once, in a process that has not used CUDA yet.
 
+    Args:
+        settings: the ring's size and the allocator's configuration.
+        card: the card, made before anything of the target was imported.
+    """
 
-class Session(Protocol):
-    """One recorded run. Use it once."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the target puts its model and data; known before the session is entered."""
-        ...
-
-    @property
-    def observer(self) -> Observer:
-        """Where the bundled trainer tells phases and roles."""
-        ...
+    def __init__(self, settings: SessionSettings, card: PlayedCard) -> None:
+        self._settings = settings
+        self._card = card
+        self.device = torch.device("cuda", INDEX)
+        self._position = Position(history.mark if history.can_mark() else None)
+        self._blocks = ToldBlocks(_allocations)
+        self._follower = Follower(self._position, self._blocks)
+        self._forward = ForwardStacks(self._position, max_frames=settings.max_frames)
+        self.observer = RecordedObserver(self._position, self._blocks)
+        self._failure: tuple[Refusal, Moment, Any] | None = None
+        self._steps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._watch = CardWatch()
+        self._peaks = Peaks()
+        self._open = ExitStack()
+        self._notes: list[str] = []
+        if not history.can_mark():
+            self._notes.append("this torch cannot mark allocations, so phases are unknown")
 
     def __enter__(self) -> Self:
-        """Start to record."""
-        ...
+        """Begin to use the card, set the limit and start to record."""
+        self._budget = self._card.begin(INDEX)
+        torch.cuda.memory.reset_peak_memory_stats(INDEX)
+        self._open.enter_context(self._peaks.kept())
+        self._open.enter_context(history.refusals.heard_by(self._out_of_memory))
+        if self._settings.is_recorded:
+            history.start(max_entries=self._settings.max_entries)
+            self._open.enter_context(self._watch.watching())
+            self._open.enter_context(self._forward.recorded())
+        self._open.enter_context(no_step_skipped(self._notes.append))
+        self._open.enter_context(numbers_are_finite(self._notes.append))
+        self._open.enter_context(self._follower.installed())
+        self._position.announce()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> bool | None:
-        """Stop to record; the last failed allocation and the end state are kept. Errors pass through."""
-        ...
+    ) -> None:
+        """Stop to record. Errors pass through."""
+        torch.cuda.synchronize(INDEX)
+        self._document = self._snapshot()
+        self._allocated = _allocations()
+        history.stop()
+        self._open.close()
+        self._stats = self._peaks.stats(INDEX)
+        self._budget = self._budget.under(history.memory_fraction(INDEX))
+        self._pinned = history.pinned_peak()
+        self._notes.extend(self._card.end(int(self._stats["reserved_bytes.all.current"])))
 
-    def iteration(self, index: int) -> AbstractContextManager[object]:
-        """Mark what runs inside as iteration ``index`` (from 0); before the first one the phase is ``init``."""
-        ...
+    @contextmanager
+    def iteration(self, index: int) -> Iterator[None]:
+        """Mark what runs inside as iteration ``index`` and time it on the device."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._follower.iteration_begins(index)
+        start.record()
+        yield
+        end.record()
+        end.synchronize()
+        self._steps.append((start, end))
+        self._follower.label()
+        if not _allocations():
+            raise NothingOnDeviceError(
+                "the target put nothing on the card", remedy="build model and data on ctx.device"
+            )
 
     def watch(self, model: Modules, optimizer: Optimizers) -> None:
-        """Tell parameters, gradients, optimizer states, modules and phases of a target that does not itself."""
-        ...
+        """Tell parameters, gradients, optimizer states, modules and phases of the target."""
+        self._follower.watch(listed(model), listed(optimizer))
 
     def measurement(self) -> Measurement:
-        """Return what was recorded. Call it after the session was left."""
-        ...
+        """Return what was recorded."""
+        recorded = Recorded(
+            snapshot=snapshot_of(self._document, where="torch.cuda.memory._snapshot()"),
+            index=INDEX,
+            told=self._blocks.told,
+            allocations=self._allocated,
+            workspaces=history.workspace_sizes(),
+            stats=self._stats,
+            refusal=self._refusal(),
+            max_entries=self._settings.max_entries,
+        )
+        measured = recorded.measurement(self._budget)
+        if measured.allocator_conf != self._settings.allocator_conf:
+            own = measured.allocator_conf or "its defaults"
+            self._notes.append(f"the target itself sets its allocator to {own}: that is what was measured")
+        return replace(
+            measured,
+            pinned_bytes=self._pinned,
+            unanswered=self._watch.seen,
+            step_times_s=self._step_times(),
+            versions={"cuda": str(torch.version.cuda)} | self._card.versions(),
+            notes=tuple(self._notes),
+        )
+
+    def _step_times(self) -> tuple[float, ...]:
+        """Return the device time of each iteration; nothing of a card that computes nothing."""
+        if not self._card.has_clock:
+            return ()
+        return tuple(start.elapsed_time(end) / 1000 for start, end in self._steps)
+
+    def _snapshot(self) -> dict[str, Any]:
+        return history.document() | {PLACES_KEY: places_document(self._forward.places)}
+
+    def _out_of_memory(self, refusal: Refusal) -> None:
+        """Keep the segments as they stand; torch says this at the failing allocation, before it raises."""
+        if refusal.device == INDEX:
+            self._failure = (refusal, self._position.moment, self._snapshot())
+
+    def _refusal(self) -> RecordedRefusal | None:
+        if self._failure is None:
+            return None
+        refusal, moment, document = self._failure
+        then = snapshot_of(document, where="torch.cuda.memory._snapshot() at the failure")
+        return RecordedRefusal(
+            requested_bytes=refusal.requested_bytes, free_bytes=refusal.free_bytes, moment=moment, snapshot=then
+        )
 
 
-UNLIMITED_BYTES: Final = 2**46
-"""The card of a run without a limit."""
+def _allocations() -> int:
+    """Return how many blocks the allocator has handed out; 0 before CUDA is used."""
+    return history.allocations(INDEX)
 
 
-def budget_of(settings: SessionSettings) -> DeviceBudget:
-    """Return the card as a process of the run sees it."""
-    if settings.gpu is None:
-        raise ValueError("a virtual card plays a card: settings.gpu must name one")
-    return DeviceBudget(
-        gpu=settings.gpu.name,
-        limit_bytes=settings.limit_bytes or settings.gpu.total_bytes,
-        non_torch_bytes=settings.non_torch_bytes,
-        other_process_bytes=settings.other_process_bytes,
-    )
-
-
-def variables_of(settings: SessionSettings, *, ledger: str = "") -> dict[str, str]:
-    """Return the variables that tell a process of its card.
+class RecordedObserver:
+    """An observer of a run on a card.
 
     Args:
-        settings: the card, its limit, what others hold of it, and what it answers where it holds nothing.
-        ledger: the file through which several processes share the card; empty for a card of one process.
+        position: learns the phase.
+        blocks: learns the roles.
     """
-    if settings.gpu is None:
-        raise ValueError("a virtual card plays a card: settings.gpu must name one")
-    budget = budget_of(settings)
-    total = UNLIMITED_BYTES if settings.unlimited else budget.limit_bytes
-    card = CardSettings(
-        card=settings.gpu,
-        total_bytes=total,
-        used_bytes=min(budget.non_torch_bytes + budget.other_process_bytes, total),
-        address_policy=settings.address_policy,
-        event_lag=settings.stream_lag,
-        values=settings.values,
-        ledger=ledger,
-    )
-    return card.variables()
+
+    def __init__(self, position: Position, blocks: ToldBlocks) -> None:
+        self._position = position
+        self._blocks = blocks
+
+    def phase(
+        self, phase: Phase, *, iteration: int | None = None, microbatch: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Mark what runs inside; None keeps the enclosing value."""
+        return self._position.phase(phase, iteration=iteration, microbatch=microbatch)
+
+    def role(self, role: Role, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of ``tensors`` are for."""
+        self._blocks.tell(Category[role.upper()], tensors)

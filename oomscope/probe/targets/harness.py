@@ -20,7 +20,7 @@ from typing import cast
 
 from oomscope.errors import InputError, TargetError
 from oomscope.probe.job import CheckoutTarget, HarnessTarget
-from oomscope.probe.recording.session import listed
+from oomscope.probe.recording.settings import listed
 from oomscope.probe.targets.context import Context, Target
 from oomscope.probe.targets.importing import forget_modules, make_importable, takes_one_argument
 

@@ -17,7 +17,7 @@ from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measure import measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement
-from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.read.load import load_snapshot

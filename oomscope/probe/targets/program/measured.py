@@ -15,7 +15,7 @@ from oomscope.probe.machine.fingerprint import installed_torch
 from oomscope.probe.measurement import DeviceBudget, Ending, FailedAllocation, Measurement, RefusedElsewhere, Unanswered
 from oomscope.probe.recording.categorise import Told
 from oomscope.probe.recording.reading import Recorded, RecordedRefusal
-from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure
 from oomscope.probe.targets.program.receipt import Receipt
 from oomscope.probe.targets.program.run import Ended

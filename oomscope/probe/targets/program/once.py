@@ -14,8 +14,8 @@ from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, Ru
 from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
 from oomscope.probe.machine.forked_run import RunHere
 from oomscope.probe.measurement import Ending
-from oomscope.probe.recording.session import SessionSettings, budget_of
-from oomscope.probe.recording.session import variables_of as card_variables
+from oomscope.probe.recording.settings import SessionSettings, budget_of
+from oomscope.probe.recording.settings import variables_of as card_variables
 from oomscope.probe.result import Failure
 from oomscope.probe.targets.command.asked import argv_of
 from oomscope.probe.targets.command.output import tail_of

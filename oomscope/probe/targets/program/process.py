@@ -22,7 +22,7 @@ from torch.optim import optimizer as optim
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.recording.blocks import local_part
 from oomscope.probe.recording.cards import RealCard
-from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.targets.program import ending, receipt
 from oomscope.probe.targets.program.receipt import Raised, Receipt, State
 from oomscope.probe.targets.program.recording import ProgramRecording

@@ -12,7 +12,7 @@ from oomscope.probe.job import ProbeJob, ProgramTarget, Progress
 from oomscope.probe.machine.forked_run import RunHere
 from oomscope.probe.measure import Ending, measure
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, FailedAllocation, Measurement, Unanswered
-from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.snapshot.builder import TraceBuilder
 from oomscope.snapshot.trace import Action, Frame, Snapshot

@@ -15,7 +15,7 @@ from oomscope.errors import MachineUnfitError
 from oomscope.probe.machine.nvml import Card, CardMemory
 from oomscope.probe.recording import cards
 from oomscope.probe.recording.cards import RealCard, VirtualCard, check_kernels, fraction_for, unseen_change
-from oomscope.probe.recording.session import SessionSettings
+from oomscope.probe.recording.settings import SessionSettings
 from oomscope.units import GiB, MiB
 from oomscope.virtual.cards import CARDS
 
